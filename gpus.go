@@ -68,7 +68,7 @@ func (s *Server) admit(gpu int32) bool {
 	}
 	share, known := s.devices.MemoryUsed(gpu)
 	if !known {
-		s.log.Warn().Int32("device", gpu).Msg("the memory limit of a GPU is not checked: how much is used is not known")
+		s.log.Warn().Int32("device", gpu).Msg("the memory limit of a GPU is not checked, because its memory use is unknown")
 	}
 	return !known || share <= limit
 }

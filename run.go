@@ -36,7 +36,7 @@ func (s *Server) Listen() error {
 		}
 		if err := f.Listen(); err != nil {
 			if f.dispensable {
-				s.log.Warn().Msgf("the page for browsers is not served: %v; --http-ui-port chooses another port, --http-ui=false switches it off", err)
+				s.log.Warn().Msgf("the web page is not served: %v; choose another port with --http-ui-port, or disable it with --http-ui=false", err)
 				continue
 			}
 			return f.startError(err, errors.Is(err, unix.EADDRINUSE))
@@ -48,7 +48,7 @@ func (s *Server) Listen() error {
 		case pageService:
 			s.log.Info().Msgf("Started %s at http://%s", f.title, f.Addr())
 			if tcp, ok := f.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-				s.log.Warn().Msgf("the page for browsers asks for no password, and other machines reach %s; --http-ui-address=127.0.0.1 keeps it to this one", f.Addr())
+				s.log.Warn().Msgf("the web page has no password, and other machines can reach %s; restrict it to this machine with --http-ui-address=127.0.0.1", f.Addr())
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Server) leave(ended <-chan outcome, abrupt context.Context) (outcome, b
 	if s.options.ExitDelay <= 0 {
 		return outcome{}, false
 	}
-	s.log.Info().Dur("wait", s.options.ExitDelay).Msg("not ready any more, and still serving")
+	s.log.Info().Dur("wait", s.options.ExitDelay).Msg("no longer ready, but still serving")
 	s.registry.Leave()
 	for _, f := range s.fronts {
 		if f.name != metricsService {

@@ -207,7 +207,7 @@ func (w *watcher) sweep(now time.Time) heapState {
 	if charged = max(charged, w.onHeap()); w.uncharged(h, charged) && !now.Before(w.reported) {
 		w.reported = now.Add(reportApart)
 		w.log.Warn().Int64("bytes", h.live+h.other).Int64("charged", charged).
-			Msg("the heap is much larger than what is charged, which is a fault of the server: please report it")
+			Msg("the heap is much larger than the charged memory; this is a bug in the server, please report it")
 	}
 	return h
 }
@@ -265,12 +265,12 @@ func (w *watcher) press(now time.Time) {
 		w.since = now
 		if w.unsaid = now.Sub(w.said) < sayApart; !w.unsaid {
 			w.said = now
-			w.figures(w.log.Warn()).Msg("memory is short, large requests are refused")
+			w.figures(w.log.Warn()).Msg("memory is low, large requests are rejected")
 		}
 	case !p.high && pressed:
 		w.pressed.Store(false)
 		if !w.unsaid {
-			w.figures(w.log.Info()).Msg("memory is no longer short")
+			w.figures(w.log.Info()).Msg("memory is no longer low")
 		}
 	case p.high && p.ours && !w.swollen && (p.dire || now.Sub(w.since) >= patience):
 		w.end(now)
@@ -290,7 +290,7 @@ func (w *watcher) end(now time.Time) {
 	}
 	w.since, w.swollen = now, true
 	w.keeper.ended.Add(1)
-	w.figures(w.log.Warn().Str("holder", h.String()).Int64("held", held)).Msg("holder ended, as memory is short")
+	w.figures(w.log.Warn().Str("holder", h.String()).Int64("held", held)).Msg("closed the largest holder of memory because memory is low")
 }
 
 // figures adds the results of the last check.

@@ -192,7 +192,7 @@ func TestLargestHolderIsEnded(t *testing.T) {
 	if got := fmt.Sprint(ended); got != "[holder 1 holder 2 holder 0]" || m.Ended() != 3 {
 		t.Errorf("ended %s, counted %d, want all with more than 1 MiB, the largest first", got, m.Ended())
 	}
-	for _, want := range []string{`"holder":"holder 1"`, `"held":9437184`, `"bytes":146800640`, `"charged":15728940`, "holder ended, as memory is short"} {
+	for _, want := range []string{`"holder":"holder 1"`, `"held":9437184`, `"bytes":146800640`, `"charged":15728940`, "closed the largest holder of memory because memory is low"} {
 		if m.lines(want) == 0 {
 			t.Errorf("the log lacks %s: %s", want, m.log.String())
 		}

@@ -58,7 +58,7 @@ func serveLocally(args []string, getenv func(string) string, stdout, stderr io.W
 		if errors.As(err, &syntax) && syntax.Hint != "" {
 			hint = syntax.Hint + " "
 		}
-		fmt.Fprintf(stderr, "nereid serve: %v\n%snereid serve --help says more\n", err, hint)
+		fmt.Fprintf(stderr, "nereid serve: %v\n%ssee nereid serve --help\n", err, hint)
 		return command.StatusUsage
 	}
 	for _, extend := range extensions {
@@ -80,12 +80,12 @@ func waiting(o *flags.Options, requests map[*models.Info]int) string {
 	if sum == 0 {
 		return ""
 	}
-	return waitingFor(o, fmt.Sprintf("%d %s to end", sum, map[bool]string{true: "request", false: "requests"}[sum == 1]))
+	return waitingFor(o, fmt.Sprintf("%d %s to finish", sum, map[bool]string{true: "request", false: "requests"}[sum == 1]))
 }
 
 func waitingFor(o *flags.Options, what string) string {
 	limit := int((max(o.ExitDelay, 0) + max(o.ExitTimeout, 0)).Seconds())
-	return fmt.Sprintf("waiting up to %d s for %s; Ctrl-C again ends the server at once\n", limit, what)
+	return fmt.Sprintf("waiting up to %d s for %s; press Ctrl-C again to stop at once\n", limit, what)
 }
 
 // At shutdown, models are checked every endInterval. Those that take longer than endPatience are named,
@@ -140,15 +140,15 @@ func checkFolders(paths []string) error {
 		}
 		entries, err := os.ReadDir(path)
 		if err != nil {
-			return fmt.Errorf("the folder of models: %w%s", err, remedyOf(err, path))
+			return fmt.Errorf("the model repository: %w%s", err, remedyOf(err, path))
 		}
 		if versions, _ := config.PresentVersions([]string{filepath.Base(path)}); len(versions) > 0 && isModelVersion(path) {
-			return fmt.Errorf("%s is the folder of a version, since it has model.py, and not a folder of models: give the one that its model lies in, %s", path, parentOf(parentOf(path)))
+			return fmt.Errorf("%s is a version directory, because it contains model.py, and not a model repository: use %s", path, parentOf(parentOf(path)))
 		}
 		for _, e := range entries {
 			versions, _ := config.PresentVersions([]string{e.Name()})
 			if !e.IsDir() && e.Name() == "config.pbtxt" || e.IsDir() && len(versions) > 0 && isModelVersion(filepath.Join(path, e.Name())) {
-				return fmt.Errorf("%s is a model, since it has %s, and not a folder of models: give the one that it lies in, %s", path, e.Name(), parentOf(path))
+				return fmt.Errorf("%s is a model, because it contains %s, and not a model repository: use %s", path, e.Name(), parentOf(path))
 			}
 		}
 	}
@@ -159,11 +159,11 @@ func checkFolders(paths []string) error {
 func remedyOf(err error, path string) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return ": nereid serve takes the folder that the folders of the models lie in; nereid new model NAME writes a first one"
+		return ": nereid serve needs the directory that contains the models' directories; nereid new model NAME creates a first model"
 	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Sprintf(": nereid serve takes the folder that the folders of the models lie in, as %s/NAME/1/model.py", parentOf(path))
+		return fmt.Sprintf(": nereid serve needs the directory that contains the models' directories, such as %s/NAME/1/model.py", parentOf(path))
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Sprintf(": user %d may not list it", os.Geteuid())
+		return fmt.Sprintf(": user %d is not allowed to list it", os.Geteuid())
 	}
 	return ""
 }
@@ -191,7 +191,7 @@ func checkFree(o *flags.Options) error {
 		}
 		listener, err := net.Listen("tcp", net.JoinHostPort(e.Address, strconv.Itoa(e.Port)))
 		if err != nil {
-			return fmt.Errorf("%s cannot be served: %w: end the program that has the port, or choose another by --%s", e.Name, err, e.Flag)
+			return fmt.Errorf("%s cannot listen: %w: stop the program that uses the port, or choose another with --%s", e.Name, err, e.Flag)
 		}
 		_ = listener.Close()
 	}
@@ -215,7 +215,7 @@ func addresses(o *flags.Options, s *nereid.Server) string {
 			ready++
 		}
 	}
-	fmt.Fprintf(&b, "\nserving %d %s; Ctrl-C ends it\n", ready, map[bool]string{true: "model", false: "models"}[ready == 1])
+	fmt.Fprintf(&b, "\nserving %d %s; press Ctrl-C to stop\n", ready, map[bool]string{true: "model", false: "models"}[ready == 1])
 	for _, e := range []struct {
 		name, scheme, path string
 		at                 net.Addr
@@ -249,5 +249,5 @@ func firstModel(o *flags.Options) string {
 	if o.Repository.Develop || o.Repository.Control == nereid.ControlPoll {
 		again = ""
 	}
-	return fmt.Sprintf("\nthere is no model in %s: nereid new model NAME --directory %s writes a first one%s\n", path, path, again)
+	return fmt.Sprintf("\nthere is no model in %s: create one with nereid new model NAME --directory %s%s\n", path, path, again)
 }

@@ -67,18 +67,18 @@ func TestServeMistakes(t *testing.T) {
 		status int
 		want   string
 	}{
-		{nil, 2, "nereid serve: no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one\nnereid serve --help says more\n"},
-		{[]string{in("repository"), "--http-prot=3"}, 2, "nereid serve: unrecognized option '--http-prot=3'\ndid you mean --http-port? nereid serve --help says more\n"},
-		{[]string{in("repository"), "--http-port", "70000"}, 2, "nereid serve: --http-port is 70000, want a port from 0 to 65535\nnereid serve --help says more\n"},
-		{[]string{in("none")}, 1, "nereid serve: the folder of models: open " + in("none") + ": no such file or directory: " +
-			"nereid serve takes the folder that the folders of the models lie in; nereid new model NAME writes a first one\n"},
-		{[]string{in("file")}, 1, "nereid serve: the folder of models: open " + in("file") + ": not a directory: " +
-			"nereid serve takes the folder that the folders of the models lie in, as " + folder + "/NAME/1/model.py\n"},
-		{[]string{in("repository/m")}, 1, "nereid serve: " + in("repository/m") + " is a model, since it has 1, and not a folder of models: give the one that it lies in, " + in("repository") + "\n"},
-		{[]string{in("repository/m/1")}, 1, "nereid serve: " + in("repository/m/1") + " is the folder of a version, since it has model.py, and not a folder of models: give the one that its model lies in, " + in("repository") + "\n"},
-		{[]string{in("configured")}, 1, "nereid serve: " + in("configured") + " is a model, since it has config.pbtxt, "},
-		{[]string{in("repository"), "--http-port=" + port}, 1, fmt.Sprintf("nereid serve: HTTP cannot be served: listen tcp 127.0.0.1:%s: bind: address already in use: "+
-			"end the program that has the port, or choose another by --http-port\n", port)},
+		{nil, 2, "nereid serve: no model repository given: nereid serve DIR serves the models in DIR, and nereid new model NAME creates a first one\nsee nereid serve --help\n"},
+		{[]string{in("repository"), "--http-prot=3"}, 2, "nereid serve: unrecognized option '--http-prot=3'\ndid you mean --http-port? see nereid serve --help\n"},
+		{[]string{in("repository"), "--http-port", "70000"}, 2, "nereid serve: --http-port is 70000, want a port from 0 to 65535\nsee nereid serve --help\n"},
+		{[]string{in("none")}, 1, "nereid serve: the model repository: open " + in("none") + ": no such file or directory: " +
+			"nereid serve needs the directory that contains the models' directories; nereid new model NAME creates a first model\n"},
+		{[]string{in("file")}, 1, "nereid serve: the model repository: open " + in("file") + ": not a directory: " +
+			"nereid serve needs the directory that contains the models' directories, such as " + folder + "/NAME/1/model.py\n"},
+		{[]string{in("repository/m")}, 1, "nereid serve: " + in("repository/m") + " is a model, because it contains 1, and not a model repository: use " + in("repository") + "\n"},
+		{[]string{in("repository/m/1")}, 1, "nereid serve: " + in("repository/m/1") + " is a version directory, because it contains model.py, and not a model repository: use " + in("repository") + "\n"},
+		{[]string{in("configured")}, 1, "nereid serve: " + in("configured") + " is a model, because it contains config.pbtxt, "},
+		{[]string{in("repository"), "--http-port=" + port}, 1, fmt.Sprintf("nereid serve: HTTP cannot listen: listen tcp 127.0.0.1:%s: bind: address already in use: "+
+			"stop the program that uses the port, or choose another with --http-port\n", port)},
 	} {
 		status, stdout, stderr := runAs("nereid", append([]string{"serve"}, test.args...)...)
 		if status != test.status || stdout != "" || !strings.HasPrefix(stderr, test.want) {
@@ -98,8 +98,8 @@ func TestWaitingCountsRequests(t *testing.T) {
 	o.ExitTimeout, o.ExitDelay = 30*time.Second, 5*time.Second
 	for want, counts := range map[string]map[*models.Info]int{
 		"": {},
-		"waiting up to 35 s for 1 request to end; Ctrl-C again ends the server at once\n":  {{}: 1},
-		"waiting up to 35 s for 5 requests to end; Ctrl-C again ends the server at once\n": {{Name: "a"}: 2, {Name: "b"}: 3},
+		"waiting up to 35 s for 1 request to finish; press Ctrl-C again to stop at once\n":  {{}: 1},
+		"waiting up to 35 s for 5 requests to finish; press Ctrl-C again to stop at once\n": {{Name: "a"}: 2, {Name: "b"}: 3},
 	} {
 		if got := waiting(o, counts); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -117,8 +117,8 @@ func TestFirstModelIsForEmptyFolders(t *testing.T) {
 		control nereid.ControlMode
 		want    string
 	}{
-		{[]string{empty}, nereid.ControlNone, "there is no model in " + empty + ": nereid new model NAME --directory " + empty + " writes a first one; then start the server again\n"},
-		{[]string{empty}, nereid.ControlPoll, "nereid new model NAME --directory " + empty + " writes a first one\n"},
+		{[]string{empty}, nereid.ControlNone, "there is no model in " + empty + ": create one with nereid new model NAME --directory " + empty + "; then start the server again\n"},
+		{[]string{empty}, nereid.ControlPoll, "create one with nereid new model NAME --directory " + empty + "\n"},
 		{[]string{empty}, nereid.ControlExplicit, ""},
 		{[]string{empty, full}, nereid.ControlNone, ""},
 		{[]string{"s3://bucket/models"}, nereid.ControlNone, ""},

@@ -50,29 +50,29 @@ type subcommand struct {
 // server.
 func commands(getenv func(string) string, extensions ...nereid.Extension) []subcommand {
 	return []subcommand{
-		{"backend", "Checks backends in Go that are plugins", backends.Run},
-		{"bench", "Sends load to a model and measures it", bench.Run},
-		{"check", "Says what is wrong with a model repository", func(args []string, stdout, stderr io.Writer) int {
+		{"backend", "Tests Go backends that are plugins", backends.Run},
+		{"bench", "Measures a model under load", bench.Run},
+		{"check", "Finds mistakes in a model repository", func(args []string, stdout, stderr io.Writer) int {
 			return check.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
 				return flags.ParseWith(own, args, getenv, stderr, extensions...)
 			}, stdout, stderr)
 		}},
-		{"completion", "Prints scripts for completion by shells", func(args []string, stdout, stderr io.Writer) int {
+		{"completion", "Prints shell completion scripts", func(args []string, stdout, stderr io.Writer) int {
 			return completion.Run(args, describe, stdout, stderr)
 		}},
-		{"env", "Lists, removes and checks environments of models", env.Run},
-		{"health", "Asks a server whether it lives", health.Run},
+		{"env", "Lists, checks and removes execution environments", env.Run},
+		{"health", "Checks whether a server is live or ready", health.Run},
 		{"man", "Prints the manual page", func(args []string, stdout, stderr io.Writer) int {
 			return manual.Run(args, version, describe, stdout, stderr)
 		}},
-		{"new", "Writes the first files of a model or a backend", func(args []string, stdout, stderr io.Writer) int {
+		{"new", "Creates the files of a new model or backend", func(args []string, stdout, stderr io.Writer) int {
 			return skeleton.Run(args, version, stdout, stderr)
 		}},
-		{"replay", "Sends recorded requests and compares answers", replay.Run},
+		{"replay", "Replays recorded requests and compares the responses", replay.Run},
 		{serveName, "Serves models for local development", func(args []string, stdout, stderr io.Writer) int {
 			return serveLocally(args, getenv, stdout, stderr, extensions)
 		}},
-		{"top", "Shows what a running server does", top.Run},
+		{"top", "Shows the state of a running server", top.Run},
 		{"version", "Shows the version of this binary", showVersion},
 	}
 }
@@ -80,7 +80,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 // noEnvironment is for commands that are described but not run.
 func noEnvironment(string) string { return "" }
 
-const summary = `Serves Triton model repositories over HTTP and gRPC. Without a command the command line is that of tritonserver.`
+const summary = `Serves Triton model repositories over HTTP and gRPC. Without a command, it accepts tritonserver's command line.`
 
 // describe describes the program, its flags and its commands, for completion and the manual page.
 func describe() command.Description {
@@ -98,7 +98,7 @@ func describe() command.Description {
 // showVersion is the command version.
 func showVersion(args []string, stdout, stderr io.Writer) int {
 	own := command.Flags("version")
-	asJSON := own.Bool("json", false, "show version, protocol, compiler and platform as an object")
+	asJSON := own.Bool("json", false, "print version, protocol, compiler and platform as a JSON object")
 	names, err := command.Parse(own, args)
 	switch {
 	case err != nil:
@@ -230,7 +230,7 @@ func writeCommands(w io.Writer) {
 	for _, c := range commands(noEnvironment) {
 		fmt.Fprintf(w, "  %-10s  %s\n", c.name, c.summary)
 	}
-	fmt.Fprint(w, "\nnereid COMMAND --help shows the options of a command, nereid --help those of the server.\n")
+	fmt.Fprint(w, "\nnereid COMMAND --help shows the options of a command. nereid --help shows those of the server.\n")
 }
 
 // helpWidth is the width at which --help wraps the text of a flag.
@@ -250,7 +250,7 @@ func writeUsage(w io.Writer, program string) {
 	}
 	b.WriteString("\nCommands:\n")
 	for _, c := range commands(noEnvironment) {
-		fmt.Fprintf(&b, "  %s\n\t%s; %s --help says more.\n", c.name, c.summary, c.name)
+		fmt.Fprintf(&b, "  %s\n\t%s; see %s --help.\n", c.name, c.summary, c.name)
 	}
 	b.WriteString("\n")
 	_, _ = io.WriteString(w, b.String()) // there is nowhere else to report an error

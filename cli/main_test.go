@@ -155,7 +155,7 @@ func TestVersionIsShown(t *testing.T) {
 		"--json=much": `invalid boolean value "much" for --json: want true or false`,
 		"json":        `got "json", want nothing or --json`,
 	} {
-		want = "nereid version: " + want + "\nnereid version --help lists the options\n"
+		want = "nereid version: " + want + "\nsee nereid version --help for the options\n"
 		if status, stdout, stderr := runAs("nereid", "version", argument); status != 2 || stdout != "" || stderr != want {
 			t.Errorf("version %s: got status %d, %q and %q, want 2 and %q", argument, status, stdout, stderr, want)
 		}

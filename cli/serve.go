@@ -74,7 +74,7 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 		return 1
 	}
 	if getenv("MODEL_INIT_MODE") == "async" {
-		log.Info().Msg("MODEL_INIT_MODE is async: the model repository is waited for")
+		log.Info().Msg("MODEL_INIT_MODE is async: waiting for the model repository")
 		if err := entry.AwaitRoots(running, o.Repository.Paths, rootLimit); err != nil {
 			if running.Err() != nil { // a signal arrived meanwhile
 				return 0
@@ -203,9 +203,9 @@ func serving(s *nereid.Server) string {
 		}
 	}
 	if bad > 0 {
-		return fmt.Sprintf("Model versions that serve: %d; that did not load, as the log says: %d", good, bad)
+		return fmt.Sprintf("Model versions loaded: %d; failed to load: %d, see the log", good, bad)
 	}
-	return fmt.Sprintf("Model versions that serve: %d", good)
+	return fmt.Sprintf("Model versions loaded: %d", good)
 }
 
 // exitStatus returns the exit status for an outcome that the server has logged.
@@ -224,6 +224,6 @@ const killLimit = 2 * time.Second
 func endAtOnce(s *nereid.Server, log zerolog.Logger) {
 	panics.AfterFunc(log, panics.Server, killLimit, func() { os.Exit(1) }, nil)
 	s.Kill()
-	log.Error().Msg("a second signal ended the server at once")
+	log.Error().Msg("stopped at once because of a second signal")
 	os.Exit(1)
 }

@@ -134,7 +134,7 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 	if !d.config.Measure || len(d.list) == 0 {
 		settle()
 		if err := h.close(); err != nil {
-			d.config.Log.Warn().Err(err).Msg("the device helper is left behind")
+			d.config.Log.Warn().Err(err).Msg("the device helper did not exit")
 		}
 		return
 	}
@@ -152,10 +152,10 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 			return
 		}
 		if errors.Is(err, errStuck) { // the next one would hang too
-			d.config.Log.Error().Err(err).Msg("GPUs have no metrics until the server is started again")
+			d.config.Log.Error().Err(err).Msg("there are no GPU metrics until the server is restarted")
 			return
 		}
-		d.config.Log.Warn().Err(err).Dur("wait", pause).Msg("the metrics of GPUs are missing until the device helper runs again")
+		d.config.Log.Warn().Err(err).Dur("wait", pause).Msg("there are no GPU metrics until the device helper runs again")
 		select {
 		case <-ctx.Done():
 			return
@@ -166,7 +166,7 @@ func (d *Devices) keep(ctx context.Context, settle func()) {
 		}
 		d.publish(h)
 		if len(h.devices) < len(d.list) {
-			d.config.Log.Warn().Int("devices", len(h.devices)).Msg("the CUDA driver shows fewer devices than at the start; models stay where they are")
+			d.config.Log.Warn().Int("devices", len(h.devices)).Msg("the CUDA driver shows fewer devices than at startup; models stay where they are")
 		}
 	}
 }
@@ -198,9 +198,9 @@ func (d *Devices) show(h *helper, err error) {
 	switch {
 	case errors.Is(err, context.Canceled):
 	case err != nil:
-		log.Warn().Err(err).Msg("CUDA devices cannot be counted, so no instance is placed on one")
+		log.Warn().Err(err).Msg("counting CUDA devices failed, so no instance is placed on a GPU")
 	case len(h.devices) == 0:
-		log.Info().Msg("the CUDA driver shows no device")
+		log.Info().Msg("the CUDA driver found no device")
 	default:
 		for i := range h.devices {
 			one := &h.devices[i]

@@ -117,7 +117,7 @@ func TestDeviceIsToldWhole(t *testing.T) {
 // TestDriverThatFails: the count ends for every fault of the driver, and the log names the fault.
 func TestDriverThatFails(t *testing.T) {
 	for _, c := range []struct{ name, variable, value, want string }{
-		{"it shows none", "FAKECUDA_ABSENT", "1", "the CUDA driver shows no device"},
+		{"it shows none", "FAKECUDA_ABSENT", "1", "the CUDA driver found no device"},
 		{"it refuses", fakecuda.Fail, "cuInit:1=803", "cuInit: error 803"},
 		{"it does not know a device", fakecuda.Fail, "cuDeviceGetUuid_v2:2=999", "cuDeviceGetUuid_v2: CUDA_ERROR_UNKNOWN (unknown error)"},
 		{"it dies", fakecuda.Init, "die", "the device helper ended"},
@@ -217,7 +217,7 @@ func TestHelperIsReplaced(t *testing.T) {
 			if after := energy(); after < before {
 				t.Errorf("energy went from %v to %v", before, after)
 			}
-			if text := log.String(); !strings.Contains(text, "the metrics of GPUs are missing until the device helper runs again") {
+			if text := log.String(); !strings.Contains(text, "there are no GPU metrics until the device helper runs again") {
 				t.Errorf("the log does not say that metrics are missing:\n%s", text)
 			}
 		})

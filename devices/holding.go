@@ -80,6 +80,6 @@ func (l *lane) drop(ended *foreign.Device) {
 // letGo makes the helper close an allocation. The caller has the turn, and a helper runs.
 func (l *lane) letGo(h *holding) {
 	if _, err := l.say(&command{Do: "close", Region: h.number}); err != nil {
-		l.log.Warn().Err(err).Msg("memory of a client could not be closed")
+		l.log.Warn().Err(err).Msg("closing a client's memory failed")
 	}
 }

@@ -149,7 +149,7 @@ func (l *lane) start() (err error) {
 	// The memory that clients have registered is reopened as far as possible.
 	for _, h := range l.held {
 		if _, err := l.hold(h); err != nil {
-			l.log.Warn().Err(err).Msg("memory that a client has registered could not be opened again")
+			l.log.Warn().Err(err).Msg("reopening a client's registered memory failed")
 			if l.helper == nil {
 				return err
 			}
@@ -175,7 +175,7 @@ func (l *lane) say(line *command) (answer reply, err error) {
 			return answer, err
 		}
 	}
-	l.log.Warn().Err(err).Msg("the device helper that copies is ended, the next copy starts another")
+	l.log.Warn().Err(err).Msg("the copying device helper was stopped; the next copy starts another")
 	// It may still write into the block, which others will soon use: it ends before this function
 	// returns.
 	return answer, errors.Join(err, l.lose())
@@ -251,7 +251,7 @@ func (l *lane) close() {
 	defer l.leave()
 	if l.helper != nil {
 		if err := l.lose(); err != nil {
-			l.log.Warn().Err(err).Msg("device helper is left behind")
+			l.log.Warn().Err(err).Msg("device helper did not exit")
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (d *Devices) Samples() []Sample {
 	}
 	samples, err := d.measure(d.helper)
 	if err != nil && !errors.Is(err, errUnmeasured) {
-		d.config.Log.Warn().Err(err).Msg("the device helper is ended")
+		d.config.Log.Warn().Err(err).Msg("the device helper was stopped")
 		close(d.helper.given) // attend ends it
 		d.helper = nil
 	}
@@ -102,7 +102,7 @@ func (d *Devices) unmeasured(text string) error {
 	err := fmt.Errorf("%w: %s", errUnmeasured, text)
 	if !d.told {
 		d.told = true
-		d.config.Log.Warn().Err(err).Msg("GPUs have no metrics")
+		d.config.Log.Warn().Err(err).Msg("no GPU metrics")
 	}
 	return err
 }

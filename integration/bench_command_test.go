@@ -140,7 +140,7 @@ func TestBenchCommand(t *testing.T) {
 	}
 	for protocol, port := range map[string]int{"http": s.http, "grpc": s.grpc} {
 		output, err := exec.Command(binary, "bench", "batchs", "--protocol="+protocol, fmt.Sprintf("--url=127.0.0.1:%d", port)).CombinedOutput()
-		if err == nil || !strings.Contains(string(output), "; did you mean batches? models that are ready: batches, sequences, streams, texts") {
+		if err == nil || !strings.Contains(string(output), "; did you mean batches? ready models: batches, sequences, streams, texts") {
 			t.Errorf("a model that is not there, by %s: got %v and %q", protocol, err, output)
 		}
 	}

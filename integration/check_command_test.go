@@ -232,7 +232,7 @@ func TestCheckWritesAConfig(t *testing.T) {
 		if status, out, stderr := command(t, "check", repository+"/bare", "--try", python); status != 0 || !strings.Contains(out, "0 errors, 0 warnings") {
 			t.Errorf("with that: got status %d, %s%s", status, out, stderr)
 		}
-		if status, _, stderr := command(t, "check", repository+"/bare", "--write-config", python); status != 1 || !strings.Contains(stderr, "config.pbtxt is there: --write-config changes no file") {
+		if status, _, stderr := command(t, "check", repository+"/bare", "--write-config", python); status != 1 || !strings.Contains(stderr, "config.pbtxt exists: --write-config never changes a file") {
 			t.Errorf("again: got status %d, %s", status, stderr)
 		}
 		if err := os.Remove(path); err != nil {

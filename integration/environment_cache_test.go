@@ -40,7 +40,7 @@ func TestLoadsWhileUnpacking(t *testing.T) {
 	}
 	s.stop()
 	<-loaded
-	if strings.Contains(s.log.String(), "environment made") {
+	if strings.Contains(s.log.String(), "environment unpacked") {
 		t.Fatal("the archive was unpacked before the other model was loaded: make it larger")
 	}
 	if left := unpackedIn(t, environments); len(left) != 0 {
@@ -62,7 +62,7 @@ func TestKilledWhileUnpacking(t *testing.T) {
 	_ = s.cmd.Process.Kill()
 	s.wait(startLimit)
 	s.gone(processes)
-	if strings.Contains(s.log.String(), "environment made") {
+	if strings.Contains(s.log.String(), "environment unpacked") {
 		t.Fatal("the server was killed too late: make the archive larger")
 	}
 	next := start(t, testkit.Python(t).Path, root+"/models", cacheFlag(environments), "--log-verbose=1")

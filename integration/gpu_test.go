@@ -184,7 +184,7 @@ func TestMetricsOfDevices(t *testing.T) {
 	if err := unix.Kill(helpers[0], unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if !s.prints("the metrics of GPUs are missing until the device helper runs again") {
+	if !s.prints("there are no GPU metrics until the device helper runs again") {
 		t.Error("the log does not say that metrics are missing")
 	}
 	s.until("measuring again", shown)

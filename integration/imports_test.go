@@ -67,7 +67,7 @@ func TestDevWatchesImportsElsewhere(t *testing.T) {
 	put("shared/number.py", "N = 2")
 	s.modelAnswers(t, "both", "21")
 	s.modelAnswers(t, "one", "2")
-	s.Await("model 'one' is loaded anew: "+filepath.Join(modules, "shared", "number.py")+" has changed", startLimit)
+	s.Await("reloading model 'one': "+filepath.Join(modules, "shared", "number.py")+" has changed", startLimit)
 	put("later.py", "K = 5")
 	s.modelAnswers(t, "both", "25")
 	s.modelAnswers(t, "async", "5")

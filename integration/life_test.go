@@ -410,7 +410,7 @@ class TritonPythonModel:
 	if n := executed(); n != 8 && time.Since(begin) < time.Second {
 		t.Errorf("%d requests were executed in the pause, want none", n-8)
 	}
-	if !s.prints("process is lost again and again: requests are refused until it starts") {
+	if !s.prints("process keeps failing: requests are rejected until it starts") {
 		t.Error("the log does not say that there is no hope")
 	}
 }

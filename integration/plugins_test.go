@@ -539,7 +539,7 @@ func TestPluginsThatNeverClose(t *testing.T) {
 		t.Fatalf("unload: status %d: %s", status, body)
 	}
 	s.until("unloaded", func() bool { return s.index()["m"].State == "UNAVAILABLE" && s.index()["m"].Reason == "unloaded" })
-	if !s.prints("finalize did not return in time, process is killed") {
+	if !s.prints("finalize did not return in time, killing the process") {
 		t.Error("the log does not say that the process was killed")
 	}
 	s.until("rid of the process", func() bool { return len(s.plugins()) == 1 })

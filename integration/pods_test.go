@@ -152,7 +152,7 @@ func TestDelayServesAndIsNotReady(t *testing.T) {
 	children := s.descendants()
 	testkit.Eventually(t, startLimit, func() bool { // simultaneous signals count as one
 		_ = s.cmd.Process.Signal(unix.SIGTERM)
-		return strings.Contains(s.log.String(), "a second signal ended the server at once")
+		return strings.Contains(s.log.String(), "stopped at once because of a second signal")
 	})
 	if status := s.wait(startLimit); status != 1 {
 		t.Errorf("exit status %d after a second signal, want 1", status)

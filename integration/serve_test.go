@@ -64,7 +64,7 @@ func TestServeAtATerminal(t *testing.T) {
 		"unread/config.pbtxt": "nonsense {",
 	})
 	s := takeSeat(t, repository)
-	s.Await("serving 1 model; Ctrl-C ends it\n", startLimit)
+	s.Await("serving 1 model; press Ctrl-C to stop\n", startLimit)
 	s.Await("  HTTP     "+s.address("")+"\n", startLimit)
 	s.Await("  metrics  http://127.0.0.1:", startLimit)
 	response, err := http.Get(s.address("/v2/models/good/ready"))
@@ -108,7 +108,7 @@ func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
 	answer := s.askBeside()
 	testkit.Eventually(t, startLimit, func() bool { _, err := os.Stat(in("began")); return err == nil })
 	s.Type("\x03")
-	s.Await("waiting up to 30 s for 1 request to end; Ctrl-C again ends the server at once\n", startLimit)
+	s.Await("waiting up to 30 s for 1 request to finish; press Ctrl-C again to stop at once\n", startLimit)
 	if err := os.WriteFile(in("end"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestCtrlCSaysThatModelsFinalize(t *testing.T) {
 			s := takeSeat(t, writeFiles(t, map[string]string{"slow/1/model.py": slow, "quick/1/model.py": fmt.Sprintf(modelThatAnswers, "1")}))
 			s.Await("serving 2 models", startLimit)
 			s.Type("\x03")
-			s.Await("slow to finalize; Ctrl-C again ends the server at once\n", startLimit)
+			s.Await("slow to finalize; press Ctrl-C again to stop at once\n", startLimit)
 			want := 0
 			if again {
 				s.Type("\x03")
@@ -147,7 +147,7 @@ func TestCtrlCSaysThatModelsFinalize(t *testing.T) {
 func TestEmptyFolderAtATerminal(t *testing.T) {
 	folder := t.TempDir()
 	s := takeSeat(t, folder)
-	s.Await("nereid new model NAME --directory "+folder+" writes a first one", startLimit)
+	s.Await("create one with nereid new model NAME --directory "+folder, startLimit)
 	s.Type("\x03")
 	s.Wait(startLimit)
 }

@@ -50,7 +50,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 	for strings.HasPrefix(got, "EXTEND_TIMEOUT_USEC=") { // of a slow start
 		got = next()
 	}
-	if got != "READY=1\nSTATUS=Model versions that serve: 1" {
+	if got != "READY=1\nSTATUS=Model versions loaded: 1" {
 		t.Errorf("when it serves: got %q", got)
 	}
 	for range 2 {

@@ -130,7 +130,7 @@ func TestTopAtATerminal(t *testing.T) {
 	press("y")
 	person.AwaitScreen("that it is unloaded", limit, row("beta", "1", "UNAVAILABLE", "0/0"))
 	press("r")
-	person.AwaitScreen("a question", limit, shows("load beta as its files are now? [y/N]"))
+	person.AwaitScreen("a question", limit, shows("load beta from its current files? [y/N]"))
 	press("y")
 	person.AwaitScreen("that it is loaded", limit, func(lines []string) bool {
 		return row("beta", "1", "READY", "2/2")(lines) && shows("loaded beta")(lines)

@@ -27,7 +27,7 @@ var stilted = []struct {
 	{regexp.MustCompile(`(?i)\b(whoever|whichever of)\b`), words("whoever|whichever of"), "name the subject: the caller, the client, the model"},
 	{regexp.MustCompile(`(?i)\bof (those|what|several) (that|who|which|is|are|has|have|come)\b`), words("of those |of what |of several "), "put the subject first"},
 	{regexp.MustCompile(`(?i)\b(one|those) (that|who|which) (is|are|has|have|was|were|comes?|knows?|waits?|asks?)\b`), words("one that |one who |one which |those that |those who |those which "), "use a noun"},
-	{regexp.MustCompile(`(?i)\b(there (is|are)|is|are|was|were) none\b`), words("s none|are none|were none"), "say what exists, or use \"no X\""},
+	{regexp.MustCompile(`(?i)\b(there (is|are)|is|are|was|were) (?-i:none)\b`), words("s none|are none|were none"), "say what exists, or use \"no X\""},
 	{regexp.MustCompile(`(?i)\bwhat (it|they|he|she|there|the \w+|a \w+|each|all|others?|is|are|was|were|has|have|had|can|cannot|may|must|comes?|goes|lies|stands)\b`), words("what "), "use a noun"},
 	{regexp.MustCompile(`(?i)\b(not )?to be had\b`), words("to be had"), "available, unavailable"},
 	{regexp.MustCompile(`(?i)\bat a desk\b|\bfor a desk\b|\bfor the desk\b`), words(" desk"), "for local development"},

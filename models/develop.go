@@ -80,7 +80,7 @@ func (d *developer) look(ctx context.Context) {
 			continue
 		}
 		if changed := d.catalog.ChangedImports(id, d.tried[id], true); len(changed) > 0 {
-			d.config.Log.Info().Msgf("model '%s' is loaded anew: %s has changed", id, changed[0])
+			d.config.Log.Info().Msgf("reloading model '%s': %s has changed", id, changed[0])
 		}
 		// From here on the work holds the gate.
 		delete(d.changing, id)
@@ -123,7 +123,7 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 			tried = then
 		}
 		if first {
-			d.config.Log.Warn().Msgf("model '%s' writes %s whenever it is loaded: it is not loaded again for that, but for a change at another time; if you have changed it, save it again", id, d.inModel(id, own[0]))
+			d.config.Log.Warn().Msgf("model '%s' writes %s whenever it is loaded, so that change does not reload it; if you have changed the file, save it again", id, d.inModel(id, own[0]))
 		}
 	}
 	if d.catalog.IsServed(id, files) || known && tried.Same(files) && d.catalog.IsAsTried(id, files, d.passed[id]) || !known && (d.first || d.catalog.IsWanted(id, files)) {
@@ -137,7 +137,7 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 	if !changing {
 		d.gates.shut(id.Name)
 		if busy {
-			d.config.Log.Info().Msgf("model '%s' has changed: it is loaded when the debugger has given the terminal back", id)
+			d.config.Log.Info().Msgf("model '%s' has changed: it will be reloaded when the debugger has returned the terminal", id)
 		}
 	}
 	d.changing[id] = files
@@ -147,7 +147,7 @@ func (d *developer) isDue(id repository.Identity, busy bool) bool {
 	if loading && w.UnderWay() {
 		may, path, further := w.MayOvertake(files)
 		if path != "" {
-			d.config.Log.Warn().Msgf("model '%s' is loaded again when the load that is under way has ended: %s has changed, as during the loads before, which may have written it. If you have changed it and do not want to wait, %s", id, d.inModel(id, path), saves(further))
+			d.config.Log.Warn().Msgf("model '%s' will be reloaded after the current load: %s has changed, as during earlier loads, which may have written it. If you have changed it and do not want to wait, %s", id, d.inModel(id, path), saves(further))
 		}
 		if !may {
 			return false
@@ -209,7 +209,7 @@ func (d *developer) ended(w *work, failures map[repository.Identity]error) {
 // servesOn logs that a model still serves although its load has failed.
 func (d *developer) servesOn(id repository.Identity) {
 	if len(d.catalog.Ready(id)) > 0 {
-		d.config.Log.Warn().Msgf("model '%s' serves on as it was before: it is loaded when its files change again", id)
+		d.config.Log.Warn().Msgf("model '%s' continues with the previous version: it will be reloaded when its files change", id)
 	}
 }
 

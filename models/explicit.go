@@ -164,7 +164,7 @@ func (r *Registry) checkControl() error {
 			if r.config.PollInterval > 0 {
 				mode = "poll"
 			}
-			r.config.Log.Warn().Msgf("a load or an unload was refused, since --model-control-mode is %s: start with --model-control-mode=explicit to allow them", mode)
+			r.config.Log.Warn().Msgf("a load or unload request was rejected because --model-control-mode is %s: start with --model-control-mode=explicit to allow them", mode)
 		})
 		return infer.Errorf(infer.Unavailable, "explicit model load / unload is not allowed if polling is enabled")
 	}

@@ -94,7 +94,7 @@ func (p *poller) look(ctx context.Context) {
 	p.forgetDone()
 	ids, rejected, err := p.config.Repository.Scan()
 	if err != nil { // nothing counts as removed
-		p.config.Log.Error().Msgf("look for changes in the model repository: %v", err)
+		p.config.Log.Error().Msgf("check the model repository for changes: %v", err)
 		return
 	}
 	sources := p.removed(ids, rejected)

@@ -101,7 +101,7 @@ func Caught(log zerolog.Logger, where Where, value any) *Error {
 		// Panics are reported even if errors are not logged.
 		fmt.Fprintf(os.Stderr, "internal error in %s: %v\n%s", where, value, stack)
 	}
-	event.Str("where", string(where)).Str("error", text(value)).Bytes("stack", stack).Msg("internal error, the rest goes on")
+	event.Str("where", string(where)).Str("error", text(value)).Bytes("stack", stack).Msg("internal error; the server continues")
 	return &Error{Where: where, Value: value}
 }
 

@@ -132,7 +132,7 @@ func (in *Instance) setHopeless(yes bool) {
 	changed := in.hopeless != yes
 	in.hopeless = yes
 	if changed && yes {
-		in.log.Error().Msg("process is lost again and again: requests are refused until it starts")
+		in.log.Error().Msg("process keeps failing: requests are rejected until it starts")
 		in.lost(true)
 	}
 }

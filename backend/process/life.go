@@ -253,7 +253,7 @@ func (l *life) finalize() {
 	case <-l.exited:
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
-		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, process is killed")
+		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, killing the process")
 	}
 }
 

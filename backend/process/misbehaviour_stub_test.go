@@ -193,7 +193,7 @@ func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
 		m := r.in(t).start("hangs_in_finalize", infer.Uint8)
 		m.wantGood()
 		m.close()
-		if want := "finalize did not return in time, process is killed"; !strings.Contains(r.log.String(), want) {
+		if want := "finalize did not return in time, killing the process"; !strings.Contains(r.log.String(), want) {
 			t.Errorf("log does not say %q", want)
 		}
 	})

@@ -49,11 +49,11 @@ func newQuota(in *Instance) *quota {
 	var once sync.Once
 	log := in.log // not the life, which its responses may outlive
 	q.copies = sync.OnceFunc(func() {
-		log.Warn().Msgf("%s keeps as many input tensors as it may (--model-max-memory-share), and gets copies of further ones: a model that keeps inputs should keep copies of them",
+		log.Warn().Msgf("%s has reached its limit of kept input tensors (--model-max-memory-share), and now gets copies: a model that keeps inputs should keep copies of them",
 			in.model.held.Name())
 	})
 	q.heap = &frames.Heap{Account: account, Holder: q.holder, Refused: func(err error) {
-		once.Do(func() { log.Warn().Err(err).Msg("the model is refused memory, requests of it fail") })
+		once.Do(func() { log.Warn().Err(err).Msg("the model has reached its memory limit, its requests fail") })
 	}}
 	return q
 }

@@ -55,7 +55,7 @@ func (b *Backend) open(env backend.Env) (*process.Model, error) {
 		c.settings = &settings
 	}
 	if _, err := os.Stat(filepath.Join(env.Directory, "triton_python_backend_stub")); err == nil {
-		c.log.Warn().Msgf("the model brings a triton_python_backend_stub of its own, which cannot be used here and is not needed: name its interpreter with the parameter EXECUTION_ENV_PATH or with --backend-config=%s,python-executable=PATH",
+		c.log.Warn().Msgf("the model has its own triton_python_backend_stub, which is not supported and not needed: set its interpreter with the parameter EXECUTION_ENV_PATH or with --backend-config=%s,python-executable=PATH",
 			env.Config.GetBackend())
 	}
 	if err := c.checkInputPlace(); err != nil {

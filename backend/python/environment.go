@@ -95,14 +95,14 @@ func (c *code) take(ctx context.Context) (h holding, err error) {
 		return holding{}, fmt.Errorf("execution environment %s: %w", place.Path, err)
 	}
 	for _, line := range inside.Ignored {
-		c.log.Debug().Msgf("execution environment %s: activate.d sets nothing by %s", place.Path, line)
+		c.log.Debug().Msgf("execution environment %s: activate.d sets no variables with %s", place.Path, line)
 	}
 	w := c.settings.wish()
 	w.environment = place.Path
 	if inside.Python != "" {
 		w.executable = inside.Python
 	} else {
-		c.log.Warn().Msgf("execution environment %s has bin/activate and no bin/python: the interpreter of the server runs the model, with the variables of the environment", place.Path)
+		c.log.Warn().Msgf("execution environment %s has bin/activate but no bin/python: the server's interpreter runs the model, with the environment's variables", place.Path)
 	}
 	h.python = c.backend.hold(w, inside)
 	return h, nil

@@ -165,7 +165,7 @@ func (p *python) search(ctx context.Context, s *search) {
 		p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
 		if len(i.Threads) > 0 && !p.wish.noTemplate {
 			p.backend.log.Warn().Str("path", i.Path).Strs("threads", i.Threads).
-				Msg("the start of the interpreter leaves threads behind, so each process of a model is started as a program instead of being forked")
+				Msg("the interpreter starts threads at startup, so each model process is started as a program instead of being forked")
 		}
 	}
 }
@@ -265,7 +265,7 @@ func (p *python) start(instance string, files *process.Files) (*launch.Process, 
 			if !t.usable() && !t.undo(children, mark) {
 				return nil, fmt.Errorf("%w, and has not ended %s after it was killed", err, forkTimeout)
 			}
-			b.log.Warn().Err(err).Msg("template did not fork a stub, it is started as a program")
+			b.log.Warn().Err(err).Msg("template did not fork a stub; starting it as a program")
 		}
 	}
 	return children.Bear(func() (*launch.Process, error) { return p.startStub(instance, children.NewMark(), files) })
@@ -321,7 +321,7 @@ func (p *python) usable() *template {
 		if t == nil {
 			p.tries++
 		}
-		p.backend.log.Warn().Err(err).Msg("template did not start again")
+		p.backend.log.Warn().Err(err).Msg("template did not restart")
 		return nil
 	}
 	if t != nil {

@@ -35,17 +35,17 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return command.End("nereid backend test", err, func(w io.Writer) { testUsage(w, flags) }, stdout, stderr)
 }
 
-const testSummary = "test checks that a plugin keeps the rules of docs/backends.md: of hooks, ownership, inputs and outputs."
+const testSummary = "test checks that a plugin follows the rules in docs/backends.md for methods, ownership, inputs and outputs."
 
 var described = []command.Description{{Name: "test", Call: "PATH", Summary: testSummary}}
 
 func usage(w io.Writer) {
-	command.GroupUsage(w, "nereid backend COMMAND [options]", "Backends in Go that are plugins.",
+	command.GroupUsage(w, "nereid backend COMMAND [options]", "Tests Go backends that are plugins.",
 		described, "nereid backend test --help shows the options.")
 }
 
 func testUsage(w io.Writer, flags *flag.FlagSet) {
-	command.Usage(w, "nereid backend test [options] PATH", testSummary+" PATH is a program nereid_NAME, or a folder with one.", flags)
+	command.Usage(w, "nereid backend test [options] PATH", testSummary+" PATH is a program nereid_NAME, or a folder that contains one.", flags)
 }
 
 // models is a flag that may be given several times.
@@ -63,11 +63,11 @@ func (m *models) Set(text string) error {
 // test runs the suite.
 func test(ctx context.Context, flags *flag.FlagSet, args []string, stdout io.Writer) error {
 	var list models
-	flags.Var(&list, "model", "`DIRECTORY` of a model that the backend executes, with its config.pbtxt; once for each. Without it, those of the folders models beside PATH and in the working directory")
-	limit := flags.Duration("timeout", 30*time.Second, "`TIME` that a request, a load or an unload may take")
+	flags.Var(&list, "model", "`DIRECTORY` of a model for the backend, with a config.pbtxt; may be repeated. Default: the models of the backend in a folder models next to PATH or in the working directory")
+	limit := flags.Duration("timeout", 30*time.Second, "maximum `TIME` of a request, a load or an unload")
 	asJSON := flags.Bool("json", false, "print JSON")
 	var settings settingsFlag
-	flags.Var(&settings, "backend-config", "`SETTING=VALUE` for the backend; once for each")
+	flags.Var(&settings, "backend-config", "setting `SETTING=VALUE` of the backend; may be repeated")
 	names, err := command.Parse(flags, args)
 	switch {
 	case err != nil:
@@ -83,7 +83,7 @@ func test(ctx context.Context, flags *flag.FlagSet, args []string, stdout io.Wri
 	}
 	if len(list) == 0 {
 		if list = modelsOf(backend, filepath.Join(filepath.Dir(program), "models"), "models"); len(list) == 0 {
-			return fmt.Errorf("no model of backend %q is in models, here or beside %s: name one with --model", backend, program)
+			return fmt.Errorf("there is no model of backend %q in a folder models, here or next to %s: name one with --model", backend, program)
 		}
 	}
 	p, err := newPlugin(program, settings)
@@ -100,7 +100,7 @@ func test(ctx context.Context, flags *flag.FlagSet, args []string, stdout io.Wri
 	case err != nil:
 		return err
 	case ctx.Err() != nil:
-		return errors.New("it was ended early")
+		return errors.New("interrupted")
 	case *asJSON:
 		encoder := json.NewEncoder(stdout)
 		encoder.SetIndent("", "  ")

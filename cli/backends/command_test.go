@@ -95,13 +95,13 @@ func TestCommandLinesAreExplained(t *testing.T) {
 		{"nothing", nil, 2, "Usage: nereid backend COMMAND"},
 		{"help", []string{"--help"}, 0, "Usage: nereid backend COMMAND"},
 		{"help of test", []string{"test", "--help"}, 0, "--model DIRECTORY"},
-		{"an unknown command", []string{"burn"}, 2, "nereid backend: there is no command \"burn\"\nthere is test; nereid backend --help says more\n"},
+		{"an unknown command", []string{"burn"}, 2, "nereid backend: unknown command \"burn\"\nwant test; see nereid backend --help\n"},
 		{"no path", []string{"test"}, 2, "got 0 paths, want one"},
 		{"no time", []string{"test", "--timeout=0s", empty}, 2, "--timeout is 0s"},
 		{"a strange setting", []string{"test", "--backend-config=x", empty}, 2, "want SETTING=VALUE"},
 		{"nothing there", []string{"test", filepath.Join(empty, "none")}, 1, "no such file"},
-		{"no program", []string{"test", empty}, 1, "has 0 programs nereid_NAME, want one"},
-		{"a program of another name", []string{"test", file}, 1, "the program of a backend is called nereid_NAME"},
+		{"no program", []string{"test", empty}, 1, "contains 0 programs nereid_NAME, want one"},
+		{"a program of another name", []string{"test", file}, 1, "the name of a backend's program must be nereid_NAME"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, out, errs := try(test.args...)

@@ -31,13 +31,13 @@ func find(path string) (program, backend string, err error) {
 			}
 		}
 		if len(programs) != 1 {
-			return "", "", fmt.Errorf("%s has %d programs %sNAME, want one: build it first, or name its file", path, len(programs), version.PluginPrefix)
+			return "", "", fmt.Errorf("%s contains %d programs %sNAME, want one: build it first, or name the file", path, len(programs), version.PluginPrefix)
 		}
 		program = programs[0]
 	}
 	backend, ok := strings.CutPrefix(filepath.Base(program), version.PluginPrefix)
 	if !ok || backend == "" {
-		return "", "", fmt.Errorf("%s: the program of a backend is called %sNAME", path, version.PluginPrefix)
+		return "", "", fmt.Errorf("%s: the name of a backend's program must be %sNAME", path, version.PluginPrefix)
 	}
 	return program, backend, nil
 }

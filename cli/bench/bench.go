@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-const summary = `Sends requests to a model of a running server, as fast as they are answered or at a given rate, and says how many were
-answered, how long they took, and where the time went.`
+const summary = `Sends requests to a model of a running server, with a fixed concurrency or at a fixed rate, and reports throughput, latencies,
+and how the time was spent.`
 
 // Run runs the command line that follows `nereid bench`. It returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
@@ -97,10 +97,10 @@ func (o *options) mostCallers() int {
 // check rejects options that the model does not support.
 func (p *prepared) check() error {
 	if p.model.GetModelTransactionPolicy().GetDecoupled() && p.options.protocol != protocolStream {
-		return fmt.Errorf("model %s is decoupled and may answer any number of times: use --protocol stream", p.options.model)
+		return fmt.Errorf("model %s is decoupled and may send any number of responses: use --protocol stream", p.options.model)
 	}
 	if most := int64(p.model.GetMaxBatchSize()); most > 0 && p.options.batch > most {
-		return fmt.Errorf("--batch is %d, and model %s takes batches of %d at most", p.options.batch, p.options.model, most)
+		return fmt.Errorf("--batch is %d, but model %s accepts batches of at most %d", p.options.batch, p.options.model, most)
 	}
 	return nil
 }
@@ -110,11 +110,11 @@ func (p *prepared) check() error {
 func otherPort(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "malformed HTTP response"), strings.Contains(text, "readLoopPeekFailLocked"): // after the request was sent, or before
-		return errors.New("it speaks no HTTP/1.1; is that the port of gRPC? --protocol grpc asks it")
+		return errors.New("it does not speak HTTP/1.1; if this is the gRPC port, use --protocol grpc")
 	case strings.Contains(text, "server preface"):
-		return errors.New("it speaks no HTTP/2; is that the port of HTTP? --protocol http asks it")
+		return errors.New("it does not speak HTTP/2; if this is the HTTP port, use --protocol http")
 	case strings.Contains(text, "gave HTTP response to HTTPS client"), strings.Contains(text, "first record does not look like a TLS handshake"):
-		return errors.New("the port has no TLS; leave out https://")
+		return errors.New("the port does not use TLS; leave out https://")
 	}
 	return err
 }
@@ -157,7 +157,7 @@ func (p *prepared) measure(ctx context.Context, t target, l level, stderr io.Wri
 // answered.
 func (o *options) show(r, before *report, stdout io.Writer) error {
 	if len(r.Levels) == 0 {
-		return errors.New("it was broken off before anything was measured")
+		return errors.New("interrupted before anything was measured")
 	}
 	if o.json != "-" {
 		r.write(stdout)

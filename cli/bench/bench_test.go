@@ -104,11 +104,11 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		return path
 	}
 	for want, o := range map[string]*options{
-		"dimension 0 of [-1] may have any size, say which by --shape, such as --shape T:1": {data: write(`{"data": [{"F": [1, 2], "T": ["a"]}]}`)},
-		"input F: --shape gives it 3 dimensions, want 1: the model's config has [2]":       {shapes: map[string][]int64{"F": {1, 2, 3}}},
-		`--input names input "X", model m has F, T, O`:                                     {inputs: map[string]string{"X": zero}},
-		`request 0 names input "X"`:                                                        {data: write(`{"data": [{"X": [1]}]}`)},
-		"it has 3 bytes, want 8 for shape [1,2] of FP32":                                   {inputs: map[string]string{"F": "@" + write("abc")}},
+		"dimension 0 of [-1] may have any size: set it with --shape, such as --shape T:1": {data: write(`{"data": [{"F": [1, 2], "T": ["a"]}]}`)},
+		"input F: --shape gives it 3 dimensions, want 1: the model's config has [2]":      {shapes: map[string][]int64{"F": {1, 2, 3}}},
+		`--input names input "X", but model m has F, T, O`:                                {inputs: map[string]string{"X": zero}},
+		`request 0 names input "X"`:                       {data: write(`{"data": [{"X": [1]}]}`)},
+		"it has 3 bytes, want 8 for shape [1,2] of FP32":  {inputs: map[string]string{"F": "@" + write("abc")}},
 		"has no requests":                                 {data: write(`{"data": []}`)},
 		`input F: word is no value of type FP32`:          {data: write(`{"data": [{"F": ["word", "x"], "T": {"content": ["a"], "shape": [1]}}]}`)},
 		"it has 1 elements, want 3 for shape [1,3]":       {data: write(`{"data": [{"F": [1, 2], "T": {"content": ["a"], "shape": [3]}}]}`)},
@@ -358,10 +358,10 @@ func TestPortsOfAnotherProtocol(t *testing.T) {
 		}
 	}()
 	for _, c := range []struct{ url, protocol, want string }{
-		{listener.Addr().String(), "http", "is that the port of gRPC? --protocol grpc asks it"},
-		{web.URL, "grpc", "is that the port of HTTP? --protocol http asks it"},
-		{strings.Replace(web.URL, "http:", "https:", 1), "http", "the port has no TLS; leave out https://"},
-		{strings.Replace(web.URL, "http:", "https:", 1), "grpc", "the port has no TLS; leave out https://"},
+		{listener.Addr().String(), "http", "if this is the gRPC port, use --protocol grpc"},
+		{web.URL, "grpc", "if this is the HTTP port, use --protocol http"},
+		{strings.Replace(web.URL, "http:", "https:", 1), "http", "the port does not use TLS; leave out https://"},
+		{strings.Replace(web.URL, "http:", "https:", 1), "grpc", "the port does not use TLS; leave out https://"},
 	} {
 		if _, status, stderr := bench(t, "--url", c.url, "--protocol", c.protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s over %s: exit status %d: %s, want %q", c.url, c.protocol, status, stderr, c.want)
@@ -457,23 +457,23 @@ func TestCommandLines(t *testing.T) {
 		"a b":                         "got 2 models",
 		"a --nosuch":                  "flag provided but not defined: --nosuch",
 		"a --protocol=smtp":           `--protocol is "smtp", want http, grpc or stream`,
-		"a --concurrency=0":           `"0" is no number above 0`,
+		"a --concurrency=0":           `"0" is not a number above 0`,
 		"a --concurrency=1.5":         "want a whole number from 1 to 10000",
 		"a --concurrency=1:2:3:4":     "is neither N nor START:END:STEP",
 		"a --concurrency=4:2":         `"4:2" ends before it begins`,
 		"a --rate=1:1e9:1":            "has more than 1000 levels",
 		"a --batch=0":                 "--batch is 0, want more than 0",
 		"a --input=X":                 "want NAME=random, NAME=zero or NAME=@FILE",
-		"a --shape=X:a":               `"a" is no dimension`,
+		"a --shape=X:a":               `"a" is not a dimension`,
 		"a --shared-memory=cuda":      `--shared-memory is "cuda", want none or system`,
-		"a --model-version=one":       `--model-version is "one", want a number from 1 on`,
+		"a --model-version=one":       `--model-version is "one", want a number above 0`,
 		"a --sequence-length=-1":      "--sequence-length is -1, want 0 or more",
 		"a --warm-up=-1s":             "--warm-up is -1s, want 0 or more",
 		"a --max-reply-bytes=0":       "--max-reply-bytes is 0, want more than 0",
 		"a --timeout=0s --duration=1": `invalid value "1" for flag --duration: want a time such as 10s`,
 	} {
 		var out, errs bytes.Buffer
-		if status := Run(strings.Fields(arguments), &out, &errs); status != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "\nnereid bench --help lists the options\n") {
+		if status := Run(strings.Fields(arguments), &out, &errs); status != 2 || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "\nsee nereid bench --help for the options\n") {
 			t.Errorf("%q: exit status %d, got %s, want %q", arguments, status, &errs, want)
 		}
 	}
@@ -522,14 +522,14 @@ func TestModelsThatAreNotThere(t *testing.T) {
 		index []*kserve.RepositoryIndexResponse_ModelIndex
 		want  string
 	}{
-		{"chrun", index, "did you mean churn? models that are ready: bert, churn"},
-		{"other", index, "models that are ready: bert, churn"},
-		{"other", many, "models that are ready: bert, churn, m00, m01, m02, m03, m04, m05, m06, m07 and 4 more"},
-		{"churn", index, "versions that are ready: 1, 3"},
+		{"chrun", index, "did you mean churn? ready models: bert, churn"},
+		{"other", index, "ready models: bert, churn"},
+		{"other", many, "ready models: bert, churn, m00, m01, m02, m03, m04, m05, m06, m07 and 4 more"},
+		{"churn", index, "ready versions: 1, 3"},
 		{"broken", index, "it is UNAVAILABLE: ValueError: no"},
 		{"late", index, "it is LOADING"},
-		{"idle", index, "the repository has it, and it is not loaded"},
-		{"other", nil, "the server has no model that is ready"},
+		{"idle", index, "it is in the repository, but not loaded"},
+		{"other", nil, "no model of the server is ready"},
 	} {
 		if got := instead(c.model, c.index); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.model, got, c.want)

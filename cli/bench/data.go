@@ -112,7 +112,7 @@ func unknownInput(where, name string, config *kserve.ModelConfig) error {
 	for _, input := range config.GetInput() {
 		names = append(names, input.GetName())
 	}
-	return fmt.Errorf("%s names input %q, model %s has %s", where, name, config.GetName(), strings.Join(names, ", "))
+	return fmt.Errorf("%s names input %q, but model %s has %s", where, name, config.GetName(), strings.Join(names, ", "))
 }
 
 // makeTensor creates one input, or returns nil if it is optional and unmentioned.
@@ -146,7 +146,7 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 		}
 		// A file for a BYTES input is one element; other values determine the size.
 		if file := strings.HasPrefix(fill, "@"); value != nil || file && t.DataType != infer.Bytes {
-			return nil, fmt.Errorf("dimension %d of %s may have any size, say which by --shape, such as --shape %s:%s", at, infer.ShapeString(t.Shape), name, strings.Join(given, ","))
+			return nil, fmt.Errorf("dimension %d of %s may have any size: set it with --shape, such as --shape %s:%s", at, infer.ShapeString(t.Shape), name, strings.Join(given, ","))
 		}
 		t.Shape = ones
 	}
@@ -155,7 +155,7 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 		copies = o.batch
 		t.Shape = slices.Concat([]int64{o.batch}, t.Shape)
 	} else if o.batch > 1 {
-		return nil, fmt.Errorf("--batch is %d, and model %s does not batch", o.batch, config.GetName())
+		return nil, fmt.Errorf("--batch is %d, but model %s does not support batching", o.batch, config.GetName())
 	}
 	switch {
 	case value != nil:

@@ -63,26 +63,26 @@ const mostCallers = 10_000
 func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{inputs: make(map[string]string), shapes: make(map[string][]int64)}
 	var concurrency, rate string
-	flags.StringVar(&o.url, "url", "", "`ADDRESS` of the server, https:// before it for TLS; localhost:8000 for HTTP and localhost:8001 for gRPC unless it is given")
-	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http, grpc, or stream: requests of one caller share a gRPC stream", protocolHTTP, protocolGRPC, protocolStream)
-	flags.StringVar(&o.version, "model-version", "", "`VERSION` of the model; the server's choice unless it is given")
-	flags.StringVar(&concurrency, "concurrency", "1", "`N`, requests that are under way at a time; or START:END:STEP, measured one after another")
-	flags.StringVar(&rate, "rate", "", "`N`, requests per second, whether or not earlier ones have been answered; or START:END:STEP")
-	flags.DurationVar(&o.duration, "duration", 10*time.Second, "how long each level is measured")
-	flags.DurationVar(&o.warmUp, "warm-up", time.Second, "how long each level runs before it is measured")
-	flags.Int64Var(&o.batch, "batch", 1, "first dimension of all tensors, for models that batch")
-	flags.Func("input", "`NAME=random`, NAME=zero, or NAME=@FILE with the tensor's bytes; may be repeated. Random unless it is given", o.addInput)
-	flags.Func("shape", "`NAME:DIMS`, such as TEXT:1,16, without the batch; for inputs with dimensions of any size, which are 1 unless it is given", o.addShape)
-	flags.StringVar(&o.data, "data", "", "`FILE` of requests in the JSON form of perf_analyzer; they are sent in turn")
-	flags.StringVar(&o.record, "input-record", "", "`DIRECTORY` of recorded requests (nereid --record); the inputs of those of this model are sent in turn")
-	flags.IntVar(&o.textLength, "string-length", 128, "bytes of each random element of a BYTES input")
-	command.Choice(flags, &o.memory, "shared-memory", "none", "none, or system: tensors lie in shared memory that the server is told of; it has to run on this machine", "none", "system")
-	flags.Int64Var(&o.outputBytes, "output-shared-memory-size", 100<<10, "bytes for each output in shared memory")
-	flags.IntVar(&o.sequence, "sequence-length", 0, "requests of each sequence; 0 is 20 for models with sequence batching, and no sequences for others and for those with iterative_sequence")
-	flags.DurationVar(&o.timeout, "timeout", time.Minute, "after which a request that is not answered has failed, and its connection is given up")
-	flags.IntVar(&o.maxReply, "max-reply-bytes", 256<<20, "`BYTES` that a reply over gRPC may have, which it takes in memory for each request under way; over HTTP replies are not kept")
-	flags.StringVar(&o.json, "json", "", "write the results as JSON to `FILE`; - is the standard output, instead of the table")
-	flags.StringVar(&o.compare, "compare", "", "compare with the results in `FILE`, which --json has written")
+	flags.StringVar(&o.url, "url", "", "`ADDRESS` of the server; begin it with https:// for TLS (default localhost:8000 for HTTP, localhost:8001 for gRPC)")
+	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http, grpc, or stream (gRPC streams)", protocolHTTP, protocolGRPC, protocolStream)
+	flags.StringVar(&o.version, "model-version", "", "`VERSION` of the model (default: chosen by the server)")
+	flags.StringVar(&concurrency, "concurrency", "1", "number `N` of concurrent requests, or START:END:STEP for one measurement per level")
+	flags.StringVar(&rate, "rate", "", "number `N` of requests per second, sent whether or not earlier ones have been answered, or START:END:STEP")
+	flags.DurationVar(&o.duration, "duration", 10*time.Second, "duration of the measurement of each level")
+	flags.DurationVar(&o.warmUp, "warm-up", time.Second, "time to run each level before its measurement")
+	flags.Int64Var(&o.batch, "batch", 1, "batch size, the first dimension of all tensors")
+	flags.Func("input", "values of an input: `NAME=random`, NAME=zero, or NAME=@FILE with the tensor's bytes; may be repeated (default random)", o.addInput)
+	flags.Func("shape", "sizes of an input's variable dimensions, `NAME:DIMS`, such as TEXT:1,16, without the batch dimension; may be repeated (default 1)", o.addShape)
+	flags.StringVar(&o.data, "data", "", "`FILE` of requests in perf_analyzer's JSON format, which are sent in turn")
+	flags.StringVar(&o.record, "input-record", "", "`DIRECTORY` of recorded requests (nereid --record); the inputs of those to this model are sent in turn")
+	flags.IntVar(&o.textLength, "string-length", 128, "bytes per random element of a BYTES input")
+	command.Choice(flags, &o.memory, "shared-memory", "none", "none, or system: pass tensors in system shared memory, if the server runs on this machine", "none", "system")
+	flags.Int64Var(&o.outputBytes, "output-shared-memory-size", 100<<10, "bytes per output in shared memory")
+	flags.IntVar(&o.sequence, "sequence-length", 0, "requests per sequence; 0 means 20 for models with sequence batching, unless they have iterative_sequence, and no sequences otherwise")
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "maximum wait for a response; after that the request fails and its connection is closed")
+	flags.IntVar(&o.maxReply, "max-reply-bytes", 256<<20, "maximum size of a gRPC response in `BYTES`, which is kept in memory for each concurrent request; HTTP responses are not kept")
+	flags.StringVar(&o.json, "json", "", "write the results as JSON to `FILE`; - writes them to standard output instead of the table")
+	flags.StringVar(&o.compare, "compare", "", "compare with earlier results in `FILE`, written by --json")
 	names, err := command.Parse(flags, args)
 	if err != nil {
 		return nil, err
@@ -110,11 +110,11 @@ func (o *options) check(concurrency, rate string) (err error) {
 		return fmt.Errorf("--shared-memory is %q, want none or system", o.memory)
 	}
 	if o.record != "" && (o.data != "" || len(o.inputs) > 0 || len(o.shapes) > 0 || o.batch > 1) {
-		return errors.New("--input-record has whole requests: leave out --data, --input, --shape and --batch")
+		return errors.New("--input-record provides complete requests: leave out --data, --input, --shape and --batch")
 	}
 	if o.version != "" {
 		if n, err := strconv.ParseInt(o.version, 10, 64); err != nil || n < 1 {
-			return fmt.Errorf("--model-version is %q, want a number from 1 on", o.version)
+			return fmt.Errorf("--model-version is %q, want a number above 0", o.version)
 		}
 	}
 	for _, positive := range []struct {
@@ -190,7 +190,7 @@ func numbers(text string) ([]float64, error) {
 	for i, part := range parts {
 		v, err := strconv.ParseFloat(part, 64)
 		if err != nil || !(v > 0 && v <= 1e9) {
-			return nil, fmt.Errorf("%q is no number above 0", part)
+			return nil, fmt.Errorf("%q is not a number above 0", part)
 		}
 		values[i] = v
 	}
@@ -233,7 +233,7 @@ func (o *options) addShape(text string) error {
 	for part := range strings.SplitSeq(dims, ",") {
 		d, err := strconv.ParseInt(part, 10, 64)
 		if err != nil || d < 0 {
-			return fmt.Errorf("%q is no dimension", part)
+			return fmt.Errorf("%q is not a dimension", part)
 		}
 		shape = append(shape, d)
 	}

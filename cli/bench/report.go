@@ -230,14 +230,14 @@ func readReport(path string) (*report, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(r.Levels) == 0 {
-		return nil, fmt.Errorf("%s has no levels: it is no result of nereid bench --json", path)
+		return nil, fmt.Errorf("%s has no levels: it was not written by nereid bench --json", path)
 	}
 	return r, nil
 }
 
 // compare shows ratios to an earlier run, for the levels of both.
 func (r *report) compare(w io.Writer, before *report) {
-	fmt.Fprintf(w, "beside the run of %s (%s, %s):\n", before.Started.Local().Format(time.DateTime), before.Model, before.Protocol)
+	fmt.Fprintf(w, "compared with the run of %s (%s, %s):\n", before.Started.Local().Format(time.DateTime), before.Model, before.Protocol)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "load\tinfer/s\tmean\tp50\tp99\t")
 	ratio := func(now, then float64) string {

@@ -37,13 +37,13 @@ func instead(model string, index []*kserve.RepositoryIndexResponse_ModelIndex) s
 		}
 	}
 	if len(ready) > 0 {
-		return "versions that are ready: " + strings.Join(ready, ", ")
+		return "ready versions: " + strings.Join(ready, ", ")
 	}
 	for _, entry := range index {
 		switch reason, _, _ := strings.Cut(strings.TrimSpace(entry.GetReason()), "\n"); {
 		case entry.GetName() != model:
 		case entry.GetState() == "" || entry.GetState() == "UNKNOWN":
-			return "the repository has it, and it is not loaded"
+			return "it is in the repository, but not loaded"
 		case reason != "":
 			return "it is " + entry.GetState() + ": " + reason
 		default:
@@ -53,9 +53,9 @@ func instead(model string, index []*kserve.RepositoryIndexResponse_ModelIndex) s
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) == 0 {
-		return "the server has no model that is ready"
+		return "no model of the server is ready"
 	}
-	text := "models that are ready: " + strings.Join(names[:min(len(names), mostNamed)], ", ")
+	text := "ready models: " + strings.Join(names[:min(len(names), mostNamed)], ", ")
 	if more := len(names) - mostNamed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-const summary = `Reads a model repository, or one model in it, as the server would, without serving it: says what is wrong, with file, line and
-remedy, and what a Triton would do differently. All flags of the server may follow.`
+const summary = `Checks a model repository, or one model in it, without serving it. Reports each mistake with file, line and remedy, and
+differences from Triton. Accepts all flags of the server.`
 
 // ReadFlags parses a command line with the command's own flags and any of the server's, and returns
 // the other arguments. An error is flag.ErrHelp or a *command.UsageError.
@@ -42,13 +42,13 @@ type options struct {
 func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
 	o := &options{}
 	flags := command.Flags("check")
-	flags.BoolVar(&o.importing, "import", false, "load the models, as a start of the server does: processes, auto_complete_config, initialize, warm-up")
-	flags.BoolVar(&o.trying, "try", false, "the same, and send a request to each model without a model_warmup")
-	flags.StringVar(&o.request, "request", "", "`FILE` with the JSON of a request, for --try and --write-config of one model; - is the standard input")
-	flags.BoolVar(&o.writing, "write-config", false, "write the config.pbtxt of one model that has none, from a first request")
-	flags.BoolVar(&o.strict, "strict", false, "exit with status 1 for warnings, too")
-	flags.BoolVar(&o.json, "json", false, "write one JSON object instead of lines")
-	flags.Func("model", "`MODEL` to check, with the models of an ensemble; all unless it is given, may be repeated", func(name string) error {
+	flags.BoolVar(&o.importing, "import", false, "also load the models as the server would: start processes, run auto_complete_config, initialize and warm-up")
+	flags.BoolVar(&o.trying, "try", false, "like --import, and send a request to each model without a model_warmup")
+	flags.StringVar(&o.request, "request", "", "`FILE` with a JSON request, for --try and --write-config with one model; - reads standard input")
+	flags.BoolVar(&o.writing, "write-config", false, "write a config.pbtxt for one model that has none, derived from a first request")
+	flags.BoolVar(&o.strict, "strict", false, "exit with status 1 for warnings as well")
+	flags.BoolVar(&o.json, "json", false, "print one JSON object instead of lines")
+	flags.Func("model", "check only `MODEL`, and the composing models if it is an ensemble; may be repeated", func(name string) error {
 		if name == "" {
 			return errors.New("want the name of a model")
 		}
@@ -88,7 +88,7 @@ func (o *options) locate(names []string) error {
 		directory := names[0]
 		if location, inStore, err := objectstore.Parse(directory); inStore {
 			if o.writing {
-				return command.Usagef("--write-config writes into a folder, and %s is in an object store", location)
+				return command.Usagef("--write-config needs a local directory, but %s is in an object store", location)
 			}
 			o.server.Repository.Paths = append(o.server.Repository.Paths, directory)
 			return err
@@ -96,14 +96,14 @@ func (o *options) locate(names []string) error {
 		info, err := os.Stat(directory)
 		switch {
 		case err != nil:
-			return command.Usagef("%s is not there: want a model repository or a model", directory)
+			return command.Usagef("%s does not exist: want a model repository or a model", directory)
 		case !info.IsDir():
-			return command.Usagef("%s is no directory: want a model repository or a model", directory)
+			return command.Usagef("%s is not a directory: want a model repository or a model", directory)
 		case isFile(filepath.Join(directory, scriptName)) && !isModel(directory):
 			if !numbered(filepath.Base(directory)) {
-				return command.Usagef("%s has a %s that is in no folder of a version: move it to %s", directory, scriptName, filepath.Join(directory, "1", scriptName))
+				return command.Usagef("%s has a %s outside a version directory: move it to %s", directory, scriptName, filepath.Join(directory, "1", scriptName))
 			}
-			return command.Usagef("%s is the folder of a version: want the model, which is the folder above it", directory)
+			return command.Usagef("%s is a version directory: want the model, which is its parent directory", directory)
 		}
 		if isModel(directory) {
 			absolute, err := filepath.Abs(directory)
@@ -111,7 +111,7 @@ func (o *options) locate(names []string) error {
 				return err
 			}
 			if len(o.models) > 0 {
-				return command.Usagef("%s is a model: --model chooses from a repository, such as %s", directory, filepath.Dir(filepath.Clean(directory)))
+				return command.Usagef("%s is a model: --model selects from a repository, such as %s", directory, filepath.Dir(filepath.Clean(directory)))
 			}
 			o.model, directory = filepath.Base(absolute), filepath.Dir(filepath.Clean(directory))
 			if filepath.Base(filepath.Join(directory, o.model)) != filepath.Base(filepath.Clean(names[0])) { // "." or ".."
@@ -128,9 +128,9 @@ func (o *options) locate(names []string) error {
 	}
 	switch {
 	case (o.writing || o.request != "") && o.model == "":
-		return command.Usagef("--write-config and --request are for one model: name its folder, such as models/greeter, or say --model greeter")
+		return command.Usagef("--write-config and --request need exactly one model: name its directory, such as models/greeter, or add --model greeter")
 	case o.request != "" && !o.trying && !o.writing:
-		return command.Usagef("--request is for --try or --write-config")
+		return command.Usagef("--request needs --try or --write-config")
 	}
 	return nil
 }

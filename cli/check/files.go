@@ -96,13 +96,13 @@ func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examin
 		source := readStart(path)
 		switch {
 		case isSpecial(path):
-			add(severityError, "model-file", path, "it is no regular file", "replace it by the file itself, or by a link to it")
+			add(severityError, "model-file", path, "it is not a regular file", "replace it with the file itself, or with a link to it")
 		case !isFile(path):
-			add(severityError, "model-file", folder, "there is no "+filepath.Base(path)+" in the folder of version "+strconv.FormatInt(number, 10), c.strayScript(e, folder, filepath.Base(path)))
+			add(severityError, "model-file", folder, "there is no "+filepath.Base(path)+" in the directory of version "+strconv.FormatInt(number, 10), c.strayScript(e, folder, filepath.Base(path)))
 		case !classPattern.Match(source):
-			add(severityError, "model-class", path, "there is no class TritonPythonModel", "the server makes an object of that class: class TritonPythonModel: with def execute(self, requests)")
+			add(severityError, "model-class", path, "there is no class TritonPythonModel", "the server creates an instance of that class: define class TritonPythonModel: with def execute(self, requests)")
 		case !executePattern.Match(source) && !elsewhere.Match(source):
-			add(severityError, "model-class", path, "the class TritonPythonModel has no execute", "add def execute(self, requests), which returns a list with a response for each request")
+			add(severityError, "model-class", path, "the class TritonPythonModel has no method execute", "add def execute(self, requests), which returns a list with one response per request")
 		}
 	}
 	for _, d := range diagnosis.LabelDoubts(v.Config, v.Labels) {
@@ -121,13 +121,13 @@ func unversioned(e *models.Examined, text string) string {
 	stray := filepath.Join(e.Directory, scriptName)
 	switch {
 	case versionless && len(versionNames(e.Directory)) > 0:
-		return fmt.Sprintf("version_policy takes none of the folders of versions that are there: %s", strings.Join(versionNames(e.Directory), ", "))
+		return fmt.Sprintf("version_policy selects none of the existing versions: %s", strings.Join(versionNames(e.Directory), ", "))
 	case versionless && e.Description != nil && e.Description.IsEnsemble():
-		return "an ensemble needs a folder of its version, too, an empty one: make " + first
+		return "an ensemble needs an empty version directory as well: create " + first
 	case isFile(stray) && len(versionNames(e.Directory)) == 0:
 		return fmt.Sprintf("move %s to %s", stray, filepath.Join(first, scriptName))
 	case versionless && e.Description != nil:
-		return fmt.Sprintf("a model needs a folder for each version, such as %s with the %s; if it is no model, move the folder out of the repository", first, scriptName)
+		return fmt.Sprintf("a model needs a directory for each version, such as %s with the %s; if this is not a model, move it out of the repository", first, scriptName)
 	}
 	return ""
 }
@@ -135,12 +135,12 @@ func unversioned(e *models.Examined, text string) string {
 // strayScript suggests where a missing file may be.
 func (c *check) strayScript(e *models.Examined, folder, want string) string {
 	if isFile(filepath.Join(e.Directory, want)) {
-		return fmt.Sprintf("there is %s: move it into the folder", filepath.Join(e.Directory, want))
+		return fmt.Sprintf("there is %s: move it into the directory", filepath.Join(e.Directory, want))
 	}
 	if near := similar(folder, want); near != "" {
 		return fmt.Sprintf("there is %s: is that it?", filepath.Join(folder, near))
 	}
-	return "each folder of a version needs one, with a class TritonPythonModel"
+	return "each version directory needs one, with a class TritonPythonModel"
 }
 
 // otherNames are wrong names that users often give to a file.
@@ -171,32 +171,32 @@ func similar(directory, want string) string {
 // modelFiles checks the files beside the version directories.
 func (c *check) modelFiles(e *models.Examined, completes bool) {
 	if near := similar(e.Directory, configName); near != "" && filepath.Base(e.File) == configName {
-		f := finding{Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, near), Text: "the file is not read", Remedy: "the configuration is " + configName}
+		f := finding{Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, near), Text: "the file is ignored", Remedy: "the configuration file is " + configName}
 		if !isFile(e.File) {
-			f.Remedy += ", which is not there: rename the file"
+			f.Remedy += ", which does not exist: rename the file"
 		}
 		c.report.add(f)
 	}
 	if len(e.Description.Versions) > 0 && e.Description.Config.GetBackend() == config.BackendPython && isFile(filepath.Join(e.Directory, scriptName)) &&
 		!slices.ContainsFunc(e.Description.Versions, func(n int64) bool { return !isFile(scriptOf(e, n)) }) {
 		c.report.add(finding{
-			Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, scriptName), Text: "the file is not read",
-			Remedy: fmt.Sprintf("the model is %s", scriptOf(e, slices.Max(e.Description.Versions))),
+			Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: filepath.Join(e.Directory, scriptName), Text: "the file is ignored",
+			Remedy: fmt.Sprintf("the model's code is %s", scriptOf(e, slices.Max(e.Description.Versions))),
 		})
 	}
 	for _, other := range c.found {
 		if other.Identity != e.Identity && strings.EqualFold(other.Identity.Name, e.Identity.Name) && other.Identity.Name < e.Identity.Name {
 			c.report.add(finding{
-				Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: e.Directory, Text: fmt.Sprintf("model '%s' has the same name but for its case", other.Identity.Name),
-				Remedy: "file systems that do not tell cases apart have room for one of them",
+				Severity: severityWarning, Rule: "similar-name", Model: e.Identity.String(), File: e.Directory, Text: fmt.Sprintf("model '%s' has the same name in different case", other.Identity.Name),
+				Remedy: "case-insensitive file systems can hold only one of them",
 			})
 		}
 	}
 	if known := e.Config(); known != nil && len(known.GetInput())+len(known.GetOutput()) == 0 && !completes && !e.Description.IsEnsemble() {
 		c.report.add(finding{
 			Severity: severityWarning, Rule: "no-tensors", Model: e.Identity.String(), File: e.Directory,
-			Text:   "the model has no inputs and no outputs, neither from " + configName + " nor from an auto_complete_config: each request with an input is refused",
-			Remedy: "nereid check " + e.Directory + " --write-config writes a configuration to begin with",
+			Text:   "the model has no inputs and no outputs, neither from " + configName + " nor from an auto_complete_config: each request with an input is rejected",
+			Remedy: "nereid check " + e.Directory + " --write-config writes a first configuration",
 		})
 	}
 }

@@ -63,7 +63,7 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 			return ctx.Err()
 		}
 		f := c.faultOf(e, nil, severityError, "try", err)
-		f.File, f.Remedy = c.shown(e, f.File), "give the request that the model wants with --request FILE"
+		f.File, f.Remedy = c.shown(e, f.File), "give a suitable request with --request FILE"
 		c.report.add(f)
 		return nil
 	}
@@ -150,7 +150,7 @@ func write(path string, c *kserve.ModelConfig, stdout io.Writer, quiet bool) err
 		return err
 	}
 	if !quiet {
-		fmt.Fprintf(stdout, "%s is written:\n%s", path, b.String())
+		fmt.Fprintf(stdout, "wrote %s:\n%s", path, b.String())
 	}
 	return f.Close()
 }

@@ -67,10 +67,10 @@ func readRequest(text []byte, path, model string) (*infer.Request, error) {
 		}
 	}
 	if err := json.Unmarshal(text, &body); err != nil {
-		return nil, fmt.Errorf("%s: %w; want the JSON of a request, such as {\"inputs\": [{\"name\": \"A\", \"shape\": [1], \"datatype\": \"FP32\", \"data\": [1]}]}", path, err)
+		return nil, fmt.Errorf("%s: %w; want a JSON request, such as {\"inputs\": [{\"name\": \"A\", \"shape\": [1], \"datatype\": \"FP32\", \"data\": [1]}]}", path, err)
 	}
 	if len(body.Inputs) == 0 {
-		return nil, fmt.Errorf("%s has no inputs; want the JSON of a request, with a list named inputs", path)
+		return nil, fmt.Errorf("%s has no inputs; want a JSON request with a list named inputs", path)
 	}
 	q := &infer.Request{Model: model, Version: infer.LatestVersion, ID: body.ID}
 	if body.Parameters != nil {
@@ -98,7 +98,7 @@ func readRequest(text []byte, path, model string) (*infer.Request, error) {
 		}
 		for name := range out.Parameters {
 			if name != "binary_data" { // it concerns only the encoding of the response
-				return nil, fmt.Errorf("%s: output %s has the parameter %s, want its name alone: classification and shared memory are not tried", path, out.Name, name)
+				return nil, fmt.Errorf("%s: output %s has the parameter %s, want only its name: classification and shared memory are not supported here", path, out.Name, name)
 			}
 		}
 		q.Outputs = append(q.Outputs, out.Name)
@@ -183,7 +183,7 @@ func (c *check) try(ctx context.Context) error {
 		f := c.faultOf(e, configSource(e), severityError, "try", err)
 		f.File = c.shown(e, f.File)
 		if f.Remedy == "" && c.request == "" && len(q.Inputs) > 0 && !codeFault.MatchString(err.Error()) {
-			f.Remedy = "the request was made of random values: if the model cannot use such, give one with --request FILE, or a model_warmup"
+			f.Remedy = "the request had random values: if the model cannot handle them, give a request with --request FILE, or a model_warmup"
 		}
 		c.report.add(f)
 	}

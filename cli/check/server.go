@@ -76,7 +76,7 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 	if len(c.models) == 0 {
 		c.folders(o.Repository.Paths)
 		if len(c.found) == 0 {
-			c.report.add(finding{Severity: severityWarning, Rule: "empty", File: o.Repository.Paths[0], Text: "there is no model", Remedy: "each folder in a repository is a model, such as greeter, with greeter/config.pbtxt and greeter/1/model.py"})
+			c.report.add(finding{Severity: severityWarning, Rule: "empty", File: o.Repository.Paths[0], Text: "there is no model", Remedy: "each directory in a repository is a model, such as greeter, with greeter/config.pbtxt and greeter/1/model.py"})
 		}
 	}
 	if c.importing || c.writing {
@@ -114,9 +114,9 @@ func notThere(name string, read, given []string) error {
 		places = append(places, path)
 	}
 	if near := spelling.Nearest(name, known); near != "" {
-		return command.Usagef("--model is %q, which %s does not have; did you mean %s?", name, strings.Join(places, ", "), near)
+		return command.Usagef("--model is %q, but it is not in %s; did you mean %s?", name, strings.Join(places, ", "), near)
 	}
-	return command.Usagef("--model is %q, which %s does not have", name, strings.Join(places, ", "))
+	return command.Usagef("--model is %q, but it is not in %s", name, strings.Join(places, ", "))
 }
 
 // examined reports the findings about a model's files.
@@ -150,7 +150,7 @@ func (c *check) examined(e *models.Examined) {
 			c.fault(e, source, severityError, "config", v.Incomplete)
 		case !c.importing: // otherwise the load reports the error
 			f := c.faultOf(e, source, severityWarning, "incomplete", v.Incomplete)
-			f.Remedy = "the model may complete it when it is loaded: --import asks it"
+			f.Remedy = "the model may complete it when it is loaded: check with --import"
 			c.report.add(f)
 		}
 		c.versionFiles(e, number, &v)
@@ -196,7 +196,7 @@ func (c *check) meant(name string) string {
 	if near := spelling.Nearest(name, known); near != "" {
 		return "did you mean '" + near + "'?"
 	}
-	return "the repository needs a folder " + name
+	return "the repository needs a directory " + name
 }
 
 // spokenOf maps texts to the fields that they refer to without naming them.
@@ -249,7 +249,7 @@ func (c *check) warn(e *models.Examined, source []byte, text string) {
 	f := finding{Severity: severityWarning, Rule: "log", Model: e.Identity.String(), Text: text}
 	if strings.HasPrefix(text, "ignore version directory") {
 		f.Rule, f.File = "version-folder", e.Directory
-		f.Remedy = "versions are folders named 1, 2, 3, …"
+		f.Remedy = "version directories are named 1, 2, 3, …"
 	} else {
 		f.File, f.Line = c.lineOf(e, source, text)
 	}
@@ -259,7 +259,7 @@ func (c *check) warn(e *models.Examined, source []byte, text string) {
 // load loads the models, and sends them requests.
 func (c *check) load(ctx context.Context, stdout io.Writer) error {
 	if c.writing && configSource(c.only()) != nil {
-		return fmt.Errorf("%s is there: --write-config changes no file", c.only().File)
+		return fmt.Errorf("%s exists: --write-config never changes a file", c.only().File)
 	}
 	err := c.server.Load(ctx)
 	if ctx.Err() != nil {

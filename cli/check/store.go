@@ -93,11 +93,11 @@ func noModel(ctx context.Context, open objectstore.Opener, l objectstore.Locatio
 	switch {
 	case has("config.pbtxt"), has("1/" + scriptName):
 		if !below {
-			return command.Usagef("%s is a model: move it into a folder of the bucket, and name the folder that it lies in", l)
+			return command.Usagef("%s is a model: move it into a folder of the bucket, and name that folder", l)
 		}
-		return command.Usagef("%s is a model: want the repository that it lies in, which is %s", l, parent)
+		return command.Usagef("%s is a model: want its repository, which is %s", l, parent)
 	case has(scriptName) && numbered(name) && below:
-		return command.Usagef("%s is the folder of a version: want the repository, which is two folders above it", l)
+		return command.Usagef("%s is a version directory: want the repository, which is two levels above it", l)
 	}
 	return nil
 }

@@ -96,11 +96,11 @@ func TestStoreOfOneModel(t *testing.T) {
 	for _, test := range []struct {
 		url, key, want string
 	}{
-		{"s3://bucket/models/greeter", "config.pbtxt", "s3://bucket/models/greeter is a model: want the repository that it lies in, which is s3://bucket/models\n"},
-		{"s3://bucket/greeter/", "1/model.py", "s3://bucket/greeter/ is a model: want the repository that it lies in, which is s3://bucket\n"},
-		{"s3://bucket", "config.pbtxt", "s3://bucket is a model: move it into a folder of the bucket, and name the folder that it lies in\n"},
-		{"s3://bucket/models/greeter/1", "model.py", "s3://bucket/models/greeter/1 is the folder of a version: want the repository, which is two folders above it\n"},
-		{"as://account/container/greeter?sig=SECRET", "config.pbtxt", "as://account/container/greeter?… is a model: want the repository that it lies in, which is as://account/container\n"},
+		{"s3://bucket/models/greeter", "config.pbtxt", "s3://bucket/models/greeter is a model: want its repository, which is s3://bucket/models\n"},
+		{"s3://bucket/greeter/", "1/model.py", "s3://bucket/greeter/ is a model: want its repository, which is s3://bucket\n"},
+		{"s3://bucket", "config.pbtxt", "s3://bucket is a model: move it into a folder of the bucket, and name that folder\n"},
+		{"s3://bucket/models/greeter/1", "model.py", "s3://bucket/models/greeter/1 is a version directory: want the repository, which is two levels above it\n"},
+		{"as://account/container/greeter?sig=SECRET", "config.pbtxt", "as://account/container/greeter?… is a model: want its repository, which is as://account/container\n"},
 	} {
 		store := mirrortest.New()
 		store.Put(test.key, two)
@@ -118,7 +118,7 @@ func TestStoreHasNoSuchModel(t *testing.T) {
 	store.Put("greeter/config.pbtxt", two)
 	store.Put("greeter/1/model.py", script)
 	status, _, stderr := checkStore(store.Opener, "as://account/container/models?sig=SECRET", "--model=greater")
-	const want = "--model is \"greater\", which as://account/container/models?… does not have; did you mean greeter?\n"
+	const want = "--model is \"greater\", but it is not in as://account/container/models?…; did you mean greeter?\n"
 	if status != command.StatusUsage || !strings.Contains(stderr, want) {
 		t.Errorf("got status %d, %s; want %s", status, stderr, want)
 	}

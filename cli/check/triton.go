@@ -34,31 +34,31 @@ func (c *check) triton(e *models.Examined, source []byte) {
 	}
 	for _, name := range ownParameters {
 		if _, named := known.GetParameters()[name]; named {
-			here("triton-parameter", "'"+name+"'", "Triton passes over the parameter "+name, "the model runs there as without it")
+			here("triton-parameter", "'"+name+"'", "Triton ignores the parameter "+name, "the model behaves there as without it")
 		}
 	}
 	if p, named := known.GetParameters()["EXECUTION_ENV_PATH"]; named {
 		if text := environmentText(p.GetStringValue(), e.Description.Directory); text != "" {
-			here("triton-environment", "'EXECUTION_ENV_PATH'", text, "Triton wants what conda-pack makes, of the Python that its stub was built for")
+			here("triton-environment", "'EXECUTION_ENV_PATH'", text, "Triton needs an archive of conda-pack, with the Python that its stub was built for")
 		}
 	}
 	if known.GetModelMetrics() != nil {
-		here("triton-config", "model_metrics", "Triton 24.10 does not know the field model_metrics and would not load the model", "newer Tritons do")
+		here("triton-config", "model_metrics", "Triton 24.10 does not support the field model_metrics and would fail to load the model", "newer versions do")
 	}
 	if known.GetEnsembleScheduling().GetMaxInflightRequests() > 0 {
-		here("triton-config", "max_inflight_requests", "Triton 24.10 does not know the field max_inflight_requests and would not load the model", "newer Tritons do")
+		here("triton-config", "max_inflight_requests", "Triton 24.10 does not support the field max_inflight_requests and would fail to load the model", "newer versions do")
 	}
 	if c.options.server.Backends.Linked[known.GetBackend()] != nil {
-		here("triton-backend", "backend", "the backend '"+known.GetBackend()+"' is linked into this server", "a Triton needs a libtriton_"+known.GetBackend()+".so")
+		here("triton-backend", "backend", "the backend '"+known.GetBackend()+"' is linked into this server", "Triton needs a libtriton_"+known.GetBackend()+".so")
 	}
 	for _, number := range e.Description.Versions {
 		if v := e.Versions[number]; v.Plugin != "" {
-			here("triton-backend", "backend", "the backend '"+known.GetBackend()+"' is the program "+v.Plugin, "a Triton needs a libtriton_"+known.GetBackend()+".so")
+			here("triton-backend", "backend", "the backend '"+known.GetBackend()+"' is the program "+v.Plugin, "Triton needs a libtriton_"+known.GetBackend()+".so")
 		}
 		if path := scriptOf(e, number); path != "" {
 			text := readStart(path)
 			for _, at := range ownCode.FindAllSubmatchIndex(text, 4) {
-				differs("triton-code", path, bytes.Count(text[:at[2]], []byte("\n"))+1, string(text[at[2]:at[3]])+" is not there in Triton", "guard it if the model is to run there")
+				differs("triton-code", path, bytes.Count(text[:at[2]], []byte("\n"))+1, string(text[at[2]:at[3]])+" does not exist in Triton", "guard it if the model should also run there")
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (c *check) triton(e *models.Examined, source []byte) {
 	for _, entry := range entries {
 		digits := numberedName.FindString(entry.Name())
 		if n, err := strconv.ParseInt(digits, 10, 64); entry.IsDir() && err == nil && digits != entry.Name() && !slices.Contains(e.Description.Versions, n) {
-			differs("triton-version", filepath.Join(e.Directory, entry.Name()), 0, "Triton takes the folder for version "+digits+", which is not there, and would not load the model", "rename the folder")
+			differs("triton-version", filepath.Join(e.Directory, entry.Name()), 0, "Triton reads this directory as version "+digits+", which does not exist, and would fail to load the model", "rename the directory")
 		}
 	}
 }
@@ -83,14 +83,14 @@ func environmentText(value, directory string) string {
 	switch place.Kind {
 	case conda.Archive:
 		if !bytes.HasPrefix(readStart(place.Path), gzipSignature) {
-			return "Triton unpacks gzipped archives only, which " + value + " is not"
+			return "Triton unpacks only gzipped archives, and " + value + " is not one"
 		}
 	case conda.Directory:
 		if !isFile(filepath.Join(place.Path, "bin", "activate")) {
-			return "Triton refuses the environment " + value + ", which has no bin/activate"
+			return "Triton rejects the environment " + value + ", which has no bin/activate"
 		}
 	default:
-		return "Triton refuses " + value + ", which is a program: it wants an archive or the folder of an environment"
+		return "Triton rejects " + value + ", which is a program: it needs an archive or the directory of an environment"
 	}
 	return ""
 }
@@ -111,7 +111,7 @@ func (c *check) folders(paths []string) {
 			}
 			c.report.add(finding{
 				Severity: severityTriton, Rule: "triton-folder", File: filepath.Join(path, e.Name()),
-				Text: "Triton takes each folder for a model and would not start", Remedy: "move it out of the repository",
+				Text: "Triton treats each directory as a model and would not start", Remedy: "move it out of the repository",
 			})
 		}
 	}

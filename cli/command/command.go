@@ -187,9 +187,9 @@ func Unknown(group, noun, given string, commands []Description, stderr io.Writer
 	if near := spelling.Nearest(given, names); near != "" {
 		meant = "did you mean " + near + "? "
 	} else if len(names) < 6 {
-		meant = "there is " + strings.Join(names, ", ") + "; "
+		meant = "want " + strings.Join(names, ", ") + "; "
 	}
-	fmt.Fprintf(stderr, "%s: there is no %s %q\n%s%s --help says more\n", group, noun, given, meant, group)
+	fmt.Fprintf(stderr, "%s: unknown %s %q\n%ssee %s --help\n", group, noun, given, meant, group)
 	return StatusUsage
 }
 
@@ -204,7 +204,7 @@ func End(name string, err error, usage func(io.Writer), stdout, stderr io.Writer
 		usage(stdout)
 		return StatusOK
 	case errors.As(err, &wrong):
-		fmt.Fprintf(stderr, "%s: %s\n%s --help lists the options\n", name, wrong.Text, name)
+		fmt.Fprintf(stderr, "%s: %s\nsee %s --help for the options\n", name, wrong.Text, name)
 		return StatusUsage
 	case !errors.Is(err, ErrTrouble):
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)

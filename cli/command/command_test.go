@@ -30,7 +30,7 @@ func TestMistakesAreTwoLines(t *testing.T) {
 		_, err := Parse(flags, []string{argument})
 		var out, errs strings.Builder
 		status := End("nereid act", err, func(w io.Writer) { Usage(w, "nereid act", "Acts.", flags) }, &out, &errs)
-		if want = "nereid act: " + want + "\nnereid act --help lists the options\n"; status != StatusUsage || out.Len() > 0 || errs.String() != want {
+		if want = "nereid act: " + want + "\nsee nereid act --help for the options\n"; status != StatusUsage || out.Len() > 0 || errs.String() != want {
 			t.Errorf("%s: got status %d, %q and %q, want %d and %q", argument, status, out.String(), errs.String(), StatusUsage, want)
 		}
 	}

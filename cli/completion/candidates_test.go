@@ -78,9 +78,9 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{nil, "Usage: nereid completion SHELL\n"},
-		{[]string{"tcsh"}, "nereid completion: there is no script for \"tcsh\"\nthere is bash, zsh, fish; nereid completion --help says more\n"},
-		{[]string{"bash", "x"}, "nereid completion bash: got \"x\", want no argument\nnereid completion bash --help lists the options\n"},
-		{[]string{"bash", "--x"}, "nereid completion bash: flag provided but not defined: --x\nnereid completion bash --help lists the options\n"},
+		{[]string{"tcsh"}, "nereid completion: unknown shell \"tcsh\"\nwant bash, zsh, fish; see nereid completion --help\n"},
+		{[]string{"bash", "x"}, "nereid completion bash: unexpected argument \"x\"\nsee nereid completion bash --help for the options\n"},
+		{[]string{"bash", "--x"}, "nereid completion bash: flag provided but not defined: --x\nsee nereid completion bash --help for the options\n"},
 	} {
 		var out, errs strings.Builder
 		status := Run(test.args, nil, &out, &errs)

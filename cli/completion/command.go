@@ -14,9 +14,9 @@ var scripts embed.FS
 
 // shells are the commands that print a script.
 var shells = []command.Description{
-	{Name: "bash", Summary: `prints the script for bash: source <(nereid completion bash), or put it into /etc/bash_completion.d.`},
-	{Name: "zsh", Summary: `prints the script for zsh: source <(nereid completion zsh) behind compinit, or put it as _nereid into a folder of fpath.`},
-	{Name: "fish", Summary: `prints the script for fish: nereid completion fish > ~/.config/fish/completions/nereid.fish.`},
+	{Name: "bash", Summary: `prints the script for bash. Run source <(nereid completion bash), or install it in /etc/bash_completion.d.`},
+	{Name: "zsh", Summary: `prints the script for zsh. Run source <(nereid completion zsh) after compinit, or install it as _nereid in a folder of fpath.`},
+	{Name: "fish", Summary: `prints the script for fish. Install it with nereid completion fish > ~/.config/fish/completions/nereid.fish.`},
 }
 
 // Run runs the command line that follows `nereid completion`. It calls root for a description of
@@ -48,19 +48,19 @@ func Run(args []string, root func() command.Description, stdout, stderr io.Write
 			return printScript(shell, args[1:], stdout, stderr)
 		}
 	}
-	return command.Unknown("nereid completion", "script for", args[0], shells, stderr)
+	return command.Unknown("nereid completion", "shell", args[0], shells, stderr)
 }
 
 func usage(w io.Writer) {
-	command.GroupUsage(w, "nereid completion SHELL", "Prints a script by which a shell completes command lines of nereid.", shells,
-		"docs/serve.md says more.")
+	command.GroupUsage(w, "nereid completion SHELL", "Prints a script with which a shell completes nereid commands.", shells,
+		"See also docs/serve.md.")
 }
 
 func printScript(shell command.Description, args []string, stdout, stderr io.Writer) int {
 	flags := command.Flags(shell.Name)
 	names, err := command.Parse(flags, args)
 	if err == nil && len(names) > 0 {
-		err = command.Usagef("got %q, want no argument", names[0])
+		err = command.Usagef("unexpected argument %q", names[0])
 	}
 	var script []byte
 	if err == nil {

@@ -102,7 +102,7 @@ const lost = "Stub process '' is not healthy."
 func reason(model string, err error) string {
 	fault := diagnosis.Of(model, "", "", err)
 	if fault.Reason == lost {
-		fault.Reason = "the model's process has ended, or does not answer"
+		fault.Reason = "the model's process has exited, or does not answer"
 	}
 	fault.Reason = strings.TrimPrefix(fault.Reason, lost+" ")
 	return command.Line(strings.TrimPrefix(fault.String(), model+": "))

@@ -76,8 +76,8 @@ func TestStartIsShown(t *testing.T) {
 func TestFailuresHavePlaceAndRemedy(t *testing.T) {
 	for text, want := range map[string]string{
 		"ValueError: no\n\nAt:\n  /r/m/1/model.py(3): initialize\n":                        "/r/m/1/model.py:3: ValueError: no",
-		"Stub process '' is not healthy.":                                                  "the model's process has ended, or does not answer",
-		"Stub process '' is not healthy. Python model file not found in '/r/m/1/model.py'": "Python model file not found in '/r/m/1/model.py'; each folder of a version needs a model.py with a class TritonPythonModel",
+		"Stub process '' is not healthy.":                                                  "the model's process has exited, or does not answer",
+		"Stub process '' is not healthy. Python model file not found in '/r/m/1/model.py'": "Python model file not found in '/r/m/1/model.py'; each version directory needs a model.py with a class TritonPythonModel",
 		"bad \x1b[2J": `bad \u001B[2J`,
 	} {
 		s := &screen{}

@@ -46,7 +46,7 @@ func OpenTerminal(log zerolog.Logger) *Terminal {
 			case <-ticks.C:
 				if group := t.foreground(); group > 0 && group != t.group && errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
 					t.takeBack()
-					log.Warn().Msg("the process of a model has ended in its debugger: the terminal is the server's again")
+					log.Warn().Msg("the process of a model has exited in its debugger: the server has taken the terminal back")
 				}
 			case <-t.stop:
 				return

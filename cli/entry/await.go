@@ -15,7 +15,7 @@ const lookApart = 100 * time.Millisecond
 // not wait for paths of object stores (scheme://…). KServe mounts models from a sidecar, and sets
 // MODEL_INIT_MODE=async if they may arrive later than the server.
 func AwaitRoots(ctx context.Context, paths []string, limit time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%v have passed", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("timeout of %v", limit))
 	defer cancel()
 	for _, path := range paths {
 		if strings.Contains(path, "://") {

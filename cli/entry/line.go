@@ -100,7 +100,7 @@ func (m Machine) entryPoint(args []string) (Line, error) {
 	}
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		return Line{}, fmt.Errorf("%s: %q is neither a flag nor a program on PATH; want flags of the server, `tritonserver`, `nereid` or `serve`, or a program", entryPoint, args[0])
+		return Line{}, fmt.Errorf("%s: %q is neither a flag nor a program on PATH; want server flags, `tritonserver`, `nereid`, `serve`, or a program", entryPoint, args[0])
 	}
 	return Line{Program: args[0], Exec: path, Args: args[1:]}, nil
 }

@@ -190,7 +190,7 @@ func TestAwaitRootsGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		err := AwaitRoots(t.Context(), []string{"/no/such/directory"}, 5*time.Minute)
-		if !errors.Is(err, os.ErrNotExist) || !strings.HasSuffix(err.Error(), "5m0s have passed") || time.Since(began) != 5*time.Minute {
+		if !errors.Is(err, os.ErrNotExist) || !strings.HasSuffix(err.Error(), "timeout of 5m0s") || time.Since(began) != 5*time.Minute {
 			t.Errorf("got error %v after %v, want the directory named after 5 minutes", err, time.Since(began))
 		}
 		ctx, cancel := context.WithCancel(t.Context())

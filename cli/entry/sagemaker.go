@@ -112,7 +112,7 @@ func (m Machine) sageMaker(further []string) (Line, error) {
 func (m Machine) manyModels(line *Line) error {
 	repository := m.Root + multiModel
 	if err := os.MkdirAll(repository, 0o755); err != nil {
-		return fmt.Errorf("ERROR: make the repository of SageMaker's multi-model mode: %w; it has to be writable", err)
+		return fmt.Errorf("ERROR: create the repository for SageMaker's multi-model mode: %w; it must be writable", err)
 	}
 	line.Args = append(line.Args, "--model-repository="+repository)
 	return nil

@@ -28,10 +28,10 @@ type subcommand struct {
 // commands lists all commands in the order of the usage.
 func commands() []subcommand {
 	return []subcommand{
-		{"doctor", "PATH", "says whether models can run in an environment, an archive of one or with a python, and what mends it if not.", doctor},
-		{"list", "", "lists the environments of the cache.", list},
-		{"prune", "[NAME…]", "removes environments that no process uses, and what killed processes have left.", prune},
-		{"verify", "[NAME…]", "compares environments with what they were when they were made; all without a name.", verify},
+		{"doctor", "PATH", "checks whether models can run in an environment, a packed archive, or with an interpreter, and how to repair it if not.", doctor},
+		{"list", "", "lists the environments in the cache.", list},
+		{"prune", "[NAME…]", "removes environments that no process uses, and leftovers of killed processes.", prune},
+		{"verify", "[NAME…]", "compares environments with their original files; without names, all of them.", verify},
 	}
 }
 
@@ -73,7 +73,7 @@ func described() (list []command.Description) {
 }
 
 func usage(w io.Writer) {
-	command.GroupUsage(w, "nereid env COMMAND [options]", "Environments of models (EXECUTION_ENV_PATH), and the cache that they are unpacked to.",
+	command.GroupUsage(w, "nereid env COMMAND [options]", "Manages execution environments of models (EXECUTION_ENV_PATH) and the cache of unpacked ones.",
 		described(), "nereid env COMMAND --help shows the options of a command.")
 }
 
@@ -117,7 +117,7 @@ func (i *invocation) withCache(f func(c *cache.Cache) error) error {
 
 // withOptions parses the flags and calls f with the cache options.
 func (i *invocation) withOptions(f func(options cache.Options) error) error {
-	directory := i.flags.String("env-cache-directory", "", "`DIRECTORY` of the cache, as in --backend-config=python,env-cache-directory=…; the user's cache folder without it")
+	directory := i.flags.String("env-cache-directory", "", "`DIRECTORY` of the cache, as in --backend-config=python,env-cache-directory=… (default: in the user's cache directory)")
 	if err := i.parse(); err != nil {
 		return err
 	}
@@ -132,9 +132,9 @@ func (i *invocation) chosen(entries []cache.Entry) ([]cache.Entry, error) {
 		found := cache.Find(entries, name)
 		switch {
 		case len(found) == 0:
-			return nil, fmt.Errorf("the cache has no environment %q: nereid env list shows which it has", name)
+			return nil, fmt.Errorf("the cache has no environment %q: see nereid env list", name)
 		case len(found) > 1:
-			return nil, fmt.Errorf("%q names %d environments, %s and %s among them: give the name", name, len(found), found[0].Name, found[1].Name)
+			return nil, fmt.Errorf("%q matches %d environments, including %s and %s: give the full name", name, len(found), found[0].Name, found[1].Name)
 		}
 		all = append(all, found[0])
 	}

@@ -15,7 +15,7 @@ import (
 
 // doctor reports whether models can run in an environment, and the remedy if not.
 func doctor(ctx context.Context, i *invocation) error {
-	limit := i.flags.Duration("timeout", 5*time.Minute, "`TIME` that unpacking and the interpreter may take together")
+	limit := i.flags.Duration("timeout", 5*time.Minute, "maximum `TIME` for unpacking and running the interpreter")
 	return i.withOptions(func(options cache.Options) error {
 		if len(i.names) != 1 {
 			return &command.UsageError{Text: fmt.Sprintf("got %d paths, want one", len(i.names))}

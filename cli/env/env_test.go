@@ -54,7 +54,7 @@ func TestListShowsWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, out, _ := try(dir, "list")
-	for _, want := range []string{"NAME", filepath.Base(made["one"].Directory), "in use", "unused", "left over", "3 environments, 200.0 KiB"} {
+	for _, want := range []string{"NAME", filepath.Base(made["one"].Directory), "in use", "unused", "leftover", "3 environments, 200.0 KiB"} {
 		if !strings.Contains(out, want) || status != 0 {
 			t.Errorf("list: got status %d and\n%s\nwant 0 and %q", status, out, want)
 		}
@@ -94,7 +94,7 @@ func TestPruneRemovesWhatIsChosen(t *testing.T) {
 		{"by name", []string{"a"}, 0, []string{"b", "c"}, "of a"},
 		{"one in use", []string{"c", "b"}, 1, []string{"a", "c"}, "is in use and stays"},
 		{"one that is not there", []string{"d"}, 1, []string{"a", "b", "c"}, `no environment "d"`},
-		{"nothing", nil, 2, []string{"a", "b", "c"}, "nothing is chosen"},
+		{"nothing", nil, 2, []string{"a", "b", "c"}, "nothing selected"},
 		{"no age", []string{"--unused=-1d"}, 2, []string{"a", "b", "c"}, "want a time above zero"},
 		{"no size", []string{"--max-bytes=9999999T"}, 2, []string{"a", "b", "c"}, "want a number of bytes"},
 		{"no flag", []string{"--everything"}, 2, []string{"a", "b", "c"}, "everything"},
@@ -128,8 +128,8 @@ func TestPruneRemovesWhatIsChosen(t *testing.T) {
 func TestVerifyTellsDamage(t *testing.T) {
 	dir := t.TempDir()
 	made := fill(t, dir, "one", "two")
-	if status, out, errs := try(dir, "verify", "--deep"); status != 0 || strings.Count(out, " whole\n") != 2 {
-		t.Errorf("verify: got status %d, %q and %q, want both whole", status, out, errs)
+	if status, out, errs := try(dir, "verify", "--deep"); status != 0 || strings.Count(out, " ok\n") != 2 {
+		t.Errorf("verify: got status %d, %q and %q, want both ok", status, out, errs)
 	}
 	path := filepath.Join(made["one"].Directory, "file")
 	content, err := os.ReadFile(path)
@@ -163,7 +163,7 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 	}{
 		{nil, 2, "", "Usage: nereid env COMMAND"},
 		{[]string{"--help"}, 0, "Usage: nereid env COMMAND", ""},
-		{[]string{"lst"}, 2, "", "nereid env: there is no command \"lst\"\ndid you mean list? nereid env --help says more\n"},
+		{[]string{"lst"}, 2, "", "nereid env: unknown command \"lst\"\ndid you mean list? see nereid env --help\n"},
 		{[]string{"list", "--help"}, 0, "--env-cache-directory", ""},
 		{[]string{"list", "x"}, 2, "", `unexpected argument "x"`},
 		{[]string{"list", "--env-cache-directory", "/nowhere"}, 1, "", "/nowhere"},

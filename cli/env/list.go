@@ -51,9 +51,9 @@ func state(e cache.Entry) string {
 	case e.Complete:
 		return "unused"
 	case e.InUse:
-		return "in the making"
+		return "being unpacked"
 	}
-	return "left over"
+	return "leftover"
 }
 
 func plural(n int, noun string) string {

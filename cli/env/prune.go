@@ -16,19 +16,19 @@ import (
 
 func prune(ctx context.Context, i *invocation) error {
 	var which cache.Selection
-	i.flags.BoolVar(&which.All, "all", false, "remove all that no process uses")
-	i.flags.Func("unused", "remove those that have not been used for so long, as 12h or `30d`", func(text string) (err error) {
+	i.flags.BoolVar(&which.All, "all", false, "remove all environments that no process uses")
+	i.flags.Func("unused", "remove environments unused for this `TIME`, such as 12h or 30d", func(text string) (err error) {
 		which.Unused, err = parseAge(text)
 		return err
 	})
-	i.flags.Func("max-bytes", "remove those that have not been used for longest, until the rest takes at most so many `BYTES`; K, M, G and T may follow", func(text string) (err error) {
+	i.flags.Func("max-bytes", "remove the least recently used environments until the rest takes at most `BYTES`; suffixes K, M, G and T are allowed", func(text string) (err error) {
 		which.Bounded = true
 		which.MaxBytes, err = parseBytes(text)
 		return err
 	})
 	return i.withCache(func(c *cache.Cache) error {
 		if !which.All && which.Unused == 0 && !which.Bounded && len(i.names) == 0 {
-			return &command.UsageError{Text: "nothing is chosen: give --all, --unused, --max-bytes or names"}
+			return &command.UsageError{Text: "nothing selected: give --all, --unused, --max-bytes or names"}
 		}
 		before, err := c.List()
 		if err != nil {
@@ -47,7 +47,7 @@ func prune(ctx context.Context, i *invocation) error {
 		}
 		for _, e := range named {
 			if e.Complete && !slices.ContainsFunc(removed, func(r cache.Entry) bool { return r.Name == e.Name }) {
-				fmt.Fprintf(i.stderr, "nereid env prune: %s is in use and stays: its models have to be unloaded first\n", e.Name)
+				fmt.Fprintf(i.stderr, "nereid env prune: %s is in use and stays: unload its models first\n", e.Name)
 				err = command.ErrTrouble
 			}
 		}
@@ -84,7 +84,7 @@ func parseAge(text string) (time.Duration, error) {
 		}
 	}
 	if err != nil || age <= 0 {
-		return 0, errors.New("want a time above zero, as 12h or 30d")
+		return 0, errors.New("want a time above zero, such as 12h or 30d")
 	}
 	return age, nil
 }
@@ -100,7 +100,7 @@ func parseBytes(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return 0, errors.New("want a number of bytes, as 500M or 20G")
+		return 0, errors.New("want a number of bytes, such as 500M or 20G")
 	}
 	return n << shift, nil
 }

@@ -18,7 +18,7 @@ type verified struct {
 }
 
 func verify(ctx context.Context, i *invocation) error {
-	deep := i.flags.Bool("deep", false, "compare all bytes, not names, sizes and modes alone")
+	deep := i.flags.Bool("deep", false, "compare the contents as well as names, sizes and modes")
 	return i.withCache(func(c *cache.Cache) error {
 		entries, err := c.List()
 		if err != nil {
@@ -40,7 +40,7 @@ func verify(ctx context.Context, i *invocation) error {
 				}
 				v.Damage = append(v.Damage, found...)
 			case !e.InUse:
-				v.Damage = []string{"it is not complete: the process that made it was killed"}
+				v.Damage = []string{"it is incomplete: the process that unpacked it was killed"}
 			}
 			damaged = damaged || len(v.Damage) > 0
 			all = append(all, v)
@@ -63,11 +63,11 @@ func verify(ctx context.Context, i *invocation) error {
 func (i *invocation) printVerified(v verified) {
 	switch {
 	case len(v.Damage) > 0:
-		fmt.Fprintf(i.stdout, "%s damaged; nereid env prune %s removes it, the next start makes it again\n", v.Name, v.Name)
+		fmt.Fprintf(i.stdout, "%s damaged; remove it with nereid env prune %s, and the next start unpacks it again\n", v.Name, v.Name)
 	case !v.Complete:
-		fmt.Fprintf(i.stdout, "%s in the making\n", v.Name)
+		fmt.Fprintf(i.stdout, "%s being unpacked\n", v.Name)
 	default:
-		fmt.Fprintf(i.stdout, "%s whole\n", v.Name)
+		fmt.Fprintf(i.stdout, "%s ok\n", v.Name)
 	}
 	for n, line := range v.Damage {
 		if n == mostShown {

@@ -54,7 +54,7 @@ func httpFlags() []flag {
 // httpsFlags are additions to tritonserver's flags.
 func httpsFlags() []flag {
 	return []flag{
-		row("https-port", "<integer>", "Also serve HTTP over TLS, at this port. With --allow-http=false, serve HTTPS only. Default: none.",
+		row("https-port", "<integer>", "Also serve HTTP over TLS, on this port. With --allow-http=false, serve HTTPS only. Default: none.",
 			setWith(parseInt, func(o *Options) *int {
 				o.HTTPS.Allow = true
 				return &o.HTTPS.Port
@@ -116,7 +116,7 @@ func grpcFlags() []flag {
 			func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAge }),
 		millis("grpc-max-connection-age-grace", "Time for active calls to end after the maximum age, in milliseconds. Default: no limit.",
 			func(o *Options) *time.Duration { return &o.GRPC.MaxConnectionAgeGrace }),
-		row("grpc-restricted-protocol", "Like --http-restricted-api, for gRPC.", "As --http-restricted-api, for gRPC.",
+		row("grpc-restricted-protocol", "<<string>:<string>=<string>>", "Like --http-restricted-api, for gRPC.",
 			setRestricted("protocol", func(o *Options) *[]server.Restriction { return &o.GRPC.Restricted })),
 	}
 }
@@ -152,7 +152,7 @@ func vertexFlags() []flag {
 // openAIFlags are the flags of Triton's OpenAI front end, which is a separate program.
 func openAIFlags() []flag {
 	return []flag{
-		row("openai-port", "<integer>", "Serve the OpenAI API at this port. Default: none.",
+		row("openai-port", "<integer>", "Serve the OpenAI API on this port. Default: none.",
 			setWith(parseInt, func(o *Options) *int {
 				o.OpenAI.Allow = true
 				return &o.OpenAI.Port
@@ -161,13 +161,13 @@ func openAIFlags() []flag {
 			func(o *Options) *string { return &o.OpenAI.Address }),
 		row("openai-backend", "<string>", "Request format for all models: vllm or tensorrtllm. Default: vllm for models of the vllm backend, tensorrtllm for all others.",
 			setOpenAIFormat),
-		numberWithin("openai-default-max-tokens", "max_tokens of requests that do not set it.", 1, math.MaxInt32, "--openai-default-max-tokens must be greater than 0",
+		numberWithin("openai-default-max-tokens", "max_tokens of requests that do not set it. Default: 16.", 1, math.MaxInt32, "--openai-default-max-tokens must be greater than 0",
 			func(o *Options) *int { return &o.OpenAI.DefaultMaxTokens }),
 		word("openai-tokenizer", "Directory of a tokenizer, or its tokenizer_config.json. Its template renders the chats of all models. Default: none.",
 			func(o *Options) *string { return &o.OpenAI.Tokenizer }),
 		word("openai-chat-template", "File with a template that replaces the tokenizer's. Default: none; without a tokenizer, chats are rejected.",
 			func(o *Options) *string { return &o.OpenAI.ChatTemplate }),
-		row("openai-tensor", "<tensor>=<name>: the models' name for a tensor of OpenAI requests, such as text_input=PROMPT. May be given several times.", "<tensor>=<name>: what models call a tensor of these requests, such as text_input=PROMPT. May be given several times.",
+		row("openai-tensor", "<<string>=<string>>", "<tensor>=<name>: the models' name for a tensor of OpenAI requests, such as text_input=PROMPT. May be given several times.",
 			setOpenAITensor),
 		row("openai-restricted-api", "<<string>:<string>=<string>>", "Like --http-restricted-api, for the OpenAI endpoint. Groups: "+
 			strings.Join(openai.Groups(), ", ")+".",
@@ -178,7 +178,7 @@ func openAIFlags() []flag {
 // pageFlags are about the web page. Setting an address or a port enables it explicitly.
 func pageFlags() []flag {
 	return []flag{
-		row("http-ui", "<boolean>", "Serve a web page that shows models, their states and statistics, and sends requests. Default: true at 127.0.0.1 if HTTP is served and the port is free.",
+		row("http-ui", "<boolean>", "Serve a web page that shows models, their states and statistics, and sends requests. Default: true on 127.0.0.1 if HTTP is served and the port is free.",
 			func(p *parser, text string) (err error) {
 				if p.o.Page.Allow, err = parseBool(text); err == nil {
 					p.o.Page.Dispensable = false
@@ -220,7 +220,7 @@ func metricsFlags() []flag {
 			func(o *Options) *int { return &o.Metrics.Port }),
 		typed("metrics-interval-ms", "<integer>", "Time between two measurements of CPUs, memory and GPUs, including those of instance processes, in milliseconds.",
 			parseMillis64, inMillis, func(o *Options) *time.Duration { return &o.Metrics.Series.Interval }),
-		row("metrics-config", "Metrics: counter_latencies (default true), summary_latencies (false), histogram_latencies (false), stage_histograms (true; all: with every bucket), summary_quantiles (<quantile>:<error>, separated by commas). Limits of custom metrics: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.", "What is measured: counter_latencies (default true), summary_latencies (false), histogram_latencies (false), stage_histograms (true; all: with every bucket), summary_quantiles (<quantile>:<error>, separated by commas); and how many series models may make: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.",
+		row("metrics-config", "<<string>=<string>>", "Metrics: counter_latencies (default true), summary_latencies (false), histogram_latencies (false), stage_histograms (true; all: with every bucket), summary_quantiles (<quantile>:<error>, separated by commas). Limits of custom metrics: custom_series_per_model (10000), custom_series (100000), custom_bytes_per_model (33554432). May be given several times.",
 			setMetricsConfig),
 	}
 }

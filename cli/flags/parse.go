@@ -91,7 +91,7 @@ func ParseServe(args []string, getenv func(string) string, stderr io.Writer) (*O
 		return nil, err
 	}
 	if len(p.o.Repository.Paths) == 0 {
-		return nil, &valueError{"no folder of models is given: nereid serve DIR serves those in DIR, and nereid new model NAME writes a first one"}
+		return nil, &valueError{"no model repository given: nereid serve DIR serves the models in DIR, and nereid new model NAME creates a first one"}
 	}
 	return p.o, p.o.checkRange()
 }

@@ -46,7 +46,7 @@ func repositoryFlags() []flag {
 	return []flag{
 		row("model-store", "<string>", "Same as --model-repository.",
 			addRepository),
-		row("model-repository", "<string>", "Directory of models. May be given several times; a model that is in more than one of them is not served.",
+		row("model-repository", "<string>", "Directory of models. May be given several times; a model in more than one of them is not served.",
 			addRepository),
 		toggle("exit-on-error", "Exit if a model fails to load at startup.",
 			func(o *Options) *bool { return &o.ExitOnError }),
@@ -57,7 +57,7 @@ func repositoryFlags() []flag {
 			}),
 		toggle("strict-readiness", "Report ready only while all models are ready; if false, whenever the server responds.",
 			func(o *Options) *bool { return &o.Repository.StrictReadiness }),
-		row("model-control-mode", "<string>", "Which models to load: \"none\": all, once, at startup; \"poll\": all, and again when their files change; \"explicit\": those of --load-model at startup, then as load and unload requests say. Default: none.",
+		row("model-control-mode", "<string>", "Which models to load: \"none\": all, once at startup; \"poll\": all, and again when their files change; \"explicit\": those of --load-model at startup, and others on load and unload requests. Default: none.",
 			setControlMode),
 		wholeSeconds("repository-poll-secs", "Interval between checks of the repository in poll mode, in seconds; 0: never.",
 			func(o *Options) *time.Duration { return &o.Repository.PollInterval }),
@@ -88,7 +88,7 @@ func repositoryFlags() []flag {
 // ourFlags lists flags that tritonserver lacks.
 func ourFlags() []group {
 	return []group{{title: "OpenAI", ours: true, flags: openAIFlags()}, {title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
-		row("request-memory-byte-size", "<integer>", "Maximum memory for requests, responses and state between them, in bytes. Requests beyond it are rejected. 0: half of the memory that the machine and the control groups allow this process. Default: 0.",
+		row("request-memory-byte-size", "<integer>", "Maximum memory for requests, responses and the state between requests, in bytes. Requests beyond it are rejected. 0: half of the memory that the machine and the control groups allow this process. Default: 0.",
 			setWith(parseWholeSize, func(o *Options) *uint64 { return &o.RequestMemoryBytes })),
 		row("http-cors-allow-origin", "<string>", "Origin, such as https://example.org, whose pages may use the HTTP endpoints from a browser (CORS); \"*\": any. May be given several times. Default: none.",
 			func(p *parser, text string) error {
@@ -98,11 +98,11 @@ func ourFlags() []group {
 				p.o.HTTP.AllowOrigins = append(p.o.HTTP.AllowOrigins, text)
 				return nil
 			}),
-		wholeSeconds("exit-delay-secs", "Time after SIGTERM in which the server still serves, reports that it is not ready, and asks clients to reconnect elsewhere, in seconds. --exit-timeout-secs starts after it.",
+		wholeSeconds("exit-delay-secs", "Time after SIGTERM during which the server still serves, but reports that it is not ready and asks clients to reconnect elsewhere, in seconds. --exit-timeout-secs starts after it.",
 			func(o *Options) *time.Duration { return &o.ExitDelay }),
 		toggle("strict-outputs", "Reject outputs that are not in the model's configuration, or have another data type or shape. If false, log one warning per model and output.",
 			func(o *Options) *bool { return &o.StrictOutputs }),
-		row("dev", "", "Reload a model when its sources change (.py and .pbtxt files in its directory). Requests wait meanwhile; after an error the last good version keeps serving. breakpoint() in models gets the terminal. Time limits of models are off.",
+		row("dev", "", "Reload a model when its sources change (.py and .pbtxt files in its directory). Requests wait during the reload; after an error the last good version keeps serving. breakpoint() in a model gets the terminal. Timeouts for models are disabled.",
 			func(p *parser, _ string) error {
 				p.o.Repository.Develop = true
 				return nil

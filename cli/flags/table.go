@@ -110,6 +110,14 @@ func number(name, help string, field func(*Options) *int) flag {
 	return typed(name, "<integer>", help, parseInt, strconv.Itoa, field)
 }
 
+// unlessZero formats a number whose zero value stands for a default that the help names.
+func unlessZero[T int | int64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
 func word(name, help string, field func(*Options) *string) flag {
 	parse := func(text string) (string, error) { return text, nil }
 	return typed(name, "<string>", help, parse, func(text string) string { return text }, field)
@@ -134,7 +142,7 @@ func wholeSeconds(name, help string, field func(*Options) *time.Duration) flag {
 
 // numberWithin creates the row of a number with bounds for which Triton has its own error text.
 func numberWithin(name, help string, least, most int, refusal string, field func(*Options) *int) flag {
-	f := number(name, help, field)
+	f := typed(name, "<integer>", help, parseInt, unlessZero, field)
 	f.least, f.most = int64(least), int64(most)
 	f.set = setWith(func(text string) (int, error) {
 		n, err := parseInt(text)
@@ -169,7 +177,7 @@ func most[T int | int64](name, help string, field func(*Options) *T) flag {
 		}
 		return T(n), err
 	}
-	f := typed(name, "<integer>", help, parse, func(n T) string { return strconv.FormatInt(int64(n), 10) }, field)
+	f := typed(name, "<integer>", help, parse, unlessZero, field)
 	f.least, f.most = 1, math.MaxInt64
 	return f
 }

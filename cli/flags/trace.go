@@ -184,9 +184,9 @@ func recordFlags() []flag {
 			names(func(o *Options) *[]string { return &o.Record.Models })),
 		row("record-redact", "<string>", "Names of inputs, outputs and parameters whose values --record omits, separated by commas. Default: none.",
 			names(func(o *Options) *[]string { return &o.Record.Redact })),
-		most("record-max-requests", "Maximum number of files in the directory of --record.",
+		most("record-max-requests", "Maximum number of files in the directory of --record. Default: 10000.",
 			func(o *Options) *int64 { return &o.Record.MaxRequests }),
-		most("record-max-bytes", "Maximum size of all files in the directory of --record, in bytes.",
+		most("record-max-bytes", "Maximum size of all files in the directory of --record, in bytes. Default: 1073741824.",
 			func(o *Options) *int64 { return &o.Record.MaxBytes }),
 	}
 }

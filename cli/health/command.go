@@ -13,20 +13,20 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-const summary = `Asks the server at ADDRESS, host:port of its HTTP endpoint, whether it lives. The exit status is 0 if it does, and 1 if not, or if it
-does not answer. With --ready, models that are not ready are named. Without ADDRESS it is localhost:8000. Images have it as their health check.`
+const summary = `Checks whether the server at ADDRESS is live. ADDRESS is the host:port of its HTTP endpoint; the default is localhost:8000. The exit
+status is 0 if the server is live, and 1 if it is not or does not answer. With --ready, models that are not ready are listed.`
 
 // Run runs the command line that follows `nereid health` and returns the exit status.
 func Run(args []string, stdout, stderr io.Writer) int {
 	flags := command.Flags("health")
-	ready := flags.Bool("ready", false, "ask whether it is ready to serve, too: /v2/health/ready in the place of /v2/health/live")
-	limit := flags.Duration("timeout", 5*time.Second, "how long its answer is waited for, a `duration`")
+	ready := flags.Bool("ready", false, "check whether the server is ready (/v2/health/ready) instead of live (/v2/health/live)")
+	limit := flags.Duration("timeout", 5*time.Second, "maximum wait for the answer")
 	names, err := command.Parse(flags, args)
 	address := "localhost:8000"
 	switch {
 	case err != nil:
 	case len(names) > 1:
-		err = command.Usagef("got %q besides the address, want nothing", names[1])
+		err = command.Usagef("unexpected argument %q after the address", names[1])
 	default:
 		if len(names) == 1 {
 			address = strings.TrimSuffix(strings.TrimPrefix(names[0], "http://"), "/")
@@ -85,7 +85,7 @@ func ask(address, path string, limit time.Duration) error {
 	var refused *net.OpError
 	switch {
 	case errors.As(err, &refused) && refused.Op == "dial":
-		return fmt.Errorf("%s: %w; the server listens when its models are loaded", address, refused.Err)
+		return fmt.Errorf("%s: %w; a server listens once its models are loaded", address, refused.Err)
 	case err != nil && ctx.Err() == nil && isHTTP2(ctx, address):
 		return fmt.Errorf("%s is a gRPC endpoint: %s", address, wantHTTP)
 	case err != nil:
@@ -108,7 +108,7 @@ func ask(address, path string, limit time.Duration) error {
 }
 
 // wantHTTP tells which address to give.
-const wantHTTP = "give the address of the HTTP endpoint, whose port is 8000 unless --http-port of the server says otherwise"
+const wantHTTP = "give the address of the HTTP endpoint; its port is 8000 unless the server has another --http-port"
 
 // isHTTP2 reports whether an endpoint speaks HTTP/2 from the first byte, as a gRPC endpoint does.
 func isHTTP2(ctx context.Context, address string) bool {

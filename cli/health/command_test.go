@@ -53,12 +53,12 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 		{[]string{address}, 0, "/v2/health/live: yes"},
 		{[]string{"http://" + address + "/"}, 0, "/v2/health/live: yes"},
 		{[]string{address, "--ready"}, 1, "/v2/health/ready: status 400, want 200"},
-		{[]string{grpcPort.Addr().String()}, 1, grpcPort.Addr().String() + " is a gRPC endpoint: give the address of the HTTP endpoint, whose port is 8000 unless "},
+		{[]string{grpcPort.Addr().String()}, 1, grpcPort.Addr().String() + " is a gRPC endpoint: give the address of the HTTP endpoint; its port is 8000 unless "},
 		{[]string{other.Listener.Addr().String()}, 1, "/v2/health/live: status 404, want 200; give the address of the HTTP endpoint"},
-		{[]string{none}, 1, "the server listens when its models are loaded"},
+		{[]string{none}, 1, "a server listens once its models are loaded"},
 		{[]string{silent.Addr().String(), "--timeout=10ms"}, 1, "no answer within 10ms"},
 		{[]string{"localhost"}, 2, `the address is "localhost", want host:port`},
-		{[]string{address, "x"}, 2, `got "x" besides the address`},
+		{[]string{address, "x"}, 2, `unexpected argument "x" after the address`},
 		{[]string{"--help"}, 0, "Usage: nereid health [--ready] [ADDRESS]"},
 	} {
 		var out, errs strings.Builder

@@ -149,7 +149,7 @@ func (c *Console) drain() {
 			return
 		}
 		c.mu.Unlock()
-		c.Log.Warn().Int("lines", dropped).Msg("output of the server was dropped, as nobody read it")
+		c.Log.Warn().Int("lines", dropped).Msg("output of the server was dropped because it was not read")
 	}
 }
 

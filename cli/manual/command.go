@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-const summary = "Prints the manual page: nereid man | man -l - shows it, and nereid man > /usr/local/share/man/man1/nereid.1 installs it."
+const summary = "Prints the manual page. `nereid man | man -l -` shows it; `nereid man > /usr/local/share/man/man1/nereid.1` installs it."
 
 // Run runs the command line that follows `nereid man`. root describes the program, of the given
 // release. Run returns the exit status.
@@ -14,7 +14,7 @@ func Run(args []string, release string, root func() command.Description, stdout,
 	flags := command.Flags("man")
 	names, err := command.Parse(flags, args)
 	if err == nil && len(names) > 0 {
-		err = command.Usagef("got %q, want no argument", names[0])
+		err = command.Usagef("unexpected argument %q", names[0])
 	}
 	if err == nil {
 		_, err = io.WriteString(stdout, page(root(), release))

@@ -29,7 +29,7 @@ func page(root command.Description, release string) string {
 	for _, c := range root.Commands {
 		describe(&b, root.Name, c, server)
 	}
-	b.WriteString(".SH OPTIONS\nThese are the options of the server, without a command and for\n.BR \"nereid serve\" .\n")
+	b.WriteString(".SH OPTIONS\nThese options apply to the server without a command, and to\n.BR \"nereid serve\" .\n")
 	group := ""
 	for _, f := range root.Flags {
 		if f.Group != group {
@@ -38,8 +38,8 @@ func page(root command.Description, release string) string {
 		}
 		option(&b, f)
 	}
-	b.WriteString(".SH EXIT STATUS\n.TP\n.B 0\nThe server has ended as it was told to, or the command has done its work.\n" +
-		".TP\n.B 1\nIt has not.\n.TP\n.B 2\nThe command line of a command is not understood.\n")
+	b.WriteString(".SH EXIT STATUS\n.TP\n.B 0\nThe server was stopped and has exited in order, or the command succeeded.\n" +
+		".TP\n.B 1\nThe server or the command failed.\n.TP\n.B 2\nThe command line of a command is not valid.\n")
 	return b.String()
 }
 

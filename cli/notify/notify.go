@@ -63,7 +63,7 @@ func Open(getenv func(string) string, log zerolog.Logger) *Manager {
 	}
 	var err error
 	if m.socket, err = net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}); err != nil {
-		log.Warn().Err(err).Msg("the service manager cannot be told anything: NOTIFY_SOCKET is no socket that can be reached")
+		log.Warn().Err(err).Msg("notify the service manager: NOTIFY_SOCKET cannot be reached")
 		return nil
 	}
 	ctx, end := context.WithCancel(context.Background())
@@ -109,7 +109,7 @@ func (m *Manager) Stopping(limit time.Duration) {
 	if m == nil {
 		return
 	}
-	m.enter(stopping, "STOPPING=1", "STATUS=Requests in flight end, and models are unloaded", extension(limit))
+	m.enter(stopping, "STOPPING=1", "STATUS=Finishing requests and unloading models", extension(limit))
 }
 
 // Close stops the messages. The manager notices the end of the process by itself.
@@ -148,7 +148,7 @@ func (m *Manager) send(s state, lines ...string) {
 	_ = m.socket.SetWriteDeadline(time.Now().Add(sendLimit))
 	if _, err := m.socket.Write([]byte(strings.Join(lines, "\n"))); err != nil && !m.warned {
 		m.warned = true
-		m.log.Warn().Err(err).Msg("the service manager has not been told how the server is")
+		m.log.Warn().Err(err).Msg("the service manager was not notified of the server's state")
 	}
 }
 
@@ -184,7 +184,7 @@ func (m *Manager) keep(ctx context.Context) {
 		err := probe(bounded)
 		cancel()
 		if err != nil {
-			m.log.Warn().Err(err).Msg("the server does not answer its own request; the service manager's watchdog is not told that it lives")
+			m.log.Warn().Err(err).Msg("the server does not answer its own request; the service manager's watchdog is not notified")
 			continue
 		}
 		m.send(ready, "WATCHDOG=1")

@@ -132,7 +132,7 @@ func TestManagerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	defer m.Close()
 	testkit.Eventually(t, patience, func() bool {
 		m.send(starting, "STATUS=again")
-		return strings.Contains(log.String(), "has not been told")
+		return strings.Contains(log.String(), "was not notified")
 	})
 	m.Stopping(time.Second)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-const summary = `Sends recorded requests (nereid --record) to a running server, in their order, and says what is answered otherwise than it
-was recorded.`
+const summary = `Sends recorded requests (nereid --record) to a running server, in order, and reports responses that differ from the recorded
+ones.`
 
 const (
 	protocolHTTP = "http"
@@ -60,16 +60,16 @@ func Run(args []string, stdout, stderr io.Writer) int {
 
 func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{ignored: ignored{make(map[string]bool), make(map[string]bool)}}
-	flags.StringVar(&o.url, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint; https:// before it is for TLS")
-	flags.StringVar(&o.grpcURL, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, over which requests to decoupled models go; https:// before it is for TLS")
-	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http or grpc, for the others", protocolHTTP, protocolGRPC)
-	flags.StringVar(&o.model, "model", "", "send the requests to the model `MODEL` alone")
-	flags.Float64Var(&o.tolerance, "tolerance", 0, "let elements of floating-point outputs differ by `T` times the recorded value, or by T where that is below 1")
-	flags.Func("ignore-output", "do not compare the output `NAME`; may be repeated", set(o.ignored.outputs))
-	flags.Func("ignore-parameter", "do not compare the parameter `NAME` of responses; may be repeated", set(o.ignored.parameters))
-	flags.DurationVar(&o.timeout, "timeout", time.Minute, "after which a request that is not answered was not answered")
-	flags.IntVar(&o.concurrency, "concurrency", 1, "have `N` requests under way at a time; those of one sequence keep their order")
-	flags.BoolVar(&o.json, "json", false, "write one JSON object instead of lines")
+	flags.StringVar(&o.url, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint; begin it with https:// for TLS")
+	flags.StringVar(&o.grpcURL, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, which is used for decoupled models; begin it with https:// for TLS")
+	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "protocol for models that are not decoupled: http or grpc", protocolHTTP, protocolGRPC)
+	flags.StringVar(&o.model, "model", "", "replay only requests to model `MODEL`")
+	flags.Float64Var(&o.tolerance, "tolerance", 0, "allow floating-point elements to differ by `T` times the recorded value, or by T if that value is below 1")
+	flags.Func("ignore-output", "ignore output `NAME`; may be repeated", set(o.ignored.outputs))
+	flags.Func("ignore-parameter", "ignore response parameter `NAME`; may be repeated", set(o.ignored.parameters))
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "maximum wait for a response")
+	flags.IntVar(&o.concurrency, "concurrency", 1, "send `N` requests at a time; those of one sequence keep their order")
+	flags.BoolVar(&o.json, "json", false, "print one JSON object instead of lines")
 	names, err := command.Parse(flags, args)
 	switch {
 	case err != nil:
@@ -79,7 +79,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	case o.protocol != protocolHTTP && o.protocol != protocolGRPC:
 		return nil, command.Usagef("--protocol is %q, want http or grpc", o.protocol)
 	case !(o.tolerance >= 0) || math.IsInf(o.tolerance, 0):
-		return nil, command.Usagef("--tolerance is %v, want a number from 0 on", o.tolerance)
+		return nil, command.Usagef("--tolerance is %v, want 0 or more", o.tolerance)
 	case o.concurrency < 1 || o.concurrency > mostConcurrency:
 		return nil, command.Usagef("--concurrency is %d, want 1 to %d", o.concurrency, mostConcurrency)
 	case o.timeout <= 0:
@@ -87,7 +87,7 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	}
 	o.path = names[0]
 	if _, err := os.Stat(o.path); err != nil {
-		return nil, command.Usagef("%s is not there: want a directory with records", o.path)
+		return nil, command.Usagef("%s does not exist: want a directory with records", o.path)
 	}
 	o.key = recording.Key(o.path)
 	o.url, o.grpcURL = strings.TrimSuffix(strings.TrimPrefix(o.url, "http://"), "/"), strings.TrimSuffix(strings.TrimPrefix(o.grpcURL, "http://"), "/")
@@ -127,7 +127,7 @@ func (e *unreachableError) Unwrap() error { return e.err }
 type longError struct{ most int64 }
 
 func (e *longError) Error() string {
-	return fmt.Sprintf("the answer has more than %d bytes, far more than the recorded one", e.most)
+	return fmt.Sprintf("the response has more than %d bytes, far more than the recorded one", e.most)
 }
 
 // perAnswer is the approximate overhead of an answer in bytes.
@@ -197,7 +197,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 		if o.model != "" {
 			where += " of model " + o.model
 		}
-		return errors.New("there are no records in " + where + ": a server that runs with --record DIRECTORY writes them")
+		return errors.New("there are no records in " + where + ": create them by running a server with --record DIRECTORY")
 	}
 	if err = report.write(stdout, o.json); err == nil && report.Same < len(report.Requests) {
 		err = command.ErrTrouble

@@ -37,9 +37,9 @@ func (c *comparison) compare(was, is []recording.Message) (differences []string)
 	switch {
 	case len(was) == len(is):
 	case len(is) == 0:
-		differences = append(differences, "there is no response, was "+show(&was[0]))
+		differences = append(differences, "no response, was "+show(&was[0]))
 	default:
-		differences = append(differences, fmt.Sprintf("there are %d responses, was %d", len(is), len(was)))
+		differences = append(differences, fmt.Sprintf("%d responses, was %d", len(is), len(was)))
 	}
 	return differences
 }
@@ -71,7 +71,7 @@ func (c *comparison) message(was, is *recording.Message) (differences []string) 
 		}
 		at := slices.IndexFunc(is.Tensors, func(o recording.Tensor) bool { return o.Name == t.Name })
 		if at < 0 {
-			add("output %s is not there", t.Name)
+			add("output %s is missing", t.Name)
 			continue
 		}
 		if text := c.tensor(t, &is.Tensors[at]); text != "" {
@@ -105,7 +105,7 @@ func (c *comparison) parameters(was, is *recording.Message) (differences []strin
 		switch value, there := now[p.Name]; {
 		case skip(p.Name):
 		case !there:
-			differences = append(differences, fmt.Sprintf("parameter %s is not there, was %s", p.Name, before[p.Name]))
+			differences = append(differences, fmt.Sprintf("parameter %s is missing, was %s", p.Name, before[p.Name]))
 		case value != before[p.Name]:
 			differences = append(differences, fmt.Sprintf("parameter %s is %s, was %s", p.Name, value, before[p.Name]))
 		}

@@ -97,7 +97,7 @@ func (s *grpcSender) refused(ctx context.Context, err error, most int64) ([]reco
 	told := status.Convert(err)
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("no answer of %s: %w", s.address, ctx.Err())
+		return nil, fmt.Errorf("no answer from %s: %w", s.address, ctx.Err())
 	case told.Code() == codes.Unavailable && strings.Contains(told.Message(), "Error while dialing: "):
 		_, why, _ := strings.Cut(strings.TrimSuffix(told.Message(), `"`), "Error while dialing: ")
 		return nil, &unreachableError{s.address, errors.New(why)}

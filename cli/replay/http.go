@@ -82,7 +82,7 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 	if reply.StatusCode != http.StatusOK {
 		var e struct{ Error string }
 		if json.Unmarshal(text, &e) != nil {
-			return nil, fmt.Errorf("the server answers with status %s and no error of the protocol: %.100q", reply.Status, text)
+			return nil, fmt.Errorf("the server answered with status %s and without a KServe error: %.100q", reply.Status, text)
 		}
 		return []recording.Message{{Err: &infer.Error{Message: e.Error}}}, nil
 	}
@@ -131,7 +131,7 @@ func decodeHTTP(text []byte, length string) (*recording.Message, error) {
 	if length != "" {
 		n, err := strconv.Atoi(length)
 		if err != nil || n < 0 || n > len(text) {
-			return nil, fmt.Errorf("the response says %s %q and has %d bytes", lengthHeader, length, len(text))
+			return nil, fmt.Errorf("the response has %s %q but %d bytes", lengthHeader, length, len(text))
 		}
 		head, binary = text[:n], text[n:]
 	}
@@ -148,7 +148,7 @@ func decodeHTTP(text []byte, length string) (*recording.Message, error) {
 		} `json:"outputs"`
 	}
 	if err := json.Unmarshal(head, &fields); err != nil {
-		return nil, fmt.Errorf("the response is no JSON: %w", err)
+		return nil, fmt.Errorf("the response is not JSON: %w", err)
 	}
 	m := &recording.Message{ID: fields.ID}
 	var err error
@@ -158,7 +158,7 @@ func decodeHTTP(text []byte, length string) (*recording.Message, error) {
 	for _, out := range fields.Outputs {
 		size := out.Parameters.Size
 		if size == nil || *size < 0 || *size > len(binary) {
-			return nil, fmt.Errorf("output %s of the response is not there in binary", out.Name)
+			return nil, fmt.Errorf("output %s of the response has no binary data", out.Name)
 		}
 		m.Tensors = append(m.Tensors, recording.Tensor{Tensor: infer.Tensor{
 			Name: out.Name, DataType: infer.ParseDataType(out.DataType), Shape: out.Shape, Data: binary[:*size],

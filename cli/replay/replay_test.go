@@ -87,7 +87,7 @@ func TestDifferencesAreToldInSentences(t *testing.T) {
 		{"a brain float", comparison{}, one(outputs(raw("A", infer.BF16, 0x80, 0x3f))), one(outputs(raw("A", infer.BF16, 0, 0x40))), "output A: element [0] is 2, was 1"},
 		{"a type", comparison{}, one(outputs(raw("A", infer.Int8, 1))), one(outputs(raw("A", infer.Uint8, 1))), "output A: the type is UINT8, was INT8"},
 		{"a shape", comparison{}, one(outputs(raw("A", infer.Int8, 1))), one(outputs(raw("A", infer.Int8, 1, 2))), "output A: the shape is [2], was [1]"},
-		{"names", comparison{}, one(outputs(floats("A", 1))), one(outputs(floats("B", 1))), "output A is not there | output B is new"},
+		{"names", comparison{}, one(outputs(floats("A", 1))), one(outputs(floats("B", 1))), "output A is missing | output B is new"},
 		{"ignored", comparison{ignored: ignored{outputs: map[string]bool{"A": true, "B": true}}}, one(outputs(floats("A", 1))), one(outputs(floats("B", 1))), ""},
 		{"redacted", comparison{}, one(outputs(hidden)), one(outputs(floats("A", 5))), ""},
 		{"redacted, of another shape", comparison{}, one(outputs(hidden)), one(outputs(floats("A", 5, 6))), "output A: the shape is [1,2], was [1,1]"},
@@ -96,9 +96,9 @@ func TestDifferencesAreToldInSentences(t *testing.T) {
 		{"other errors", comparison{}, one(refusal("x")), one(refusal("y")), `the error is "y", was "x"`},
 		{"an error for a response", comparison{}, one(outputs()), one(refusal("y")), `it is the error "y", was a response`},
 		{"a response for an error", comparison{}, one(refusal("x")), one(outputs()), `it is a response, was the error "x"`},
-		{"a stream", comparison{}, one(outputs(), refusal("x")), one(outputs(), refusal("y"), outputs()), `response 2: the error is "y", was "x" | there are 3 responses, was 2`},
-		{"nothing", comparison{}, one(refusal("x")), nil, `there is no response, was the error "x"`},
-		{"parameters", comparison{}, one(parameters(number("a", 1), number("b", 2))), one(parameters(number("b", 3), number("c", 4), number("sequence_id", 1))), "parameter a is not there, was 1 | parameter b is 3, was 2 | parameter c is new: 4"},
+		{"a stream", comparison{}, one(outputs(), refusal("x")), one(outputs(), refusal("y"), outputs()), `response 2: the error is "y", was "x" | 3 responses, was 2`},
+		{"nothing", comparison{}, one(refusal("x")), nil, `no response, was the error "x"`},
+		{"parameters", comparison{}, one(parameters(number("a", 1), number("b", 2))), one(parameters(number("b", 3), number("c", 4), number("sequence_id", 1))), "parameter a is missing, was 1 | parameter b is 3, was 2 | parameter c is new: 4"},
 		{"a whole number", comparison{}, one(parameters(infer.Parameter{Name: "a", Kind: infer.DoubleParameter, Double: 2})), one(parameters(number("a", 2))), ""},
 		{"parameters that are ignored", comparison{ignored: ignored{parameters: map[string]bool{"a": true}}}, one(parameters(number("a", 1))), one(parameters(number("a", 2))), ""},
 	} {
@@ -198,8 +198,8 @@ func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 		results = append(results, o.Result+": "+strings.Join(o.Differences, " "))
 	}
 	want := []string{
-		"same: ", "not sent: the response is no JSON", "not sent: the response says Inference-Header-Content-Length", "not sent: output B of the response is not there in binary",
-		"not sent: the server answers with status 502 Bad Gateway and no error of the protocol",
+		"same: ", "not sent: the response is not JSON", "not sent: the response has Inference-Header-Content-Length", "not sent: output B of the response has no binary data",
+		"not sent: the server answered with status 502 Bad Gateway and without a KServe error",
 	}
 	if told.Same != 1 || told.NotSent != 4 || !slices.EqualFunc(results, want, strings.HasPrefix) {
 		t.Errorf("got %q, want %q", results, want)
@@ -345,7 +345,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	for _, protocol := range []string{"http", "grpc"} {
 		var out, errs strings.Builder
 		status := Run([]string{directory, "--protocol=" + protocol, "--url=" + web.URL, "--grpc-url=" + listener.Addr().String()}, &out, &errs)
-		if status != 1 || strings.Count(out.String(), ": the answer has more than 67110914 bytes, far more than the recorded one\n") != 2 || !strings.Contains(out.String(), "2 different, 0 not sent") {
+		if status != 1 || strings.Count(out.String(), ": the response has more than 67110914 bytes, far more than the recorded one\n") != 2 || !strings.Contains(out.String(), "2 different, 0 not sent") {
 			t.Errorf("%s: got status %d, %s%s", protocol, status, out.String(), errs.String())
 		}
 	}
@@ -376,12 +376,12 @@ func (e endless) ModelStreamInfer(stream grpc.BidiStreamingServer[kserve.ModelIn
 func TestWrongCommandLinesOfReplay(t *testing.T) {
 	directory := t.TempDir()
 	for want, args := range map[string][]string{
-		"got 0 directories, want one with records":   nil,
-		"is not there: want a directory with":        {directory + "/absent"},
-		`--protocol is "tcp", want http or grpc`:     {directory, "--protocol=tcp"},
-		"--concurrency is 0, want 1 to 1000":         {directory, "--concurrency=0"},
-		"--tolerance is -1, want a number from 0 on": {directory, "--tolerance=-1"},
-		"flag provided but not defined: --nonsense":  {directory, "--nonsense"},
+		"got 0 directories, want one with records":  nil,
+		"does not exist: want a directory with":     {directory + "/absent"},
+		`--protocol is "tcp", want http or grpc`:    {directory, "--protocol=tcp"},
+		"--concurrency is 0, want 1 to 1000":        {directory, "--concurrency=0"},
+		"--tolerance is -1, want 0 or more":         {directory, "--tolerance=-1"},
+		"flag provided but not defined: --nonsense": {directory, "--nonsense"},
 	} {
 		var out, errs strings.Builder
 		if status := Run(args, &out, &errs); status != 2 || !strings.Contains(errs.String(), want) {

@@ -34,20 +34,20 @@ func makeBackend(i *invocation) error {
 	b := backend{Go: "1.26"}
 	directory := i.directory()
 	i.flags.StringVar(&b.Module, "module", "", "`PATH` of the Go module (default example.com/NAME)")
-	i.flags.StringVar(&b.SDK, "sdk", "", "`DIRECTORY` of Nereid's sources, to build with them in the place of a release")
+	i.flags.StringVar(&b.SDK, "sdk", "", "`DIRECTORY` of Nereid's sources, to use them instead of a release")
 	name, err := i.parse(goodName, "digits and underscores")
 	if err != nil {
 		return err
 	}
 	b.Name, b.Package = name, strings.ToLower(name)
 	if why := unfit(b.Package); why != "" {
-		return command.Usagef("the name %q: its Go package would be %s, which %s: choose another name", name, b.Package, why)
+		return command.Usagef("the name %q gives the Go package %s, which %s: choose another name", name, b.Package, why)
 	}
 	if b.Module == "" {
 		b.Module = "example.com/" + b.Package
 	}
 	if !goodModule.MatchString(b.Module) {
-		return command.Usagef("--module is %q, want a path as in example.com/%s", b.Module, b.Package)
+		return command.Usagef("--module is %q, want a path such as example.com/%s", b.Module, b.Package)
 	}
 	if v := language.FindStringSubmatch(runtime.Version()); v != nil {
 		b.Go = v[1]
@@ -78,13 +78,13 @@ func unfit(name string) string {
 	case token.IsKeyword(name):
 		return "is a keyword of Go"
 	case types.Universe.Lookup(name) != nil:
-		return "Go predeclares, and main.go would hide"
+		return "would hide a predeclared identifier of Go"
 	case name == "main" || name == "init":
-		return "Go lets no file import"
+		return "no Go file can import"
 	case name == "plugin":
-		return "main.go imports from the SDK"
+		return "main.go already imports from the SDK"
 	case strings.HasSuffix(name, "_test"):
-		return "Go keeps for tests"
+		return "is reserved for Go tests"
 	}
 	return ""
 }

@@ -18,8 +18,8 @@ type kind struct {
 
 func kinds() []kind {
 	return []kind{
-		{"model", "writes a model in Python: config.pbtxt, model.py, a unit test, a client.", makeModel},
-		{"backend", "writes a backend in Go: a plugin program, its tests, a model that it executes, a client.", makeBackend},
+		{"model", "writes a Python model: config.pbtxt, model.py, a unit test and a client.", makeModel},
+		{"backend", "writes a Go backend: a plugin program, its tests, an example model and a client.", makeBackend},
 	}
 }
 
@@ -60,7 +60,7 @@ func described() (list []command.Description) {
 }
 
 func usage(w io.Writer) {
-	command.GroupUsage(w, "nereid new KIND NAME [options]", "Writes the files that something new begins with. It asks nothing and overwrites nothing.",
+	command.GroupUsage(w, "nereid new KIND NAME [options]", "Writes the first files of a new model or backend. It never overwrites a file.",
 		described(), "nereid new KIND --help shows the options of a kind.")
 }
 

@@ -27,11 +27,11 @@ func makeModel(i *invocation) error {
 	m := model{}
 	var inputs, outputs tensors
 	directory := i.directory()
-	i.flags.Var(&inputs, "input", "an input, `NAME:TYPE:DIMS` as in IMAGE:FP32:3,-1,-1; once for each (default INPUT0:FP32:-1)")
-	i.flags.Var(&outputs, "output", "an output, `NAME:TYPE:DIMS`; once for each (default OUTPUT0:FP32:-1)")
-	i.flags.IntVar(&m.MaxBatchSize, "max-batch-size", 0, "`N` of config.pbtxt: above 0 tensors have a batch dimension before DIMS, and requests are batched")
-	i.flags.BoolVar(&m.Decoupled, "decoupled", false, "any number of responses to a request, over gRPC streams")
-	i.flags.BoolVar(&m.Torch, "torch", false, "computes with a torch.nn.Module")
+	i.flags.Var(&inputs, "input", "input `NAME:TYPE:DIMS`, such as IMAGE:FP32:3,-1,-1; may be repeated (default INPUT0:FP32:-1)")
+	i.flags.Var(&outputs, "output", "output `NAME:TYPE:DIMS`; may be repeated (default OUTPUT0:FP32:-1)")
+	i.flags.IntVar(&m.MaxBatchSize, "max-batch-size", 0, "max_batch_size `N` in config.pbtxt; above 0, tensors have a batch dimension before DIMS, and requests are batched")
+	i.flags.BoolVar(&m.Decoupled, "decoupled", false, "send any number of responses to a request, over gRPC streams")
+	i.flags.BoolVar(&m.Torch, "torch", false, "compute with a torch.nn.Module")
 	name, err := i.parse(modelName, "digits, underscores and hyphens")
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (m *model) join() error {
 		for at := range list {
 			t := &list[at]
 			if m.Torch && torchTypes[t.Type] == "" {
-				return command.Usagef("%s is %s, which PyTorch does not compute with: leave --torch out, or choose another type", t.Name, t.Type)
+				return command.Usagef("%s is %s, which PyTorch does not support: leave out --torch, or choose another type", t.Name, t.Type)
 			}
 			t.Var = strings.ToLower(strings.ReplaceAll(t.Name, ".", "_"))
 			for slices.Contains(taken, t.Var) {

@@ -33,7 +33,7 @@ func (t *tensors) Set(text string) error {
 	}
 	for _, other := range *t {
 		if other.Name == parsed.Name {
-			return fmt.Errorf("the name %q is given twice", parsed.Name)
+			return fmt.Errorf("the name %q appears twice", parsed.Name)
 		}
 	}
 	*t = append(*t, parsed)
@@ -45,11 +45,11 @@ var goodTensorName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 func parseTensor(text string) (tensor, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
-		return tensor{}, fmt.Errorf("got %d parts, want NAME:TYPE:DIMS, as in IMAGE:FP32:3,-1,-1", len(parts))
+		return tensor{}, fmt.Errorf("got %d parts, want NAME:TYPE:DIMS, such as IMAGE:FP32:3,-1,-1", len(parts))
 	}
 	t := tensor{Name: parts[0]}
 	if !goodTensorName.MatchString(t.Name) {
-		return tensor{}, fmt.Errorf("the name %q: want letters, digits, underscores and points", t.Name)
+		return tensor{}, fmt.Errorf("the name %q: want letters, digits, underscores and dots", t.Name)
 	}
 	kind := strings.TrimPrefix(strings.ToUpper(parts[1]), "TYPE_")
 	if kind == "STRING" {
@@ -61,7 +61,7 @@ func parseTensor(text string) (tensor, error) {
 	for dim := range strings.SplitSeq(parts[2], ",") {
 		n, err := strconv.ParseInt(strings.TrimSpace(dim), 10, 64)
 		if err != nil || n < -1 || n == 0 {
-			return tensor{}, fmt.Errorf("the dimension %q: want a number above 0, or -1 where any size will do", dim)
+			return tensor{}, fmt.Errorf("the dimension %q: want a number above 0, or -1 for any size", dim)
 		}
 		t.Dims = append(t.Dims, n)
 	}

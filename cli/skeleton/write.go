@@ -100,6 +100,6 @@ func (i *invocation) tell(directory, name string, files []string) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(i.stdout, "%s tells how to test and to serve it.\n", filepath.Join(place, "README.md"))
+	_, err := fmt.Fprintf(i.stdout, "%s explains how to test and serve it.\n", filepath.Join(place, "README.md"))
 	return err
 }

@@ -49,13 +49,13 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{header: make(http.Header)}
 	var server, metrics string
 	flags.StringVar(&server, "url", "http://localhost:8000", "`ADDRESS` of the server's HTTP endpoint")
-	flags.StringVar(&metrics, "metrics-url", "", "`ADDRESS` of its metrics endpoint; unless it is given, the port of the same host that the server names, or else the port of --url and 2")
-	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between two looks at the server, 100ms at least")
-	flags.BoolVar(&o.once, "once", false, "show it once, as plain text; so it is where the output is no terminal")
-	flags.BoolVar(&o.json, "json", false, "show it once, as JSON")
+	flags.StringVar(&metrics, "metrics-url", "", "`ADDRESS` of its metrics endpoint (default: the port that the server names, or else the port of --url plus 2)")
+	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between two updates, at least 100ms")
+	flags.BoolVar(&o.once, "once", false, "print the state once as plain text; the default if the output is not a terminal")
+	flags.BoolVar(&o.json, "json", false, "print the state once as JSON")
 	command.Choice(flags, &o.sort, "sort", "model", "`COLUMN` to sort by: "+strings.Join(columnNames(), ", "), columnNames()...)
-	flags.StringVar(&o.filter, "filter", "", "show the models alone whose name has this `TEXT`, and with --once and --json the lines of the log that have it")
-	flags.Func("header", "`NAME:VALUE`, a header of each request, for restricted endpoints; may be repeated", func(text string) error {
+	flags.StringVar(&o.filter, "filter", "", "show only models whose name contains `TEXT`, and with --once and --json only log lines that contain it")
+	flags.Func("header", "header `NAME:VALUE` of each request, for restricted endpoints; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if !ok || strings.TrimSpace(name) == "" {
 			return fmt.Errorf("got %q, want NAME:VALUE", text)
@@ -68,13 +68,13 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 		return nil, err
 	}
 	if len(rest) > 0 {
-		return nil, command.Usagef("got %q, want options alone; the server is given by --url", rest[0])
+		return nil, command.Usagef("unexpected argument %q; use --url to select the server", rest[0])
 	}
 	if columnOf(o.sort) < 0 {
 		return nil, command.Usagef("--sort is %q, want %s", o.sort, strings.Join(columnNames(), ", "))
 	}
 	if o.interval < 100*time.Millisecond {
-		return nil, command.Usagef("--interval is %s, want 100ms at least", o.interval)
+		return nil, command.Usagef("--interval is %s, want at least 100ms", o.interval)
 	}
 	if o.server, err = parseURL("--url", server); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func (u *ui) press(name string, v *View, height int) (more bool, a *act) {
 	case "d":
 		u.show(paneDetails)
 	case "/":
-		u.ask = &question{prompt: "models whose name has: ", text: true, typed: u.filter, answer: func(u *ui, typed string) *act {
+		u.ask = &question{prompt: "models whose name contains: ", text: true, typed: u.filter, answer: func(u *ui, typed string) *act {
 			u.filter = typed
 			return nil
 		}}
@@ -123,13 +123,13 @@ func (u *ui) askToChange(name string, v *View) {
 		return
 	}
 	if c := v.Server.Control; c != "" && c != "explicit" {
-		u.tell(true, "the server changes no models by request: start it with --model-control-mode=explicit (it has %s)", c)
+		u.tell(true, "the server does not allow this: start it with --model-control-mode=explicit (it has %s)", c)
 		return
 	}
 	r := rows[at]
 	switch name {
 	case "r":
-		u.ask = confirm("load "+r.Model+" as its files are now?", act{what: "load", model: r.Model})
+		u.ask = confirm("load "+r.Model+" from its current files?", act{what: "load", model: r.Model})
 	case "u":
 		if !isLoaded(v, r.Model) {
 			u.tell(true, "%s is not loaded", r.Model)
@@ -138,7 +138,7 @@ func (u *ui) askToChange(name string, v *View) {
 		u.ask = confirm("unload "+r.Model+"?", act{what: "unload", model: r.Model})
 	case "n":
 		if r.State != "READY" {
-			u.tell(true, "%s does not serve: load it first", r.Model)
+			u.tell(true, "%s is not loaded: load it first", r.Model)
 			return
 		}
 		u.ask = askCount(r)

@@ -83,7 +83,7 @@ func head(v *View, u *ui) []line {
 	if v.hasStatus {
 		summary += "percentiles of the last " + windowNames[u.window]
 	} else if v.timed {
-		summary += "percentiles since watching began"
+		summary += "percentiles since the start of nereid top"
 	} else {
 		summary += "no percentiles"
 	}
@@ -91,11 +91,11 @@ func head(v *View, u *ui) []line {
 		summary += fmt.Sprintf("; filter %q", clean(u.filter))
 	}
 	if u.paused {
-		summary += "; held still"
+		summary += "; paused"
 	}
 	lines = append(lines, textLine(summary, faint))
 	if v.Lost != "" {
-		lines = append(lines, textLine(fmt.Sprintf("lost the server %s ago: %s; trying again", ago(time.Since(v.since)), clean(v.Lost)), bad))
+		lines = append(lines, textLine(fmt.Sprintf("lost the server %s ago: %s; retrying", ago(time.Since(v.since)), clean(v.Lost)), bad))
 	}
 	for _, note := range v.Notes {
 		lines = append(lines, textLine(clean(note), busy))
@@ -183,7 +183,7 @@ func logLines(list []status.Line, known bool) (lines []line) {
 		if known {
 			return []line{textLine("none", faint)}
 		}
-		return []line{textLine("not known without the status", faint)}
+		return []line{textLine("unknown without the status", faint)}
 	}
 	for _, l := range list {
 		text := strings.Split(strings.TrimRight(l.Text, "\n"), "\n")
@@ -218,7 +218,7 @@ func details(r *Row, u *ui) (lines []line) {
 		say("requests", fmt.Sprintf("%.0f succeeded, %.0f failed since it was loaded", *r.Succeeded, *r.Failed))
 	}
 	for i, p := range r.Percentiles {
-		name := "since now"
+		name := "so far"
 		if len(r.Percentiles) > 1 {
 			name = windowNames[i]
 		}

@@ -94,7 +94,7 @@ type found struct {
 }
 
 // errNoStatus is the error of an endpoint that returns an empty response for unknown paths.
-var errNoStatus = errors.New("switched off (--allow-status=false), or the server has none")
+var errNoStatus = errors.New("disabled (--allow-status=false), or not supported by the server")
 
 // poll polls the server once.
 func (p *poller) poll(ctx context.Context) *View {
@@ -198,9 +198,9 @@ func (f *found) notes(o *options, at whereabouts) (list []string) {
 		what, missing string
 	}{
 		{f.indexErr, "index of models at " + o.server.String(), "models that are not loaded are missing"},
-		{f.statisticsErr, "statistics at " + o.server.String(), "rates are those of the status alone"},
-		{f.metricsErr, "metrics" + at.named("/metrics"), "queues, memory and GPUs are missing where the status does not have them"},
-		{f.statusErr, "status" + at.named("/status"), "states of instances, errors and log are missing"},
+		{f.statisticsErr, "statistics at " + o.server.String(), "rates come only from the status"},
+		{f.metricsErr, "metrics" + at.named("/metrics"), "queues, memory and GPUs are missing unless the status has them"},
+		{f.statusErr, "status" + at.named("/status"), "instance states, errors and log are missing"},
 	} {
 		if of.err != nil {
 			list = append(list, fmt.Sprintf("no %s: %v; %s", of.what, of.err, of.missing))

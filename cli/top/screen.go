@@ -118,11 +118,11 @@ func (s *session) run(ctx context.Context, p *poller) error {
 // begin executes an act in the background.
 func (s *session) begin(ctx context.Context, a *act) {
 	if s.acting {
-		s.ui.tell(true, "wait until the change before has ended")
+		s.ui.tell(true, "wait until the previous change is done")
 		return
 	}
 	s.acting = true
-	s.ui.tell(false, "%s of %s is under way", a.what, a.model)
+	s.ui.tell(false, "%s of %s in progress", a.what, a.model)
 	panics.Go(s.log, panics.Request, func() {
 		s.outcomes <- s.client.perform(ctx, s.options.server, *a)
 	}, func(err error) {
@@ -362,17 +362,17 @@ func clip(lines []line, height int) []line { return lines[:min(len(lines), heigh
 
 func helpLines() (lines []line) {
 	for _, key := range []struct{ name, does string }{
-		{"↑ ↓ PgUp PgDn Home End j k", "move in the pane that has the focus"},
-		{"Tab", "give the focus to the other pane"},
-		{"s S", "sort by the next column; turn the order round"},
-		{"/", "show the models whose name has a text"},
+		{"↑ ↓ PgUp PgDn Home End j k", "move in the focused pane"},
+		{"Tab", "focus the other pane"},
+		{"s S", "sort by the next column; reverse the order"},
+		{"/", "show only models whose name contains a text"},
 		{"w", "percentiles of the last 1, 5 or 15 minutes"},
 		{"i e l d", "instances, errors, log or details below"},
-		{"r", "load the selected model as its files are now"},
+		{"r", "load the selected model from its current files"},
 		{"u", "unload it"},
 		{"n", "change the number of its instances"},
-		{"space", "hold still"},
-		{"Ctrl-L", "draw anew"},
+		{"space", "pause"},
+		{"Ctrl-L", "redraw"},
 		{"q", "end"},
 		{"", ""},
 		{"", "any key goes back"},

@@ -558,8 +558,8 @@ func TestMistakesOfTheCommandLine(t *testing.T) {
 	}{
 		{[]string{"--url", "ftp://x"}, 2, `--url is "ftp://x", want an address such as http://localhost:8000`},
 		{[]string{"--sort", "speed"}, 2, `--sort is "speed", want model, version,`},
-		{[]string{"add_sub"}, 2, `got "add_sub", want options alone`},
-		{[]string{"--interval", "1ms"}, 2, "--interval is 1ms, want 100ms at least"},
+		{[]string{"add_sub"}, 2, `unexpected argument "add_sub"`},
+		{[]string{"--interval", "1ms"}, 2, "--interval is 1ms, want at least 100ms"},
 		{[]string{"--header", "x"}, 2, `got "x", want NAME:VALUE`},
 		{[]string{"--once", "--url", "http://127.0.0.1:1", "--metrics-url", "http://127.0.0.1:1"}, 1, "no server answers at http://127.0.0.1:1: connect: connection refused"},
 		{[]string{"--json", "--url", "127.0.0.1:1"}, 1, "no server answers"},

@@ -21,7 +21,7 @@ var (
 )
 
 // errNoMetrics is the error of a server that serves no metrics.
-var errNoMetrics = errors.New("the server names no port for them (--allow-metrics=false); --metrics-url names one")
+var errNoMetrics = errors.New("the server names no port for them (--allow-metrics=false); give one with --metrics-url")
 
 // whereabouts is the address of the metrics and the status.
 type whereabouts struct {
@@ -61,9 +61,9 @@ func (w whereabouts) note(read bool) string {
 	if !w.guess {
 		return ""
 	}
-	text := "the server does not say where its metrics are, and " + w.url.Host + " is a guess: --metrics-url names the place"
+	text := "the server does not name its metrics endpoint, and " + w.url.Host + " is a guess: set it with --metrics-url"
 	if read {
-		text = "metrics are those at " + w.url.Host + ": " + strings.Replace(text, "and "+w.url.Host, "and that", 1)
+		text = "metrics come from " + w.url.Host + ": " + strings.Replace(text, "and "+w.url.Host, "and that", 1)
 	}
 	return text
 }

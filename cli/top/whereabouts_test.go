@@ -46,18 +46,18 @@ func TestMetricsAreFound(t *testing.T) {
 
 	none := newFake(t)
 	none.reply("GET /docs", "Nereid: KServe v2\n\ngRPC: port 8001\n")
-	if p, v := look(none, none.URL); p.where.url != nil || !says(v, "no metrics: the server names no port for them (--allow-metrics=false); --metrics-url names one") || !says(v, "no status: ") {
+	if p, v := look(none, none.URL); p.where.url != nil || !says(v, "no metrics: the server names no port for them (--allow-metrics=false); give one with --metrics-url") || !says(v, "no status: ") {
 		t.Errorf("a server without metrics: got %v, notes %q", p.where, v.Notes)
 	}
 
 	silent := newFake(t)
 	own, _ := strconv.Atoi(mustParse(t, silent.URL).Port())
 	want := fmt.Sprintf("127.0.0.1:%d", own+2)
-	if p, v := look(silent, silent.URL); p.where.url.Host != want || !says(v, "the server does not say where its metrics are, and "+want+" is a guess: --metrics-url names the place") {
+	if p, v := look(silent, silent.URL); p.where.url.Host != want || !says(v, "the server does not name its metrics endpoint, and "+want+" is a guess: set it with --metrics-url") {
 		t.Errorf("a server that names no port: got %v, notes %q", p.where, v.Notes)
 	}
 	read := whereabouts{url: mustParse(t, "http://h:9002"), guess: true}
-	if got, want := read.note(true), "metrics are those at h:9002: the server does not say where its metrics are, and that is a guess: --metrics-url names the place"; got != want {
+	if got, want := read.note(true), "metrics come from h:9002: the server does not name its metrics endpoint, and that is a guess: set it with --metrics-url"; got != want {
 		t.Errorf("metrics by a guess: got %q, want %q", got, want)
 	}
 

@@ -230,7 +230,7 @@ func (c *Cache) written() (*store, error) {
 		return nil, fmt.Errorf("%w; nor can a temporary directory be made: %w", err, privateErr)
 	}
 	c.private = private
-	c.options.Log.Warn().Str("error", err.Error()).Str("directory", private.root).Msg("environments are unpacked to a temporary directory, by each start anew")
+	c.options.Log.Warn().Str("error", err.Error()).Str("directory", private.root).Msg("environments are unpacked to a temporary directory, again at each start")
 	return private, nil
 }
 

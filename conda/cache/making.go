@@ -164,7 +164,7 @@ func (c *Cache) enter(ctx context.Context, s *store, src *source, digest string)
 		return
 	}
 	if err := s.enter(ctx, src, digest); err != nil {
-		c.options.Log.Warn().Err(err).Str("archive", src.path).Msg("environment archive is not remembered: the next start reads it again")
+		c.options.Log.Warn().Err(err).Str("archive", src.path).Msg("environment archive was not recorded: the next start reads it again")
 	}
 }
 
@@ -330,7 +330,7 @@ func (c *Cache) make(ctx context.Context, s *store, key string, r *record, fill 
 	}
 	env := c.hold(s, r, l)
 	c.options.Log.Info().Str("environment", env.Directory).Str("source", r.Source).Int64("bytes", r.Bytes).Int64("files", r.Files).
-		Dur("took", time.Since(began)).Msg("environment made")
+		Dur("took", time.Since(began)).Msg("environment unpacked")
 	c.limit(ctx, s)
 	return env, nil
 }

@@ -37,7 +37,7 @@ func (c *Cache) sweep(s *store, stopped func() bool) {
 	index, _ := s.names(indexDir) // before the records: an entry comes after its record
 	names, err := s.unrecorded()
 	if err != nil {
-		c.options.Log.Warn().Err(err).Str("directory", s.root).Msg("cache of environments cannot be swept")
+		c.options.Log.Warn().Err(err).Str("directory", s.root).Msg("sweep the environment cache")
 		return
 	}
 	for _, name := range names {
@@ -45,9 +45,9 @@ func (c *Cache) sweep(s *store, stopped func() bool) {
 			return
 		}
 		if removed, err := s.evict(name, ""); err != nil {
-			c.options.Log.Warn().Err(err).Str("environment", s.directory(name)).Msg("environment left by a killed process cannot be removed")
+			c.options.Log.Warn().Err(err).Str("environment", s.directory(name)).Msg("remove an environment left by a killed process")
 		} else if removed {
-			c.options.Log.Debug().Str("environment", s.directory(name)).Msg("environment left by a killed process is removed")
+			c.options.Log.Debug().Str("environment", s.directory(name)).Msg("removed an environment left by a killed process")
 		}
 	}
 	for _, dir := range []string{newDir, locksDir} {
@@ -166,7 +166,7 @@ func (s *store) clear(name string, l *lock) error {
 // discard is clear after a failure, which the caller reports.
 func (c *Cache) discard(s *store, name string, l *lock) {
 	if err := s.clear(name, l); err != nil {
-		c.options.Log.Warn().Err(err).Str("environment", s.directory(name)).Msg("half-made environment cannot be removed: a later sweep tries again")
+		c.options.Log.Warn().Err(err).Str("environment", s.directory(name)).Msg("remove an incomplete environment; the next sweep retries")
 	}
 }
 
@@ -177,10 +177,10 @@ func (c *Cache) limit(ctx context.Context, s *store) {
 	}
 	removed, err := s.prune(ctx, Selection{MaxBytes: c.options.MaxBytes, Bounded: true})
 	for _, e := range removed {
-		c.options.Log.Info().Str("environment", e.Directory).Time("used", e.Used).Int64("bytes", e.Bytes).Msg("environment removed: the cache has reached its bound")
+		c.options.Log.Info().Str("environment", e.Directory).Time("used", e.Used).Int64("bytes", e.Bytes).Msg("environment removed: the cache has reached its size limit")
 	}
 	if err != nil {
-		c.options.Log.Warn().Err(err).Str("directory", s.root).Msg("cache of environments cannot be kept within its bound")
+		c.options.Log.Warn().Err(err).Str("directory", s.root).Msg("keep the environment cache within its size limit")
 	}
 }
 

@@ -272,7 +272,7 @@ func (s *server) settled(before left) {
 	}) {
 		s.t.Fatalf("got %+v in the end, want no more than %+v; log:\n%s", now, before, last(s.text()))
 	}
-	if strings.Contains(s.text(), "internal error, the rest goes on") {
+	if strings.Contains(s.text(), "internal error; the server continues") {
 		s.t.Fatalf("the server has panicked:\n%s", last(s.text()))
 	}
 }

@@ -31,7 +31,7 @@ func (e *ParseError) Remedy() string {
 			return "did you mean " + meant + "?"
 		}
 		if len(others) < len(names) {
-			return "it belongs into another part of the configuration"
+			return "it belongs in another part of the configuration"
 		}
 		return "the fields are those of Triton's model_config.proto"
 	}
@@ -39,19 +39,19 @@ func (e *ParseError) Remedy() string {
 		return valueRemedy(m[1], strings.TrimSpace(m[2]))
 	}
 	if m := secondOfOne.FindStringSubmatch(e.Reason); m != nil {
-		return "there is one of " + strings.Join(choices(m[1]), ", ") + ": leave the others out"
+		return "only one of " + strings.Join(choices(m[1]), ", ") + " is allowed: remove the others"
 	}
 	switch {
 	case strings.HasPrefix(e.Reason, "non-repeated field "):
-		return "it stands above already: leave one of them out"
+		return "it is already set above: remove one of them"
 	case strings.HasPrefix(e.Reason, "unexpected character '{'"):
-		return "a comma separates the entries of a list: [ { … }, { … } ]"
+		return "separate the entries of a list with commas: [ { … }, { … } ]"
 	case strings.HasPrefix(e.Reason, `unexpected token: "`):
-		return "braces are wanted here, as in value { string_value: " + strings.TrimSpace(strings.TrimPrefix(e.Reason, "unexpected token: ")) + " }"
+		return "braces are required here, as in value { string_value: " + strings.TrimSpace(strings.TrimPrefix(e.Reason, "unexpected token: ")) + " }"
 	case e.Reason == "invalid field name: //":
 		return "comments begin with #"
 	case e.Reason == "invalid field name: {":
-		return "config.pbtxt is no JSON: leave out the outer braces and the quotes around names"
+		return "config.pbtxt is not JSON: remove the outer braces and the quotes around names"
 	}
 	return ""
 }
@@ -99,7 +99,7 @@ func enumRemedy(value string) string {
 	}
 	switch {
 	case meant == "TYPE_STRING":
-		return "TYPE_STRING is the name for texts and bytes"
+		return "use TYPE_STRING for strings and bytes"
 	case meant == "":
 		if meant = spelling.Nearest(value, enumNames()); meant == "" {
 			meant = otherTypes[spelling.Nearest(word, slices.Sorted(maps.Keys(otherTypes)))]

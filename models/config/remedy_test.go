@@ -7,8 +7,8 @@ import (
 
 func TestParseErrorsSuggestWhatIsMeant(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{`input { data_type: TYPE_BYTES }`, "TYPE_STRING is the name for texts and bytes"},
-		{`input { data_type: BYTES }`, "TYPE_STRING is the name for texts and bytes"},
+		{`input { data_type: TYPE_BYTES }`, "use TYPE_STRING for strings and bytes"},
+		{`input { data_type: BYTES }`, "use TYPE_STRING for strings and bytes"},
 		{`input { data_type: FP32 }`, "did you mean TYPE_FP32?"},
 		{`input { data_type: TYPE_FLOAT32 }`, "did you mean TYPE_FP32?"},
 		{`input { data_type: TYPE_F32 }`, "did you mean TYPE_FP32?"},
@@ -19,20 +19,20 @@ func TestParseErrorsSuggestWhatIsMeant(t *testing.T) {
 		{`inputs { }`, "did you mean input?"},
 		{`instance_groups { }`, "did you mean instance_group?"},
 		{`zzzzzzzz: 1`, "the fields are those of Triton's model_config.proto"},
-		{`input { label_filename: "l.txt" }`, "it belongs into another part of the configuration"},
+		{`input { label_filename: "l.txt" }`, "it belongs in another part of the configuration"},
 		{`response_cache { enable: yes }`, "write true or false"},
 		{`// c`, "comments begin with #"},
-		{`{ "name": 1 }`, "config.pbtxt is no JSON: leave out the outer braces and the quotes around names"},
+		{`{ "name": 1 }`, "config.pbtxt is not JSON: remove the outer braces and the quotes around names"},
 		{`input {`, ""},
 		{`input { data_type: "TYPE_FP32" }`, "write TYPE_FP32, without quotes"},
 		{`backend: python`, `put quotes around it: "python"`},
 		{`max_batch_size: "8"`, "write the number without quotes"},
 		{`max_batch_size: 8.5`, ""},
-		{`max_batch_size: 8 max_batch_size: 4`, "it stands above already: leave one of them out"},
-		{`dynamic_batching { } sequence_batching { }`, "there is one of dynamic_batching, sequence_batching, ensemble_scheduling: leave the others out"},
-		{`version_policy { all { } latest { } }`, "there is one of latest, all, specific: leave the others out"},
-		{`input [ { name: "A" } { name: "B" } ]`, "a comma separates the entries of a list: [ { … }, { … } ]"},
-		{`parameters { key: "a" value: "b" }`, `braces are wanted here, as in value { string_value: "b" }`},
+		{`max_batch_size: 8 max_batch_size: 4`, "it is already set above: remove one of them"},
+		{`dynamic_batching { } sequence_batching { }`, "only one of dynamic_batching, sequence_batching, ensemble_scheduling is allowed: remove the others"},
+		{`version_policy { all { } latest { } }`, "only one of latest, all, specific is allowed: remove the others"},
+		{`input [ { name: "A" } { name: "B" } ]`, "separate the entries of a list with commas: [ { … }, { … } ]"},
+		{`parameters { key: "a" value: "b" }`, `braces are required here, as in value { string_value: "b" }`},
 	} {
 		_, err := ParseText("p", []byte(c.text))
 		var parse *ParseError

@@ -50,7 +50,7 @@ func (c *Copy) Drop() {
 		return
 	}
 	if err := removeTree(c.path); err != nil {
-		c.log.Error().Msgf("remove the files of a model that is gone: %v", err)
+		c.log.Error().Msgf("remove the copied files of an unloaded model: %v", err)
 	}
 }
 

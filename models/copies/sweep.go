@@ -20,7 +20,7 @@ func (w *Workspace) Sweep() {
 			continue
 		}
 		if err := sweepOne(filepath.Join(w.Base(), e.Name())); err != nil {
-			w.log.Warn().Msgf("remove the files of models that a server has left: %v", err)
+			w.log.Warn().Msgf("remove the copied files of a previous server: %v", err)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (w *Workspace) Close() {
 		return
 	}
 	if err := removeTree(w.parent.Name()); err != nil {
-		w.log.Error().Msgf("remove the files of models: %v", err)
+		w.log.Error().Msgf("remove the copied files of models: %v", err)
 	}
 	_ = w.parent.Close()
 	w.parent = nil

@@ -18,9 +18,9 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"config that cannot be parsed", parse, "m: r/m/config.pbtxt:2:20: invalid value for enum type: TYPE_BYTES; TYPE_STRING is the name for texts and bytes"},
+		{"config that cannot be parsed", parse, "m: r/m/config.pbtxt:2:20: invalid value for enum type: TYPE_BYTES; use TYPE_STRING for strings and bytes"},
 		{"config that is refused", infer.Errorf(infer.InvalidArg, "version 1 is at UNAVAILABLE state: Invalid argument: model input 'A' must specify 'dims' for m;"),
-			"m: r/m/config.pbtxt: Invalid argument: model input 'A' must specify 'dims' for m; dims are the shape without the batch, such as dims: [ 4 ], with -1 for any size"},
+			"m: r/m/config.pbtxt: Invalid argument: model input 'A' must specify 'dims' for m; dims are the shape without the batch dimension, such as dims: [ 4 ], with -1 for any size"},
 		{"exception", infer.Errorf(infer.InvalidArg, "version 3 is at UNAVAILABLE state: Internal: ValueError: no\n\nAt:\n  /x/model.py(12): initialize\n  /y.py(1): f\n;"),
 			"m: /x/model.py:12: Internal: ValueError: no"},
 		{"syntax", infer.Errorf(infer.InvalidArg, "version 3 is at UNAVAILABLE state: Internal: SyntaxError: invalid syntax (model.py, line 7);"),
@@ -30,7 +30,7 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 		{"spelling", infer.Errorf(infer.InvalidArg, "unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"),
 			"m: r/m/config.pbtxt: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"},
 		{"ensemble without a step", infer.Errorf(infer.InvalidArg, "ensemble scheduling must be set for ensemble m whose platform is ensemble"),
-			"m: r/m/config.pbtxt: ensemble scheduling must be set for ensemble m whose platform is ensemble; ensemble_scheduling { step [ … ] } names the models that are called"},
+			"m: r/m/config.pbtxt: ensemble scheduling must be set for ensemble m whose platform is ensemble; ensemble_scheduling { step [ … ] } lists the composing models"},
 		{"another error", errors.New("disk"), "m: r/m/config.pbtxt: disk"},
 	} {
 		if got := Of("m", "r/m", "r/m/config.pbtxt", c.err).String(); got != c.want {
@@ -42,7 +42,7 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got, want := Of("m", "", "", infer.Errorf(infer.NotFound, "failed to poll model 'm': model not found in any model repository.")).String(),
-		"m: failed to poll model 'm': model not found in any model repository; it is looked for by the name of its folder"; got != want {
+		"m: failed to poll model 'm': model not found in any model repository; a model is found by the name of its directory"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -42,7 +42,7 @@ func Doubts(c *kserve.ModelConfig) (list []Doubt) {
 		named := make(map[string]int)
 		for _, name := range tensorNames(c, kind) {
 			if named[name]++; named[name] == 2 {
-				add(RuleDuplicateName, kind, name, fmt.Sprintf("there are several tensors '%s' among the %ss", name, kind), "tensors are told apart by their names: rename one, or remove it")
+				add(RuleDuplicateName, kind, name, fmt.Sprintf("there are several tensors '%s' among the %ss", name, kind), "names must be unique: rename one, or remove it")
 			}
 		}
 	}
@@ -52,18 +52,18 @@ func Doubts(c *kserve.ModelConfig) (list []Doubt) {
 		}
 	}
 	if b := c.GetDynamicBatching(); b != nil && c.GetMaxBatchSize() == 0 && b.GetPriorityLevels() == 0 && b.GetDefaultQueuePolicy() == nil {
-		add(RuleNoBatches, "dynamic_batching", "", "dynamic_batching joins no requests, since there is no max_batch_size",
-			"max_batch_size: 8 lets it join 8 of them; shapes of requests and of the model's arrays then have the batch in front")
+		add(RuleNoBatches, "dynamic_batching", "", "dynamic_batching has no effect without max_batch_size",
+			"max_batch_size: 8 allows batches of 8; tensors of requests and of the model then begin with the batch dimension")
 	}
 	known := slices.Concat(tensorNames(c, "input"), fedNames(c))
 	for _, sample := range c.GetModelWarmup() {
 		if sample.GetBatchSize() == 0 {
-			add(RuleWarmup, "batch_size", sample.GetName(), fmt.Sprintf("sample '%s' of model_warmup has no batch_size: it is not sent", sample.GetName()),
-				"batch_size: 1 sends one, to models without batches as well")
+			add(RuleWarmup, "batch_size", sample.GetName(), fmt.Sprintf("sample '%s' of model_warmup has no batch_size and is not sent", sample.GetName()),
+				"set batch_size: 1, also for models without batching")
 		}
 		for name := range sample.GetInputs() {
 			if !slices.Contains(known, name) {
-				add(RuleWarmup, "inputs", name, fmt.Sprintf("sample '%s' of model_warmup has '%s', which is no input of the model", sample.GetName(), name),
+				add(RuleWarmup, "inputs", name, fmt.Sprintf("sample '%s' of model_warmup has '%s', which is not an input of the model", sample.GetName(), name),
 					"the inputs are "+strings.Join(known, ", "))
 			}
 		}
@@ -79,7 +79,7 @@ func LabelDoubts(c *kserve.ModelConfig, labels map[string][]string) (list []Doub
 			list = append(list, Doubt{
 				RuleLabels, "label_filename", out.GetLabelFilename(),
 				fmt.Sprintf("%s has %d lines, and output '%s' has %d elements", out.GetLabelFilename(), len(given), out.GetName(), dims[0]),
-				"each line is the label of one element, in their order",
+				"each line is the label of one element, in order",
 			})
 		}
 	}

@@ -13,17 +13,17 @@ func TestDoubtsAreAboutWhatIsValid(t *testing.T) {
 	for text, want := range map[string][]string{
 		good: nil,
 		good + `input { name: "A" } output { name: "B" }`: {
-			"there are several tensors 'A' among the inputs: tensors are told apart by their names: rename one, or remove it",
-			"there are several tensors 'B' among the outputs: tensors are told apart by their names: rename one, or remove it",
+			"there are several tensors 'A' among the inputs: names must be unique: rename one, or remove it",
+			"there are several tensors 'B' among the outputs: names must be unique: rename one, or remove it",
 		},
 		good + `instance_group { count: -1 }`: {"the group has the count -1: the server starts 1 instance: count is the number of instances, 1 or more"},
 		good + `dynamic_batching { }`: {
-			"dynamic_batching joins no requests, since there is no max_batch_size: max_batch_size: 8 lets it join 8 of them; shapes of requests and of the model's arrays then have the batch in front",
+			"dynamic_batching has no effect without max_batch_size: max_batch_size: 8 allows batches of 8; tensors of requests and of the model then begin with the batch dimension",
 		},
 		good + `dynamic_batching { } max_batch_size: 8`:                                                                       nil,
 		good + `dynamic_batching { priority_levels: 2 }`:                                                                      nil,
-		good + `model_warmup { name: "w" inputs { key: "A" } }`:                                                               {"sample 'w' of model_warmup has no batch_size: it is not sent: batch_size: 1 sends one, to models without batches as well"},
-		good + `model_warmup { name: "w" batch_size: 1 inputs { key: "C" } }`:                                                 {"sample 'w' of model_warmup has 'C', which is no input of the model: the inputs are A"},
+		good + `model_warmup { name: "w" inputs { key: "A" } }`:                                                               {"sample 'w' of model_warmup has no batch_size and is not sent: set batch_size: 1, also for models without batching"},
+		good + `model_warmup { name: "w" batch_size: 1 inputs { key: "C" } }`:                                                 {"sample 'w' of model_warmup has 'C', which is not an input of the model: the inputs are A"},
 		good + `model_warmup { name: "w" batch_size: 1 inputs { key: "S" } } sequence_batching { state { input_name: "S" } }`: nil,
 	} {
 		c, err := config.ParseText("config.pbtxt", []byte(text))

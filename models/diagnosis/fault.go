@@ -80,53 +80,53 @@ func Of(model, directory, file string, err error) Fault {
 // The first match counts.
 var remedies = []struct{ text, remedy string }{
 	{"Could not determine backend for model",
-		`if it is a model, begin <dir>/config.pbtxt with backend: "python" and put the code into <dir>/1/model.py; if it is none, move the folder out of the repository`},
+		`if it is a model, start <dir>/config.pbtxt with backend: "python" and put the code into <dir>/1/model.py; if not, move it out of the repository`},
 	{"at least one version must be available",
-		"a model needs a folder for each version, such as <dir>/1, with the model.py or, of an ensemble, empty; if it is no model, move the folder out of the repository"},
+		"a model needs a directory for each version, such as <dir>/1, with the model.py, or empty for an ensemble; if this is not a model, move it out of the repository"},
 	{"Did you mean '", ""}, // the text has the remedy
-	{"unable to find backend library for backend", `a model.py wants backend: "python"`},
-	{"Python model file not found in", "each folder of a version needs a model.py with a class TritonPythonModel"},
-	{"must specify 'dims'", "dims are the shape without the batch, such as dims: [ 4 ], with -1 for any size"},
-	{"must specify 'data_type'", "such as data_type: TYPE_FP32; TYPE_STRING is the type of texts and bytes"},
-	{"No module named", "install it for the Python that runs the models: the log names it (using Python interpreter), and --backend-config=python,python-executable=PATH chooses it"},
-	{"model not found in any model repository", "it is looked for by the name of its folder"},
-	{": inconsistent data type: ", "the model that makes a tensor and the one that takes it must say the same: change one of the configurations"},
-	{": inconsistent shape: ", "the model that makes a tensor and the one that takes it must say the same, or -1: change one of the configurations"},
-	{" is mapping to non-existing input ", "key in an input_map is the name of an input of the step's model"},
-	{" is mapped from non-existing output ", "key in an output_map is the name of an output of the step's model"},
-	{"circular dependency between ensembles", "a step of each leads to the next: take one of these steps out"},
-	{" whose required version ", "model_version: -1 takes the newest version that is served"},
-	{"ensemble input '", "a step takes a tensor by its name as the value in an input_map, which none does here"},
-	{"ensemble output '", "a step makes a tensor by its name as the value in an output_map, which none does here"},
-	{", is not connected", "no step makes that tensor: it is to be the value in the output_map of one, or an input of the ensemble"},
-	{" is unused in ensemble ", "a tensor between steps is a value in the output_map of one and in the input_map of another"},
-	{"ensemble scheduling must be set", "ensemble_scheduling { step [ … ] } names the models that are called"},
-	{"must specify 'step' for ensemble", "ensemble_scheduling { step [ … ] } names the models that are called"},
+	{"unable to find backend library for backend", `for a model.py, use backend: "python"`},
+	{"Python model file not found in", "each version directory needs a model.py with a class TritonPythonModel"},
+	{"must specify 'dims'", "dims are the shape without the batch dimension, such as dims: [ 4 ], with -1 for any size"},
+	{"must specify 'data_type'", "such as data_type: TYPE_FP32; use TYPE_STRING for strings and bytes"},
+	{"No module named", "install it for the Python that runs the models: the log names it (using Python interpreter), and --backend-config=python,python-executable=PATH selects it"},
+	{"model not found in any model repository", "a model is found by the name of its directory"},
+	{": inconsistent data type: ", "the models that produce and consume a tensor must agree: change one of the configurations"},
+	{": inconsistent shape: ", "the models that produce and consume a tensor must agree, or have -1: change one of the configurations"},
+	{" is mapping to non-existing input ", "a key in an input_map is the name of an input of the step's model"},
+	{" is mapped from non-existing output ", "a key in an output_map is the name of an output of the step's model"},
+	{"circular dependency between ensembles", "each has a step that leads to the next: remove one of these steps"},
+	{" whose required version ", "model_version: -1 selects the newest loaded version"},
+	{"ensemble input '", "a step reads a tensor that is named as a value in its input_map; no step reads this one"},
+	{"ensemble output '", "a step writes a tensor that is named as a value in its output_map; no step writes this one"},
+	{", is not connected", "no step writes that tensor: add it as a value to an output_map, or make it an input of the ensemble"},
+	{" is unused in ensemble ", "a tensor between steps must be a value in the output_map of one step and in the input_map of another"},
+	{"ensemble scheduling must be set", "ensemble_scheduling { step [ … ] } lists the composing models"},
+	{"must specify 'step' for ensemble", "ensemble_scheduling { step [ … ] } lists the composing models"},
 	{"must specify 'model_name' in step", "model_name is the model that the step calls"},
-	{"instance group should not be specified for ensemble", "the models of its steps have instances: remove instance_group"},
+	{"instance group should not be specified for ensemble", "only the composing models have instances: remove instance_group"},
 	{"must specify 'name'", `such as name: "INPUT0"`},
 	{"dimension must be integer >= 1", "dims: [ 4 ] is four elements, dims: [ -1 ] any number of them"},
-	{"has different size for dims and reshape", "both have to have the same number of elements"},
+	{"has different size for dims and reshape", "both must have the same number of elements"},
 	{"preferred size must be <= max batch size", "raise max_batch_size, or lower preferred_batch_size"},
-	{"'max_batch_size' must be non-negative", "0, or no max_batch_size, says that the model takes no batches"},
-	{"unexpected platform type", `platform is for ensembles: backend: "python" says that there is a model.py`},
-	{"directory name must equal model name", "rename the folder, or leave out name"},
+	{"'max_batch_size' must be non-negative", "0, or no max_batch_size, means that the model does not support batching"},
+	{"unexpected platform type", `platform is for ensembles: for a model.py, use backend: "python"`},
+	{"directory name must equal model name", "rename the directory, or leave out name"},
 	{"default priority level must be in range", "levels count from 1 to priority_levels"},
-	{"kind KIND_GPU but no GPUs are available", "kind: KIND_AUTO takes a GPU where there is one, and else the CPU"},
-	{"/config.pbtxt: No such file", "write one; without --disable-auto-complete-config the model's auto_complete_config takes its place"},
-	{"failed to open text file for read ", "the file lies in the folder of the model, by the path that the config gives"},
-	{"not unique across all model repositories", "rename one of the folders, or start with --model-namespacing=true"},
+	{"kind KIND_GPU but no GPUs are available", "kind: KIND_AUTO uses a GPU if there is one, and otherwise the CPU"},
+	{"/config.pbtxt: No such file", "write one; without --disable-auto-complete-config, the model's auto_complete_config can replace it"},
+	{"failed to open text file for read ", "the path in the config is relative to the directory of the model"},
+	{"not unique across all model repositories", "rename one of the directories, or start the server with --model-namespacing=true"},
 }
 
 func remedy(text, directory string) string {
 	if strings.Contains(text, "Could not determine backend for model") && versionFolder.MatchString(filepath.Base(directory)) {
 		model := filepath.Dir(directory)
-		return "a folder with a number is one of a version: if " + model + " is a model, the repository is the folder that it lies in, which KServe's storageUri names, too"
+		return "a directory with a number is a version: if " + model + " is a model, use the directory above it as the repository, also in KServe's storageUri"
 	}
 	for _, r := range remedies {
 		if strings.Contains(text, r.text) {
 			if directory == "" {
-				directory = "the folder of the model"
+				directory = "the directory of the model"
 			}
 			return strings.ReplaceAll(r.remedy, "<dir>", directory)
 		}

@@ -394,9 +394,9 @@ func (a *Archives) renew(known *archive) {
 	a.mu.Unlock()
 	switch {
 	case err != nil && !was:
-		a.config.Log.Error().Msgf("look for changes of the execution environment %s: %v; what is loaded stays, and the log says when it is there again", known.location, err)
+		a.config.Log.Error().Msgf("check the execution environment %s for changes: %v; loaded models stay, and the log says when it is available again", known.location, err)
 	case err == nil && was:
-		a.config.Log.Info().Msgf("the execution environment %s is there again", known.location)
+		a.config.Log.Info().Msgf("the execution environment %s is available again", known.location)
 	}
 	if changed && a.config.Changed != nil {
 		a.config.Changed()

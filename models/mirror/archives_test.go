@@ -323,7 +323,7 @@ func TestArchivesThatAreGoneStaySeen(t *testing.T) {
 	for range 3 {
 		s.renew()
 	}
-	if n := strings.Count(s.log.String(), "look for changes of the execution environment s3://one/env.tar.gz: directory or file does not exist at s3://one/env.tar.gz; what is loaded stays"); n != 1 {
+	if n := strings.Count(s.log.String(), "check the execution environment s3://one/env.tar.gz for changes: directory or file does not exist at s3://one/env.tar.gz; loaded models stay"); n != 1 {
 		t.Errorf("the log says it %d times, want once: %s", n, s.log.String())
 	}
 	if name, err := s.Watch(s.at("s3://one/env.tar.gz")); err != nil || s.Seen(name) != a.Sum || len(s.changed) != 0 {
@@ -331,7 +331,7 @@ func TestArchivesThatAreGoneStaySeen(t *testing.T) {
 	}
 	s.one.Put("env.tar.gz", "new")
 	s.renew()
-	if len(s.changed) != 1 || !strings.Contains(s.log.String(), "the execution environment s3://one/env.tar.gz is there again") {
+	if len(s.changed) != 1 || !strings.Contains(s.log.String(), "the execution environment s3://one/env.tar.gz is available again") {
 		t.Errorf("got %d changes, want one: %s", len(s.changed), s.log.String())
 	}
 }

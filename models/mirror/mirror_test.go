@@ -244,7 +244,7 @@ func TestOutageKeepsTheListing(t *testing.T) {
 	if got := strings.Join(w.mirror.Models(), " "); got != "a b" || len(changed) != 1 {
 		t.Errorf("after the outage: got the models %s and %d changes, want a b and one", got, len(changed))
 	}
-	if n := strings.Count(w.log.String(), "model repository 's3://bucket/models' answers again, after 0s and 3 listings that failed"); n != 1 {
+	if n := strings.Count(w.log.String(), "model repository 's3://bucket/models' responds again after 0s and 3 failed listings"); n != 1 {
 		t.Errorf("the log names the end of the outage %d times, want once: %s", n, w.log.String())
 	}
 	if f := w.mirror.Figures(); f.Failures != 3 {
@@ -304,7 +304,7 @@ func TestEmptyListingIsAnOutage(t *testing.T) {
 	}
 	w.store.Put("b/1/x", "new")
 	w.renew()
-	if got := strings.Join(w.mirror.Models(), " "); got != "b" || !strings.Contains(w.log.String(), "answers again") {
+	if got := strings.Join(w.mirror.Models(), " "); got != "b" || !strings.Contains(w.log.String(), "responds again") {
 		t.Errorf("after the outage: got the models %q, want b: %s", got, w.log.String())
 	}
 }

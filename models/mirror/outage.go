@@ -43,7 +43,7 @@ func (m *Mirror) failed(err error) {
 	}
 	m.mu.Unlock()
 	if first {
-		m.config.Log.Error().Msgf("failed to poll model repository '%s': %v; what is loaded stays, and the log says when the store answers again", m.config.Location, err)
+		m.config.Log.Error().Msgf("failed to poll model repository '%s': %v; loaded models stay, and the log says when the store responds again", m.config.Location, err)
 	}
 }
 
@@ -54,7 +54,7 @@ func (m *Mirror) answered() {
 	m.outage.since, m.outage.failures = time.Time{}, 0
 	m.mu.Unlock()
 	if !was.since.IsZero() {
-		m.config.Log.Info().Msgf("model repository '%s' answers again, after %s and %d listings that failed", m.config.Location, time.Since(was.since).Round(time.Second), was.failures)
+		m.config.Log.Info().Msgf("model repository '%s' responds again after %s and %d failed listings", m.config.Location, time.Since(was.since).Round(time.Second), was.failures)
 	}
 }
 
@@ -66,6 +66,6 @@ func (m *Mirror) warnOnce(refused *objectstore.RefusedError) {
 	m.outage.refused = text
 	m.mu.Unlock()
 	if !known {
-		m.config.Log.Warn().Msgf("model repository '%s': %d objects cannot be files, and their models are not loaded: %s", m.config.Location, refused.Count, text)
+		m.config.Log.Warn().Msgf("model repository '%s': the names of %d objects cannot be file names, so their models are not loaded: %s", m.config.Location, refused.Count, text)
 	}
 }

@@ -70,7 +70,7 @@ func (l *Loader) limit(v *Version, next backend.Events) backend.Events {
 // planStacking reads the model's settings for stacked batches.
 func (l *Loader) planStacking(v *Version) (err error) {
 	if _, other := stacked.Asked(v.info.Config); other != "" {
-		l.settings.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is '%s', which means nothing to the server; it knows 'stacked'", v.info.Name, other)
+		l.settings.Log.Warn().Msgf("parameter BATCH_MODE of model '%s' is '%s', which is unknown; want 'stacked'", v.info.Name, other)
 	}
 	if v.stacking, err = stacked.NewPlan(v.info.Config); v.stacking != nil {
 		v.stacking.LogTo(l.settings.Log)

@@ -233,7 +233,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	config, json, labels, err := d.Finish(answer)
 	if err != nil {
 		if answer != nil { // the error alone does not say where the config is from
-			l.settings.Log.Error().Msgf("the config of model '%s' cannot be used as its auto_complete_config has left it: %.*s",
+			l.settings.Log.Error().Msgf("the config of model '%s' is not valid after its auto_complete_config: %.*s",
 				d.Name, maxLoggedBytes, infer.AsError(err).Message)
 		}
 		return err

@@ -101,7 +101,7 @@ func (g *Barrier) warmed(a *arrival, life int, err error) {
 		// After the failure is there: a reader that sees this closed looks for it without mu.
 		close(a.first)
 	} else if err != nil && a.life == life && g.ctx.Err() == nil {
-		g.log.Error().Str("instance", a.in.Name()).Msgf("the instance serves although its warm-up failed: %v", err)
+		g.log.Error().Str("instance", a.in.Name()).Msgf("the instance is used although its warm-up failed: %v", err)
 	}
 	if a.life != life {
 		g.mu.Unlock()

@@ -123,7 +123,7 @@ func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatc
 	count := max(b.sample.GetCount(), 1)
 	for iteration := range count {
 		if iteration > 0 && time.Now().After(until) {
-			w.Log.Warn().Msgf("model '%s' instance %s has executed warmup sample '%s' %d of %d times: repetitions end after %s; use a smaller 'count' in model_warmup",
+			w.Log.Warn().Msgf("model '%s' instance %s executed warmup sample '%s' %d of %d times within the limit of %s; use a smaller 'count' in model_warmup",
 				w.Model, in.Name(), b.sample.GetName(), iteration, count, repeatAtMost)
 			return nil
 		}

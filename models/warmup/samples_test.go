@@ -370,7 +370,7 @@ func TestRepetitionsEndInTime(t *testing.T) {
 			t.Errorf("%d batches were executed, want 300 of one request and one of two", n)
 		}
 		for _, want := range []string{
-			"model 'm' instance a has executed warmup sample 's' 201 of 1000000 times: repetitions end after 5m0s; use a smaller 'count' in model_warmup",
+			"model 'm' instance a executed warmup sample 's' 201 of 1000000 times within the limit of 5m0s; use a smaller 'count' in model_warmup",
 			"executed warmup sample 's' 1 of 7 times",
 		} {
 			if !strings.Contains(log.String(), want) {

@@ -168,7 +168,7 @@ func (f *flow) holdLocked(run *stepRun) {
 	e := f.ensemble
 	run.timer = panics.AfterFunc(e.config.Log, panics.Scheduler, patienceTurn, func() {
 		if leave() {
-			e.config.Log.Error().Msgf("step '%s' of ensemble '%s' has waited for %s for its turn (max_inflight_requests is %d), and goes ahead",
+			e.config.Log.Error().Msgf("step '%s' of ensemble '%s' has waited %s for its turn (max_inflight_requests is %d), and starts without it",
 				e.steps[run.step].Model, e.config.Model, patienceTurn, run.limiter().limit)
 		}
 	}, nil)

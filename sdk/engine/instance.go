@@ -340,7 +340,7 @@ func (in *Instance) Close(ctx context.Context) error {
 	failure := infer.Errorf(infer.Unavailable, "%s was closed while it executed the request", in.log)
 	in.tracker.Break(failure)
 	in.tracker.End()
-	in.model.backend.env.Own.Error().Msgf("backend '%s', %s does not return: its goroutine is left behind", in.model.backend.env.Name, in.log)
+	in.model.backend.env.Own.Error().Msgf("backend '%s': %s does not return, its goroutine keeps running", in.model.backend.env.Name, in.log)
 	return fmt.Errorf("%s does not return: %w", in.log, context.Cause(ctx))
 }
 

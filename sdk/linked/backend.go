@@ -136,7 +136,7 @@ func (b *Backend) Close() {
 		return
 	}
 	if b.models > 0 {
-		b.config.Log.Error().Msgf("backend '%s' is not closed, as %d of its models have not returned", b.name, b.models)
+		b.config.Log.Error().Msgf("backend '%s' is not closed, because %d of its models have not returned", b.name, b.models)
 		return
 	}
 	b.opened.Close()

@@ -382,11 +382,11 @@ func TestCodeThatDoesNotReturn(t *testing.T) {
 	if report := <-done; report.Err == nil {
 		t.Errorf("got report %+v, want an error", report)
 	}
-	if !strings.Contains(log.String(), "does not return: its goroutine is left behind") {
+	if !strings.Contains(log.String(), "does not return, its goroutine keeps running") {
 		t.Errorf("got the log %s", log.String())
 	}
 	m.backend.Close()
-	if !strings.Contains(log.String(), "backend 'b' is not closed, as 1 of its models have not returned") || strings.Contains(a.heard(), "Close") {
+	if !strings.Contains(log.String(), "backend 'b' is not closed, because 1 of its models have not returned") || strings.Contains(a.heard(), "Close") {
 		t.Errorf("the backend is closed before its model: %s", log.String())
 	}
 	close(a.hangs)

@@ -152,7 +152,7 @@ func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
 	failure := context.Cause(bound)
 	if failure != nil {
 		if err := m.closeAll(ctx, wanted); err != nil {
-			m.backend.config.Log.Error().Err(err).Str("model", m.env.Name).Msg("instances are left of a start that failed")
+			m.backend.config.Log.Error().Err(err).Str("model", m.env.Name).Msg("a failed start left instances behind")
 		}
 		return failure
 	}

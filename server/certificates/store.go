@@ -84,11 +84,11 @@ func (s *Store) lookLocked() {
 	s.seen = stamps
 	config, err := s.read()
 	if err != nil {
-		s.log.Warn().Err(err).Msg("certificates have changed and cannot be used; those from before are")
+		s.log.Warn().Err(err).Msg("changed certificates are not valid; the previous ones stay in use")
 		return
 	}
 	s.config = config
-	s.log.Info().Str("certificate", s.files.Cert).Msg("certificates have changed and are used")
+	s.log.Info().Str("certificate", s.files.Cert).Msg("certificates reloaded")
 }
 
 func (s *Store) stamps() (all [3]stamp) {

@@ -41,7 +41,7 @@ func (a *Acceptor) Accept(ctx context.Context) (net.Conn, error) {
 		}
 		if time.Since(a.warned) > 10*time.Second {
 			a.warned = time.Now()
-			a.log.Warn().Err(err).Msg("connections are not accepted")
+			a.log.Warn().Err(err).Msg("accepting connections fails")
 		}
 		pause := time.NewTimer(acceptPause)
 		select {

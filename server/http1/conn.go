@@ -103,7 +103,7 @@ func (c *conn) serve() {
 	defer c.watch.cancel()
 	if c.secure != nil {
 		if err := c.secure.begin(c.server.cfg.HeaderTimeout); err != nil {
-			c.server.log.Debug().Err(err).Msg("connection ends before its first request")
+			c.server.log.Debug().Err(err).Msg("connection ended before its first request")
 			if isPlain(err) {
 				c.raw, c.secure = c.socket, nil
 				c.borrow(c.server.buffers.take())
@@ -119,7 +119,7 @@ func (c *conn) serve() {
 			err = c.req.parse(head)
 		}
 		if err != nil {
-			c.server.log.Debug().Err(err).Msg("connection ends")
+			c.server.log.Debug().Err(err).Msg("connection ended")
 			c.refuse(err)
 			_ = c.raw.Close()
 			return

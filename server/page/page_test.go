@@ -241,11 +241,11 @@ func TestFormMakesRequests(t *testing.T) {
 	wants(t, "texts", got, 200, "&lt;script&gt;", "ü")
 	big := strings.Repeat("\x01", 100_000)
 	got = s.post("/models/id_uint8/infer", "name.0", "INPUT0", "shape.0", "-1", "file file.0", big)
-	wants(t, "file", got, 200, "UINT8 [100000]", "97.7 KiB", "99\u202f000 values more are not shown")
+	wants(t, "file", got, 200, "UINT8 [100000]", "97.7 KiB", "99\u202f000 more values not shown")
 	got = s.post("/models/id_bytes/infer", "name.0", "INPUT0", "shape.0", "1", "file file.0", "\x89PNG\r\n\x1a\nrest")
 	wants(t, "picture", got, 200, `<img class="picture" src="data:image/png;base64,iVBORw0KGgpyZXN0"`)
 	got = s.post("/models/id_bytes/infer", "name.0", "INPUT0", "shape.0", "1", "file file.0", "RIFF\x24\x00\x00\x00WAVEfmt ")
-	wants(t, "sound", got, 200, `<audio controls src="data:audio/wav;base64,UklGR`, `download="OUTPUT0-0.wav"`, "Answer")
+	wants(t, "sound", got, 200, `<audio controls src="data:audio/wav;base64,UklGR`, `download="OUTPUT0-0.wav"`, "Response")
 	got = s.post("/models/multi/infer", "name.0", "INPUT0", "values.0", "", "name.1", "INPUT1", "shape.1", "1", "values.1", "2.5", "name.2", "INPUT2", "name.3", "INPUT3", "file file.3", "")
 	wants(t, "optional inputs", got, 200, "OUTPUT1", "2.5")
 	if inputs := s.core.Last().Inputs; len(inputs) != 1 {
@@ -487,7 +487,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 func TestFiguresAreShown(t *testing.T) {
 	s := start(t, Config{Explicit: true}, servertest.NewCore())
 	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
-	wants(t, "model", s.get("/models/batch"), 200, "12\u202f345", "REJECTED 6", "BACKEND 1", "10.0", "3 min watched", "GPU 1", "90 s", "300 MiB", "backing off", "again in 5 s",
+	wants(t, "model", s.get("/models/batch"), 200, "12\u202f345", "REJECTED 6", "BACKEND 1", "10.0", "3 min watched", "GPU 1", "90 s", "300 MiB", "backing off", "retry in 5 s",
 		"Lost 5 s ago (exit)", "process exited with code 1\n&lt;script&gt;", `name="group" value="batch_0"`, ">2.4<", "execution", "3.10 ms")
 	log := s.get("/log")
 	wants(t, "log", log, 200, `datetime="2026-07-01T12:00:00Z"`, "newer &lt;script&gt;", "model.py(3)", "older", "a.go:1")

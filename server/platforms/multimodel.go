@@ -244,11 +244,11 @@ func (m *multiModel) register(ctx context.Context, hash, name string, at locatio
 func (m *multiModel) abandon(ctx context.Context, name, path string) {
 	if _, err := m.core.Target(name, infer.LatestVersion); err != nil {
 		if err := m.core.Unload(ctx, name, true); err != nil {
-			m.log.Error().Msgf("unload model '%s' after its load has failed: %v", name, err)
+			m.log.Error().Msgf("unload model '%s' after a failed load: %v", name, err)
 		}
 	}
 	if err := m.repositories.UnregisterRepository(path); err != nil {
-		m.log.Error().Msgf("unregister '%s' after a load has failed: %v", path, err)
+		m.log.Error().Msgf("unregister '%s' after a failed load: %v", path, err)
 	}
 }
 

@@ -193,7 +193,7 @@ func (r *Recorder) run() {
 // tell logs how many requests were dropped.
 func (r *Recorder) tell() {
 	if now := r.dropped.Load(); now > r.told {
-		r.config.Log.Warn().Msgf("%d requests were not recorded, as too much waited to be written to %s", now-r.told, r.config.Directory)
+		r.config.Log.Warn().Msgf("%d requests were not recorded, because too many were waiting to be written to %s", now-r.told, r.config.Directory)
 		r.told = now
 	}
 }
@@ -201,7 +201,7 @@ func (r *Recorder) tell() {
 // fill ends the recording.
 func (r *Recorder) fill() {
 	if !r.full.Swap(true) {
-		r.config.Log.Warn().Msgf("requests are not recorded any more: %s has %d of at most %d requests (--record-max-requests) and %d of at most %d bytes (--record-max-bytes)",
+		r.config.Log.Warn().Msgf("requests are no longer recorded: %s has %d of at most %d requests (--record-max-requests) and %d of at most %d bytes (--record-max-bytes)",
 			r.config.Directory, r.requests, r.config.MaxRequests, r.bytes, r.config.MaxBytes)
 	}
 }
@@ -221,7 +221,7 @@ func (r *Recorder) keep(p *pending) {
 	case err != nil:
 		r.unkept.Add(1)
 		r.full.Store(true)
-		r.config.Log.Error().Err(err).Msg("requests are not recorded any more")
+		r.config.Log.Error().Err(err).Msg("requests are no longer recorded")
 		return
 	case size == 0: // it did not fit
 		r.unkept.Add(1)

@@ -435,7 +435,7 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 		t.Errorf("got %T, %v, want the target itself", now, err)
 	}
 	r.Close()
-	if !strings.Contains(log.String(), "requests are not recorded any more") {
+	if !strings.Contains(log.String(), "requests are no longer recorded") {
 		t.Errorf("the log has %s", log.String())
 	}
 	if _, err := New(Config{Directory: filepath.Join(directory, "m")}); err == nil {

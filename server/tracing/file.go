@@ -77,7 +77,7 @@ func (f *files) write(s *setting, indexed bool) {
 	size := int64(len(text)) + 2 // with brackets, or a comma
 	if f.dropped > 0 || size > f.most-f.written {
 		if f.dropped == 0 {
-			f.log.Warn().Msgf("traces are not written any more: the trace files have %d of at most %d bytes (--trace-config triton,%s)", f.written, f.most, SettingMost)
+			f.log.Warn().Msgf("traces are no longer written: the trace files have %d of at most %d bytes (--trace-config triton,%s)", f.written, f.most, SettingMost)
 		}
 		f.dropped += uint64(pieces)
 		return
@@ -148,7 +148,7 @@ func (f *files) restore() {
 // close implements sink.
 func (f *files) close(context.Context) error {
 	if f.dropped > 0 {
-		f.log.Warn().Uint64("traces", f.dropped).Msg("traces were dropped, the trace files were full")
+		f.log.Warn().Uint64("traces", f.dropped).Msg("traces were dropped because the trace files are full")
 	}
 	if f.file == nil {
 		return nil

@@ -115,7 +115,7 @@ func (r *recorder) run() {
 		r.queue, r.dropped = nil, 0
 		r.mu.Unlock()
 		if dropped > 0 {
-			r.log.Warn().Uint64("traces", dropped).Msg("traces were dropped, they end faster than they are written")
+			r.log.Warn().Uint64("traces", dropped).Msg("traces were dropped because they end faster than they are written")
 		}
 		for _, j := range queue {
 			// A panic costs one trace.
@@ -135,10 +135,10 @@ func (r *recorder) do(j job) {
 		defer j.tree.Release() // after a panic too
 		r.sink.keep(j.tree, j.of)
 		if n := j.tree.Omitted(); n > 0 {
-			r.log.Warn().Int("tensors", n).Msg("a trace lacks tensors, the server has no memory left for their texts")
+			r.log.Warn().Int("tensors", n).Msg("a trace lacks tensors, because the server has no memory left for their text")
 		}
 		if n := j.tree.LeftOut(); n > 0 {
-			r.log.Warn().Int("activities", n).Msg("a trace lacks activities of backends, executions or requests of models, which are too many or for which the server has no memory left")
+			r.log.Warn().Int("activities", n).Msg("a trace lacks activities of backends, executions or requests of models, because there are too many or the server has no memory left")
 		}
 	}
 	for _, s := range j.retired {

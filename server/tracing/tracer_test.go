@@ -210,7 +210,7 @@ func TestFilesAreBounded(t *testing.T) {
 		if size == 0 || size > 1000 {
 			t.Errorf("frequency %d: the files have %d bytes, want at most 1000", frequency, size)
 		}
-		if n := strings.Count(log.String(), "traces are not written any more: the trace files have "); n != 1 || strings.Count(log.String(), "traces were dropped") != 1 {
+		if n := strings.Count(log.String(), "traces are no longer written: the trace files have "); n != 1 || strings.Count(log.String(), "traces were dropped") != 1 {
 			t.Errorf("frequency %d: the log has\n%s", frequency, log.String())
 		}
 	}

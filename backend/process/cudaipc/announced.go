@@ -95,7 +95,7 @@ func (a *Announced) ended(allocation *foreign.Device, number uint32) {
 		return
 	}
 	if err := a.send(ipc.Freed, uint64(number), nil); err != nil {
-		a.log.Debug().Err(err).Msg("stub was not told that memory of a device has ended")
+		a.log.Debug().Err(err).Msg("stub was not notified of freed device memory")
 	}
 }
 

@@ -107,7 +107,7 @@ func (t *Table) Want(region *shm.Shared, writable bool) bool {
 		// The socket is full, no descriptor is left, or the stub has ended: the tensors are copied,
 		// and a later request tries again. The stub ignores a descriptor without its MAP, by its
 		// number.
-		t.config.Log.Debug().Err(err).Msg("region of a client is not mapped by the stub")
+		t.config.Log.Debug().Err(err).Msg("stub did not map a client's region")
 		t.drop(e)
 		return false
 	}
@@ -146,7 +146,7 @@ func (t *Table) ended(e *entry) {
 		return
 	}
 	if err := t.config.Send(ipc.Unmap, uint64(e.number), nil); err != nil {
-		t.config.Log.Debug().Err(err).Msg("stub was not told to unmap a region of a client")
+		t.config.Log.Debug().Err(err).Msg("stub was not notified to unmap a client's region")
 	}
 }
 

@@ -65,7 +65,7 @@ func (l *Limit) Allow(log zerolog.Logger, lines int) bool {
 
 func (l *Limit) report(log zerolog.Logger) {
 	if l.dropped > 0 {
-		log.Warn().Int("lines", l.dropped).Msg("output of the model was dropped, it prints too much")
+		log.Warn().Int("lines", l.dropped).Msg("output of the model was dropped because it prints too much")
 		l.dropped = 0
 	}
 }

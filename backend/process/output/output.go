@@ -137,7 +137,7 @@ func (o *Capture) tellCut(length int) {
 	o.told = true
 	o.mu.Unlock()
 	if !told {
-		o.log.Warn().Int("bytes", length).Int("most", o.most).Msg("a printed line is too long and is cut, as others will be")
+		o.log.Warn().Int("bytes", length).Int("most", o.most).Msg("a printed line was too long and was truncated; further ones are not logged")
 	}
 }
 
