@@ -26,6 +26,9 @@ TYPES: list[Any] = [
 ]  # fmt: skip
 BYTES, BF16 = 13, 14
 
+#: Flags of a response.
+PRESENT, FINAL, ERROR = 1, 2, 4
+
 
 @dataclass
 class Frame:

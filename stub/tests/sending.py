@@ -8,7 +8,8 @@ from typing import Any
 from conftest import Start
 from frames import Request, Response
 from supervisor import Supervisor
-from test_execute import BATCH_ERROR
+
+from models import BATCH_ERROR
 
 RESCHEDULE = 8
 UNABLE = "Unable to send response. "

@@ -11,7 +11,8 @@ import pytest
 from conftest import Start
 from frames import Request
 from supervisor import Supervisor
-from test_execute import IDENTITY, model
+
+from models import IDENTITY, model
 
 WITHDRAWN, BEGUN = 0x140, 0x140  # in down, in up
 EXECUTED, SKIPPED = 0, 2

@@ -3,13 +3,67 @@
 from __future__ import annotations
 
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 from conftest import Start
-from frames import Request, Response
+from frames import ERROR, FINAL, PRESENT, Request, Response
 from sending import DROPPED, errors, executing
-from test_execute import BATCH_ERROR, ERROR, FINAL, PRESENT
+
+from models import BATCH_ERROR, model
+
+
+class TestResults:
+    def test_result_of_a_coroutine_is_the_answer(self, start: Start) -> None:
+        stub = start("""
+            import asyncio
+            import threading
+            import numpy as np
+            import triton_python_backend_utils as pb_utils
+
+            class TritonPythonModel:
+                async def execute(self, requests):
+                    await asyncio.sleep(0.001)
+                    main = threading.current_thread() is threading.main_thread()
+                    return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([main]))]) for _ in requests]
+
+                def finalize(self):
+                    pass
+        """)
+        for _ in range(3):
+            assert stub.execute(Request(1), Request(2)).responses[1]["OUT"].tolist() == [False]
+        assert stub.finalize() == {"error": ""}
+        assert stub.wait_exit() == 0
+
+    @pytest.mark.parametrize(
+        ("body", "first"),
+        [
+            ("raise ValueError('why')", "ValueError: why"),
+            ("raise SystemExit(2)", "SystemExit: 2"),
+            ("raise asyncio.CancelledError", "CancelledError: <EMPTY MESSAGE>"),
+        ],
+    )
+    def test_exceptions_name_the_line(self, start: Start, body: str, first: str) -> None:
+        stub = start(model(body).replace("def execute", "async def execute"))
+        for _ in range(2):
+            text = stub.execute(Request(1)).text
+            assert text.split("\n\nAt:\n")[0] == BATCH_ERROR + first
+            assert text.endswith("/1/model.py(8): execute\n")
+
+    def test_generators_run_as_coroutines(self, start: Start) -> None:
+        """Up to Python 3.11 asyncio takes them for coroutines."""
+        stub = start(model("yield from asyncio.sleep(0.001).__await__()\nreturn [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([5]))])]"))
+        refused = start(model("yield 5"))
+        if sys.version_info < (3, 12):
+            assert stub.execute(Request(1)).responses[0]["OUT"].tolist() == [5]
+            assert "message: RuntimeError: Task got bad yield: 5\n" in refused.execute(Request(1)).text
+        else:
+            assert stub.execute(Request(1)).text.endswith("found type '<class 'generator'>'.")
+
+    def test_wrong_result(self, start: Start) -> None:
+        stub = start(model("return 5").replace("def execute", "async def execute"))
+        assert stub.execute(Request(1)).text.endswith("found type '<class 'int'>'.")
 
 
 class TestCoroutines:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Start
-from frames import Request
+from frames import ERROR, FINAL, PRESENT, Request
 from sending import (
     CLOSED,
     DROPPED,
@@ -17,7 +17,8 @@ from sending import (
     flags_of,
     run,
 )
-from test_execute import BATCH_ERROR, ERROR, FINAL, PRESENT
+
+from models import BATCH_ERROR
 
 
 class TestDropped:

@@ -13,7 +13,8 @@ from conftest import Start
 from frames import Request
 from sending import executing
 from supervisor import StubDied, Supervisor
-from test_execute import BATCH_ERROR
+
+from models import BATCH_ERROR
 
 MODEL = """
 import os, signal, sys, threading

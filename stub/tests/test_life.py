@@ -17,7 +17,8 @@ import supervisor
 from conftest import Start
 from frames import Request
 from supervisor import StubDied, Supervisor
-from test_execute import IDENTITY
+
+from models import IDENTITY
 
 Fail = Callable[..., "tuple[str, Supervisor]"]
 

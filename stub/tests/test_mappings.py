@@ -10,7 +10,8 @@ from conftest import Start
 from frames import Request
 from pb_stub.mappings import CELL
 from supervisor import Supervisor
-from test_execute import model
+
+from models import model
 
 LIMITED = """
 import resource

@@ -12,7 +12,8 @@ from conftest import Start
 from frames import Request
 from pb_stub.pool import size_class
 from supervisor import Supervisor
-from test_execute import BATCH_ERROR, IDENTITY, model
+
+from models import BATCH_ERROR, IDENTITY, model
 
 BIG = 100000  # elements of 8 bytes: too large for one copy
 

@@ -16,9 +16,10 @@ from conftest import Start
 from frames import InRegion, Request
 from pb_stub.places import Places, Target
 from supervisor import StubDied, Supervisor
-from test_execute import IDENTITY, model
 from test_memory import eventually
 from test_regions import PAGE, SIZE, UINT8, Client
+
+from models import IDENTITY, model
 
 ARENA, CLIENT = 2, 3
 

@@ -15,8 +15,9 @@ import pytest
 from conftest import Start
 from frames import InRegion, Request
 from supervisor import StubDied, Supervisor
-from test_execute import IDENTITY, model
 from test_memory import eventually
+
+from models import IDENTITY, model
 
 PAGE = mmap.PAGESIZE
 SIZE = 64 * PAGE

@@ -16,7 +16,8 @@ import supervisor
 from frames import Request
 from pb_stub import _msgpack
 from supervisor import Supervisor
-from test_execute import IDENTITY
+
+from models import IDENTITY
 
 PR_SET_CHILD_SUBREAPER = 36
 
