@@ -59,7 +59,8 @@ func (s *Server) linkBackends(builtIn map[string]backend.Backend, unload time.Du
 	for name, initialize := range o.Backends.Linked {
 		b := linked.New(name, initialize, linked.Config{
 			Settings: func() (map[string]string, string) { return o.nativeSettings(name) },
-			Allocate: s.lend(budget.Blocks), Metrics: counters, Policies: o.HostPolicies,
+			Allocate: s.lend(budget.Blocks), Policies: o.HostPolicies,
+			Metrics:      func(model string) linked.CustomMetrics { return counters.Custom(model) },
 			MaxInstances: o.Limits.Processes.Instances, UnloadTimeout: unload, Log: s.log,
 		})
 		if s.linked == nil {

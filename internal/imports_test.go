@@ -135,10 +135,10 @@ var mayImport = map[string][]string{
 	"shm/foreign": {},
 
 	"sdk":                    {"backend", "infer", "kserve", "sdk/internal/execution"},
-	"sdk/engine":             {"backend", "panics", "infer", "kserve", "metrics", "sdk", "sdk/internal/execution"},
+	"sdk/engine":             {"backend", "panics", "infer", "kserve", "sdk", "sdk/internal/execution"},
 	"sdk/internal/execution": {"backend", "panics", "infer", "infer/trace"},
-	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "panics", "infer", "kserve", "metrics", "sdk", "sdk/engine"},
-	"sdk/plugin":             {"backend", "panics", "infer", "ipc", "ipc/peer", "metrics", "sdk", "sdk/engine"},
+	"sdk/linked":             {"backend", "backend/placement", "backend/process/cores", "panics", "infer", "kserve", "sdk", "sdk/engine"},
+	"sdk/plugin":             {"backend", "panics", "infer", "ipc", "ipc/peer", "sdk", "sdk/engine"},
 	"sdk/conformance":        {"backend", "panics", "infer", "kserve", "models/config", "sdk", "sdk/linked"},
 
 	"stub":                        {},
@@ -174,8 +174,9 @@ var tested = map[string][]string{
 	"models":                 {"metrics", "scheduler/ratelimit"},
 	"models/signature":       {"models/config"},
 	"models/version":         {"infer/trace"},
-	"sdk/engine":             {"infer/trace"},
-	"sdk/plugin":             {"backend/native", "backend/process", "infer/trace", "kserve", "shm"}, // they host its processes
+	"sdk/engine":             {"infer/trace", "metrics"},
+	"sdk/linked":             {"metrics"},
+	"sdk/plugin":             {"backend/native", "backend/process", "infer/trace", "kserve", "metrics", "shm"}, // they host its processes
 	"server/rest/body":       {"panics"},
 	"server/grpc/message":    {"kserve"},
 	"scheduler":              {"kserve"},

@@ -12,8 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/metrics/exposition"
 )
 
-// Kind is the kind of a custom metric, numbered as in pb_utils.MetricKind.
-type Kind int
+// Kind is the kind of a custom metric, numbered as in pb_utils.MetricKind. It is an alias, as
+// Operation is, so that the SDK describes a Holder without importing this package.
+type Kind = int
 
 // The kinds of custom metrics.
 const (
@@ -23,7 +24,7 @@ const (
 )
 
 // Operation is a change of a custom metric. The numbers cross the wire.
-type Operation uint32
+type Operation = uint32
 
 // The operations on custom metrics.
 const (

@@ -6,8 +6,14 @@ import (
 	"sync"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/sdk"
+)
+
+// The operations on metrics. The numbers cross the wire.
+const (
+	increment uint32 = 1
+	set       uint32 = 2
+	observe   uint32 = 3
 )
 
 // customMetrics numbers the families and metrics of a model. It implements sdk.Metrics.
@@ -26,7 +32,7 @@ func (c *customMetrics) NewFamily(kind sdk.MetricKind, name, description string)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.families++
-	if err := c.holder.NewFamily(c.families, name, description, metrics.Kind(kind)); err != nil {
+	if err := c.holder.NewFamily(c.families, name, description, int(kind)); err != nil {
 		return nil, invalid(err)
 	}
 	return &family{of: c, number: c.families, kind: kind}, nil
@@ -85,7 +91,7 @@ type metric struct {
 	closed bool // guarded by of.of.mu
 }
 
-func (m *metric) apply(operation metrics.Operation, value float64) error {
+func (m *metric) apply(operation uint32, value float64) error {
 	c := m.of.of
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,13 +102,13 @@ func (m *metric) apply(operation metrics.Operation, value float64) error {
 }
 
 // Increment implements sdk.Metric.
-func (m *metric) Increment(by float64) error { return m.apply(metrics.Increment, by) }
+func (m *metric) Increment(by float64) error { return m.apply(increment, by) }
 
 // Set implements sdk.Metric.
-func (m *metric) Set(to float64) error { return m.apply(metrics.Set, to) }
+func (m *metric) Set(to float64) error { return m.apply(set, to) }
 
 // Observe implements sdk.Metric.
-func (m *metric) Observe(value float64) error { return m.apply(metrics.Observe, value) }
+func (m *metric) Observe(value float64) error { return m.apply(observe, value) }
 
 // Value implements sdk.Metric.
 func (m *metric) Value() (float64, error) {

@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 )
@@ -29,16 +28,15 @@ type Version struct {
 	Responses func(backend.ResponseReport)
 }
 
-// Metrics holds the custom metrics of a model, as metrics.Holder does. Calls do not overlap.
+// Metrics holds the custom metrics of a model. Calls do not overlap. Kinds and operations are the
+// numbers on the wire, as in package metrics, which programs of authors do not link.
 type Metrics interface {
-	NewFamily(number uint64, name, description string, kind metrics.Kind) error
+	NewFamily(number uint64, name, description string, kind int) error
 	NewMetric(family, number uint64, labels [][2]string, buckets []float64) error
 	DropFamily(number uint64) error
-	Apply(number uint64, operation metrics.Operation, value float64) error
+	Apply(number uint64, operation uint32, value float64) error
 	Value(number uint64) (value float64, known bool, err error)
 }
-
-var _ Metrics = (*metrics.Holder)(nil)
 
 // Model is one version of a model. Complete and Start follow each other; Close comes last. Other methods may be called by
 // any goroutine.

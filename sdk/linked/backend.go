@@ -12,7 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/engine"
 )
@@ -24,14 +23,20 @@ type Config struct {
 	Settings func() (values map[string]string, message string)
 	// Allocate lends memory for outputs of more than engine.SmallOutput bytes, with one reference; nil: the Go heap.
 	Allocate func(bytes int) ([]byte, infer.Memory, error)
-	// Metrics counts the custom metrics of models; nil: they are rejected.
-	Metrics  *metrics.Registry
+	// Metrics returns the custom metrics of a model; nil: they are rejected.
+	Metrics  func(model string) CustomMetrics
 	Policies cores.HostPolicies // reported to instances
 	// MaxInstances limits the instances of a model; 0: 4096.
 	MaxInstances int
 	// UnloadTimeout limits the end of a model; 0: no limit.
 	UnloadTimeout time.Duration
 	Log           zerolog.Logger // the zero value writes nothing
+}
+
+// CustomMetrics are the custom metrics of one model. metrics.Holder implements it.
+type CustomMetrics interface {
+	engine.Metrics
+	End(keep bool)
 }
 
 // Backend is a backend that is linked into this process. It implements backend.Backend.
@@ -65,7 +70,7 @@ func (b *Backend) Open(env backend.Env) (backend.Model, error) {
 	m := &Model{backend: b, env: env}
 	v := engine.Version{Name: env.Name, Version: env.Version, Directory: env.Directory, Host: env.Host, Responses: env.Responses}
 	if b.config.Metrics != nil {
-		m.metrics = b.config.Metrics.Custom(env.Name)
+		m.metrics = b.config.Metrics(env.Name)
 		v.Metrics = m.metrics
 	}
 	m.engine = opened.Model(v)

@@ -224,7 +224,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 		t.Run(breaks, func(t *testing.T) {
 			a, e := &author{breaks: breaks}, &events{}
 			registry := metrics.New(metrics.Config{})
-			m := open(t, a, Config{Metrics: registry})
+			m := open(t, a, Config{Metrics: func(model string) CustomMetrics { return registry.Custom(model) }})
 			err := m.Start(t.Context(), groups("a3"), []byte("{}"), e)
 			if err == nil || infer.AsError(err).Code != infer.Unsupported || err.Error() != breaks+" fails" {
 				t.Errorf("got %v, want that %s fails", err, breaks)

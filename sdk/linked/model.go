@@ -13,7 +13,6 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/sdk/engine"
@@ -24,7 +23,7 @@ type Model struct {
 	backend *Backend
 	env     backend.Env
 	engine  *engine.Model
-	metrics *metrics.Holder // nil without metrics
+	metrics CustomMetrics // nil without metrics
 
 	events backend.Events // set by Start
 	made   bool           // Complete or Start of engine has returned; used by one goroutine at a time

@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/peer"
-	"github.com/nereid-serving/nereid/metrics"
 )
 
 // calls are the author's calls of the server, except inferences. A call is a CALL frame, answered by RESULT whenever it is done. It
@@ -76,8 +75,8 @@ func (c *calls) call(fields any) (r result, err error) {
 }
 
 // NewFamily implements engine.Metrics.
-func (c *calls) NewFamily(number uint64, name, description string, kind metrics.Kind) error {
-	_, err := c.call(map[string]any{"operation": "new_family", "family": number, "name": name, "description": description, "kind": int(kind)})
+func (c *calls) NewFamily(number uint64, name, description string, kind int) error {
+	_, err := c.call(map[string]any{"operation": "new_family", "family": number, "name": name, "description": description, "kind": kind})
 	return err
 }
 
@@ -93,8 +92,8 @@ func (c *calls) DropFamily(number uint64) error {
 }
 
 // Apply implements engine.Metrics.
-func (c *calls) Apply(number uint64, operation metrics.Operation, value float64) error {
-	return c.session.peer.Fill(ipc.Metric, number, 16, func(body []byte) { ipc.PutMetric(body, uint32(operation), math.Float64bits(value)) })
+func (c *calls) Apply(number uint64, operation uint32, value float64) error {
+	return c.session.peer.Fill(ipc.Metric, number, 16, func(body []byte) { ipc.PutMetric(body, operation, math.Float64bits(value)) })
 }
 
 // memory tells how many bytes the model keeps. An error is the connection's.

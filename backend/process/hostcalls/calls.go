@@ -113,7 +113,7 @@ func (c *Calls) Receive(f ipc.Frame) error {
 	case "load", "unload", "ready", "decoupled":
 		return c.control(f.ID, &body, int64(len(f.Body)))
 	case "new_family":
-		err = c.Metrics.NewFamily(body.Family, body.Name, body.Description, metrics.Kind(body.Kind))
+		err = c.Metrics.NewFamily(body.Family, body.Name, body.Description, body.Kind)
 	case "new_metric":
 		err = c.Metrics.NewMetric(body.Family, body.Metric, body.Labels, body.Buckets)
 	case "memory":
@@ -189,7 +189,7 @@ func (c *Calls) Measure(f ipc.Frame) error {
 	if err != nil {
 		return err
 	}
-	return misused(c.Metrics.Apply(f.ID, metrics.Operation(body.Operation), body.Value))
+	return misused(c.Metrics.Apply(f.ID, body.Operation, body.Value))
 }
 
 // control executes a call about models in a goroutine, within the limits.
