@@ -66,7 +66,7 @@ func (o *Options) validateRecord() error {
 			continue
 		}
 		if below, err := filepath.Rel(repository, directory); err == nil && filepath.IsLocal(below) {
-			return fmt.Errorf("requests are to be recorded in %q (--record), which lies in the model repository %s: choose a directory outside of it", o.Record.Directory, path)
+			return fmt.Errorf("the directory for recorded requests %q (--record) is inside the model repository %s: choose one outside of it", o.Record.Directory, path)
 		}
 	}
 	return nil

@@ -32,17 +32,17 @@ func noPython(place Place) error {
 // noPythonPacked is the problem of an archive without an interpreter at the expected path.
 func noPythonPacked(place Place) *Problem {
 	if _, err := os.Stat(filepath.Join(place.Path, "pixi-pack.json")); err == nil {
-		return problem(fmt.Sprintf("unpack it with `pixi-unpack %s`, and name the directory env that it makes", quote(place.Archive)),
+		return problem(fmt.Sprintf("unpack it with `pixi-unpack %s`, and name the resulting directory env", quote(place.Archive)),
 			"%s holds the packages of pixi-pack, which are not installed yet", place.Archive)
 	}
 	entries, _ := os.ReadDir(place.Path) // the caller has just made it
 	for _, entry := range entries {
 		if _, err := findPython(filepath.Join(place.Path, entry.Name())); err == nil {
-			return problem(fmt.Sprintf("pack what is in that directory without it: `tar -czf env.tar.gz -C %s .`", quote(entry.Name())),
+			return problem(fmt.Sprintf("pack only the contents of that directory: `tar -czf env.tar.gz -C %s .`", quote(entry.Name())),
 				"%s has no bin/python, but %s/bin/python", place.Archive, entry.Name())
 		}
 	}
-	return problem("pack an environment as conda-pack does, so that its bin is at the top of the archive", "%s has no bin/python", place.Archive)
+	return problem("pack the environment like conda-pack, with bin at the top of the archive", "%s has no bin/python", place.Archive)
 }
 
 func noPythonIn(directory string) *Problem {
@@ -51,7 +51,7 @@ func noPythonIn(directory string) *Problem {
 		return closed(python)
 	}
 	if _, err := os.Stat(filepath.Join(directory, "pixi-pack.json")); err == nil {
-		return problem("unpack it with `pixi-unpack environment.tar`, and name the directory env that it makes",
+		return problem("unpack it with `pixi-unpack environment.tar`, and name the resulting directory env",
 			"%s holds the packages of pixi-pack, which are not installed yet", directory)
 	}
 	entries, err := os.ReadDir(directory)
@@ -61,7 +61,7 @@ func noPythonIn(directory string) *Problem {
 	for _, entry := range entries {
 		inside := filepath.Join(directory, entry.Name())
 		if _, err := findPython(inside); err == nil {
-			return problem(fmt.Sprintf("name the directory %s, or pack the files in it without it: `tar -czf env.tar.gz -C %s .`", inside, quote(entry.Name())),
+			return problem(fmt.Sprintf("name the directory %s, or pack only its contents: `tar -czf env.tar.gz -C %s .`", inside, quote(entry.Name())),
 				"there is no %s, but %s has a bin/python", python, inside)
 		}
 	}
@@ -69,7 +69,7 @@ func noPythonIn(directory string) *Problem {
 		return problem(fmt.Sprintf("install them with `conda install -p %s python numpy`", quote(directory)),
 			"the conda environment %s has no python: there is no %s", directory, python)
 	}
-	return problem("name a directory that has bin/python, or a python itself", "there is no %s", python)
+	return problem("name a directory that has bin/python, or an interpreter", "there is no %s", python)
 }
 
 // closed is the problem of a file that this process may not read or run.
@@ -81,19 +81,19 @@ func closed(path string) *Problem {
 		}
 		shut = filepath.Dir(at)
 	}
-	return problem(fmt.Sprintf("give it with `chmod -R a+rX %s`", quote(shut)), "the server (uid %d) has no permission for %s", os.Geteuid(), shut)
+	return problem(fmt.Sprintf("grant it with `chmod -R a+rX %s`", quote(shut)), "the server (uid %d) has no permission for %s", os.Geteuid(), shut)
 }
 
 // check finds problems that keep the interpreter from running at all.
 func (e *Environment) check() error {
 	if strings.Contains(e.Directory, ":") {
-		return problem("move it to a path without one", "the path of the environment %s has a colon, which parts the directories of PATH", e.Directory)
+		return problem("move it to a path without one", "the path of the environment %s contains a colon, which separates the directories of PATH", e.Directory)
 	}
 	if e.Python == "" {
 		return nil
 	}
 	if link, target, ok := danglingLink(e.Python); ok {
-		return problem(e.rebuild("install that Python again"), "%s is a link to %s, where nothing is: the Python that the environment was made with is gone or was moved", link, target)
+		return problem(e.rebuild("install that Python again"), "%s is a link to %s, which does not exist: the Python of the environment was removed or moved", link, target)
 	}
 	info, err := os.Stat(e.Python)
 	switch {
@@ -102,16 +102,16 @@ func (e *Environment) check() error {
 	case err != nil:
 		return problem("", "%v", err)
 	case !info.Mode().IsRegular():
-		return problem("name the program itself", "%s is no file", e.Python)
+		return problem("name the program itself", "%s is not a file", e.Python)
 	case info.Mode()&0o111 == 0 && e.Archive != "":
 		return problem("pack the environment with a tool that keeps modes, such as conda-pack", "bin/%s in %s is not executable (mode %v)", filepath.Base(e.Python), e.Archive, info.Mode().Perm())
 	case info.Mode()&0o111 == 0:
-		return problem(fmt.Sprintf("mend it with `chmod a+x %s`, or pack the environment with a tool that keeps modes", quote(e.Python)), "%s is not executable (mode %v)", e.Python, info.Mode().Perm())
+		return problem(fmt.Sprintf("fix it with `chmod a+x %s`, or pack the environment with a tool that keeps modes", quote(e.Python)), "%s is not executable (mode %v)", e.Python, info.Mode().Perm())
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, e.Python, unix.X_OK, unix.AT_EACCESS); errors.Is(err, unix.EACCES) {
 		if mounted, at := noexec(e.Python); mounted {
 			return problem(fmt.Sprintf("mount it with `mount -o remount,exec %s`, or put the environments elsewhere (--backend-config=python,env-cache-directory=PATH)", quote(at)),
-				"%s lies on a file system that is mounted noexec (%s)", e.Python, at)
+				"%s is on a file system that is mounted noexec (%s)", e.Python, at)
 		}
 		return closed(e.Python)
 	}
@@ -142,12 +142,12 @@ func (e *Environment) rebuildWith(first, minor string) string {
 	case e.Archive != "":
 		return fmt.Sprintf("%spack another environment, with Python %s and numpy", first, orNew(minor))
 	case e.Form == Conda:
-		return fmt.Sprintf("%smake it anew with `conda create -p %s python=%s numpy`", first, quote(e.Directory), orNew(minor))
+		return fmt.Sprintf("%screate it again with `conda create -p %s python=%s numpy`", first, quote(e.Directory), orNew(minor))
 	case e.Form == Venv:
-		return fmt.Sprintf("%smake it anew with `uv venv --clear --python %s %s` and install its packages", first, orNew(minor), quote(e.Directory))
+		return fmt.Sprintf("%screate it again with `uv venv --clear --python %s %s` and install its packages", first, orNew(minor), quote(e.Directory))
 	}
 	// The directory may hold more than an environment, so it must not be replaced.
-	return fmt.Sprintf("%sname an environment that was made with `uv venv --python %s DIRECTORY`", first, orNew(minor))
+	return fmt.Sprintf("%sname an environment created with `uv venv --python %s DIRECTORY`", first, orNew(minor))
 }
 
 // orNew is a version for a command if none is known.

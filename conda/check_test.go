@@ -98,7 +98,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "home = /opt/py311/bin\nversion = 3.11.7\n"})
 			link(t, "/opt/py311/bin/python3.11", root+"/bin/python3")
 			link(t, "python3", root+"/bin/python")
-		}, []string{"$E/bin/python3 is a link to /opt/py311/bin/python3.11, where nothing is", "uv venv --clear --python 3.11 $E"}},
+		}, []string{"$E/bin/python3 is a link to /opt/py311/bin/python3.11, which does not exist", "uv venv --clear --python 3.11 $E"}},
 		{"uv project whose environment is spoiled", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"uv.lock": ""})
 			link(t, "/nowhere/python", root+"/.venv/bin/python")
@@ -108,18 +108,18 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		}, []string{"$E/bin/python is not executable (mode -rw-------)", "chmod a+x $E/bin/python"}},
 		{"a directory", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"bin/python/": ""})
-		}, []string{"$E/bin/python is no file"}},
+		}, []string{"$E/bin/python is not a file"}},
 		{"empty file", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", nil) }, []string{"$E/bin/python is empty"}},
 		{"text", func(t *testing.T, root string) {
 			writeProgram(t, root+"/bin/python", []byte("version https://git-lfs\n"))
-		}, []string{"$E/bin/python is no program of Linux"}},
+		}, []string{"$E/bin/python is not a Linux program"}},
 		{"short script", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", []byte("#!/gone/sh")) }, []string{
 			"$E/bin/python is a script for \"/gone/sh\", which is not on this machine",
 		}},
-		{"cut", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", program[:60]) }, []string{"$E/bin/python is no whole program"}},
+		{"cut", func(t *testing.T, root string) { writeProgram(t, root+"/bin/python", program[:60]) }, []string{"$E/bin/python is not a complete program"}},
 		{"another machine's", func(t *testing.T, root string) {
 			writeProgram(t, root+"/bin/python", otherMachine(program))
-		}, []string{"$E/bin/python is a program for ", "and this machine is ", "use an environment made for "}},
+		}, []string{"$E/bin/python is a program for ", "and this machine is ", "use an environment for "}},
 		{"musl", func(t *testing.T, root string) {
 			writeProgram(t, root+"/bin/python", otherLoader(t, program))
 		}, []string{"was built for musl, whose loader /lib/ld-musl-xxx.so.1 is not on this machine", "run the server in an image with musl"}},
@@ -137,7 +137,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		{"old interpreter", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"lib/python3.7/os.py": ""})
 			link(t, python, root+"/bin/python")
-		}, []string{"the Python of $E is 3.7, want 3.8 or later", "name an environment that was made with `uv venv --python 3.12 DIRECTORY`"}},
+		}, []string{"the Python of $E is 3.7, want 3.8 or later", "name an environment created with `uv venv --python 3.12 DIRECTORY`"}},
 		{"free-threaded venv", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version = 3.13.1\n", "lib/python3.13t/site-packages/": ""})
 			link(t, python, root+"/bin/python")
@@ -212,8 +212,8 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 	t.Cleanup(func() { _ = os.Chmod(root+"/closed/bin", 0o755) })
 	unprivileged(t, func() {
 		for directory, want := range map[string]string{
-			root + "/closed":  "has no permission for " + root + "/closed/bin; give it with `chmod -R a+rX " + root + "/closed/bin`",
-			root + "/program": "has no permission for " + root + "/program/bin/python; give it with",
+			root + "/closed":  "has no permission for " + root + "/closed/bin; grant it with `chmod -R a+rX " + root + "/closed/bin`",
+			root + "/program": "has no permission for " + root + "/program/bin/python; grant it with",
 		} {
 			if _, err := Inspect(Place{Kind: Directory, Path: directory}); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", directory, err, want)
@@ -221,7 +221,7 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 		}
 		_, err := Locate(root+"/archive.tar.gz", root)
 		want := "archive_read_open_filename() failed. the server (uid "
-		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), root+"/archive.tar.gz; give it with `chmod -R a+rX "+root+"/archive.tar.gz`") {
+		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), root+"/archive.tar.gz; grant it with `chmod -R a+rX "+root+"/archive.tar.gz`") {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	})
@@ -258,7 +258,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 	if got.mounted != nil {
 		t.Skipf("this user may not mount: %v", got.mounted)
 	}
-	if want := "lies on a file system that is mounted noexec (" + root + ")"; got.err == nil || !strings.Contains(got.err.Error(), want) {
+	if want := "is on a file system that is mounted noexec (" + root + ")"; got.err == nil || !strings.Contains(got.err.Error(), want) {
 		t.Errorf("got %v, want %q", got.err, want)
 	}
 }
@@ -266,7 +266,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 func TestInspectRefusesAPathThatPathsCannotHold(t *testing.T) {
 	root := filepath.Join(canonical(t), "a:b")
 	handmade(t, root)
-	if _, err := Inspect(Place{Kind: Directory, Path: root}); err == nil || !strings.Contains(err.Error(), root+" has a colon") {
+	if _, err := Inspect(Place{Kind: Directory, Path: root}); err == nil || !strings.Contains(err.Error(), root+" contains a colon") {
 		t.Errorf("got %v, want that the path has a colon", err)
 	}
 }

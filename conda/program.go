@@ -52,16 +52,16 @@ func checkProgram(e *Environment) *Problem {
 	if err != nil {
 		var format *elf.FormatError
 		if errors.As(err, &format) {
-			return problem(e.rebuild(""), "%s is no program of Linux (%v)", real, err)
+			return problem(e.rebuild(""), "%s is not a Linux program (%v)", real, err)
 		}
 		if errors.Is(err, os.ErrPermission) {
 			return nil // it may still be executable
 		}
-		return problem(e.rebuild(""), "%s is no whole program (%v)", real, err)
+		return problem(e.rebuild(""), "%s is not a complete program (%v)", real, err)
 	}
 	defer f.Close()
 	if want, ok := machines[runtime.GOARCH]; ok && f.Machine != want {
-		return problem(e.rebuild(fmt.Sprintf("use an environment made for %s", machineName(want))),
+		return problem(e.rebuild(fmt.Sprintf("use an environment for %s", machineName(want))),
 			"%s is a program for %s, and this machine is %s", real, machineName(f.Machine), machineName(want))
 	}
 	loader := loaderOf(f)

@@ -210,7 +210,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 		"through":     {with(entry{name: "lnk", kind: tar.TypeSymlink, target: outside}, entry{name: "lnk/escaped", content: "x"}), "lnk"},
 		"hard link":   {with(entry{name: "hard", kind: tar.TypeLink, target: "../../../../etc/passwd"}), "hard"},
 		"device":      {with(entry{name: "dev", kind: tar.TypeChar}), "dev"},
-		"many files":  {many, "more than 150 entries and directories; set a larger limit if it is to be trusted: --backend-config=python,env-max-files=N"},
+		"many files":  {many, "more than 150 entries and directories; raise the limit if you trust it: --backend-config=python,env-max-files=N"},
 		"no python":   {[]entry{{name: "marker", content: "x"}}, "bin/activate"},
 		"not one":     {nil, "archive_read_open_filename() failed."},
 		"broken off":  {good, "env.tar.gz"},

@@ -112,7 +112,7 @@ func TestOddOutputsAreWarnedOf(t *testing.T) {
 		}
 	}
 	s.stop() // flushes the log of the instances
-	for _, want := range []string{odd + ": clients get it as it is", misspelt + ": clients do not get it"} {
+	for _, want := range []string{odd + ": clients receive it unchanged", misspelt + ": clients do not get it"} {
 		if n := strings.Count(s.log.String(), want); n != 1 {
 			t.Errorf("the log says %d times, want once: %s", n, want)
 		}

@@ -254,7 +254,7 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 		"mode/nereid_mode": "#!/bin/sh\n",
 	})
 	models := map[string]string{
-		"many": "", "old": "was built for version 2 of the protocol of plugins, this server has version 3: build it anew with the SDK of this server",
+		"many": "", "old": "was built for version 2 of the protocol of plugins, this server has version 3: rebuild it with the SDK of this server",
 		"new":   "was built for version 4 of the protocol of plugins, this server has version 3: build it with the SDK of this server, or use a newer server",
 		"other": `printed "usage: other" where the line of its handshake was wanted`, "silent": "did not make its handshake within 1s (setting start-timeout-seconds)",
 		"ends": "exited with code 3 before its handshake", "mode": "cannot be used, the log of the server says why",

@@ -179,7 +179,7 @@ func TestEnvironmentsThatAStoreDoesNotHave(t *testing.T) {
 		"$$TRITON_MODEL_DIRECTORY/../other.tar.gz":     "directory or file does not exist at s3://bucket/models/other.tar.gz",
 		"$$TRITON_MODEL_DIRECTORY/../../../env.tar.gz": "directory or file does not exist at s3://bucket/models/far/../../../env.tar.gz (it names no object of the bucket)",
 		"s3://bucket/models/none":                      "directory or file does not exist at s3://bucket/models/none",
-		"s3://bucket/models/far":                       "directory or file does not exist at s3://bucket/models/far (it is a directory: an environment that lies in a store is an archive, as conda-pack makes it)",
+		"s3://bucket/models/far":                       "directory or file does not exist at s3://bucket/models/far (it is a directory: an environment in a store must be an archive, as made by conda-pack)",
 		"s3://":                                        "Invalid bucket name: ''",
 		"as://account":                                 "Invalid azure storage path: as://account",
 	} {

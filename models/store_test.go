@@ -297,7 +297,7 @@ func TestOutageKeepsModels(t *testing.T) {
 	s.wantStates("m 1 READY")
 	wantGeneration(t, s.Registry, "m", 1, 1)
 	s.wantLog("failed to poll model repository", 1)
-	s.wantLog("answers again, after", 1)
+	s.wantLog("responds again after", 1)
 }
 
 // TestReloadThatCannotBeCopiedLeavesWhatServes, and the next look tries it again.

@@ -21,7 +21,7 @@ func CheckKey(key string) error {
 	case len(key) > maxKey:
 		return fmt.Errorf("it has %d bytes, at most %d are wanted", len(key), maxKey)
 	case !utf8.ValidString(key):
-		return fmt.Errorf("it is no UTF-8")
+		return fmt.Errorf("it is not UTF-8")
 	case !printable(key):
 		return fmt.Errorf("it has a control character")
 	}

@@ -26,7 +26,7 @@ func TestKeysAreChecked(t *testing.T) {
 		"a\x00b":                            "it has a control character",
 		"a\nb":                              "it has a control character",
 		"a\u0085b":                          "it has a control character",
-		"a\xffb":                            "it is no UTF-8",
+		"a\xffb":                            "it is not UTF-8",
 		strings.Repeat("a", 256):            "a component has 256 bytes, at most 255 are wanted",
 		strings.Repeat("abc/", 300) + "end": "it has 1203 bytes, at most 1024 are wanted",
 	} {

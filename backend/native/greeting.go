@@ -156,7 +156,7 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 	case err != nil || fields[0] != strconv.Itoa(plugin.CoreProtocolVersion):
 		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one as %q", cut(line), ipc.PluginLine(ipc.PluginVersion)), false
 	case built < ipc.PluginVersion:
-		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it anew with the SDK of this server", built, ipc.PluginVersion), false
+		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: rebuild it with the SDK of this server", built, ipc.PluginVersion), false
 	case built > ipc.PluginVersion:
 		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it with the SDK of this server, or use a newer server", built, ipc.PluginVersion), false
 	}

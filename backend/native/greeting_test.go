@@ -181,7 +181,7 @@ func TestHandshakesThatFail(t *testing.T) {
 		{"crashes", "kill -SEGV $$", infer.Internal, "was ended by SIGSEGV before its handshake", ""},
 		{"is silent", "exec 1>&-; exec sleep 600", infer.Internal, "closed its stdout before its handshake", ""},
 		{"hangs", "exec sleep 600", infer.Internal, "did not make its handshake within 1s (setting start-timeout-seconds)", ""},
-		{"older", "echo '" + ipc.PluginLine(0) + "'; exec sleep 600", infer.Unsupported, "was built for version 0 of the protocol of plugins, this server has version 3: build it anew with the SDK of this server", ""},
+		{"older", "echo '" + ipc.PluginLine(0) + "'; exec sleep 600", infer.Unsupported, "was built for version 0 of the protocol of plugins, this server has version 3: rebuild it with the SDK of this server", ""},
 		{"newer", "echo '" + ipc.PluginLine(4) + "'; exec sleep 600", infer.Unsupported, "was built for version 4 of the protocol of plugins, this server has version 3: build it with the SDK of this server, or use a newer server", ""},
 		{"of another program", "echo '1|1|unix|/tmp/x|grpc'; exec sleep 600", infer.Unsupported, `is one of another program: its protocol is "grpc", want "nereid"`, ""},
 		{"of another core", "echo '9|1|unix|none|nereid'; exec sleep 600", infer.Unsupported, `made the handshake "9|1|unix|none|nereid", want one as "1|3|unix|none|nereid"`, ""},

@@ -58,7 +58,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 		want                               []string
 	}{
 		{"no numpy", good.Path, "", dir, []string{"python-executable " + good.Path, "ImportError: not here", "-m pip install numpy"}},
-		{"no such file", filepath.Join(dir, "nothing"), "", "", []string{filepath.Join(dir, "nothing"), "there is no such program"}},
+		{"no such file", filepath.Join(dir, "nothing"), "", "", []string{filepath.Join(dir, "nothing"), "program not found"}},
 		{"not on PATH", "python-that-is-not", dir, "", []string{"python-executable python-that-is-not: not found on PATH"}},
 		{"nothing on PATH", "", dir, "", []string{"no python3 on PATH", "--backend-config=python,python-executable=PATH"}},
 	} {

@@ -55,7 +55,7 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 		return nil, fmt.Errorf("python-executable %s: %w", executable, late)
 	}
 	if executable != "" && errors.Is(failures[0], fs.ErrNotExist) {
-		return nil, fmt.Errorf("python-executable %s: there is no such program", executable)
+		return nil, fmt.Errorf("python-executable %s: program not found", executable)
 	}
 	if executable != "" {
 		return nil, fmt.Errorf("python-executable %s: %w%s", executable, failures[0], remedy(failures[0], executable))

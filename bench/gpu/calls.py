@@ -1,9 +1,9 @@
-"""What a call between models costs whose tensors stay on the device: `make bench-gpu`. Ratios of one run.
+"""The cost of calls between models whose tensors stay on the device: `make bench-gpu`. Compare ratios within one run.
 
-A model calls another one, which returns its input, in a loop; the times are those of `exec`, the median of each loop.
+A model repeatedly calls another one, which returns its input. The times are medians of `exec`.
 
-on the device   tensors of torch, which the other model takes and returns on the device
-by the host     the same tensor brought to the host before the call, and back behind it
+on the device   torch tensors that the other model accepts and returns on the device
+by the host     the same tensor, copied to the host before the call and back afterwards
 """
 
 from __future__ import annotations

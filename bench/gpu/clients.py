@@ -1,9 +1,9 @@
-"""What tensors of clients in memory of the device cost: `make bench-gpu`. Ratios of one run.
+"""The cost of clients' tensors in device memory: `make bench-gpu`. Compare ratios within one run.
 
-A client registers memory of the device for an input and an output, and a model returns what it gets. The times are
-those of requests over one connection, medians; sizes and models take turns. The bytes are checked.
+A client registers device memory for an input and an output, and a model returns its input. The times are medians of
+requests over one connection; sizes and models take turns. The bytes are checked.
 
-on the device   the model takes tensors on devices and returns its input from there
+on the device   the model accepts tensors on devices and returns its input from there
 by the host     the model takes its input on the host
 """
 
@@ -51,7 +51,7 @@ SIZES = (4, 64 << 20)
 
 
 class Region:
-    """Memory of the first device, which the client has registered under a name."""
+    """Memory of the first device, registered by the client under a name."""
 
     def __init__(self, client: Client, name: str, size: int) -> None:
         self.device = cuda.device(0)
@@ -75,7 +75,7 @@ class Region:
 
 
 class Client:
-    """One connection to the server on a port."""
+    """One connection to a port of the server."""
 
     def __init__(self, port: int) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)

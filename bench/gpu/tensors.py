@@ -1,8 +1,8 @@
-"""What tensors on a CUDA device cost: `make bench-gpu`. Ratios of one run, on the device of this machine.
+"""The cost of tensors on a CUDA device: `make bench-gpu`. Compare ratios within one run.
 
-first use   a process until it has met its first tensor on the device, beside cuInit and a context alone
-to host     a tensor's bytes into memory that was used before, as a block of the arena is, beside torch's `.cpu()`
-import      `from_dlpack` of a tensor of torch, with its stream, and the end of the tensor
+first use   a process up to its first tensor on the device, next to cuInit and a context alone
+to host     copying a tensor to memory in use, like a block of the arena, next to torch's `.cpu()`
+import      `from_dlpack` of a torch tensor, with its stream, and the release of the tensor
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ print(time.perf_counter() - began)
 
 
 def timed(work: Callable[[], Any], times: int = 15) -> float:
-    """The median of some runs, in seconds."""
+    """The median of several runs, in seconds."""
     work()
     taken = []
     for _ in range(times):
@@ -59,7 +59,7 @@ def process(script: str) -> float:
 
 
 def first_use() -> None:
-    process(ALONE)  # the first one of all wakes the driver
+    process(ALONE)  # the first process wakes the driver
     alone, ours = [], []
     for _ in range(7):
         alone.append(process(ALONE))

@@ -1,8 +1,7 @@
-"""What Python and numpy need by themselves: floor.py STRINGS LENGTH PARAMETERS SECONDS
+"""Times that Python and numpy need on their own: floor.py STRINGS LENGTH PARAMETERS SECONDS
 
-Prints medians in ns: of numpy's conversion of so many strings into objects and back,
-where it is told their length and where it looks for it, as a stub has to; of json's
-reading of so many parameters; and of its reading and writing them.
+Prints medians in ns: numpy's conversion of that many strings into objects and back, with known lengths and with
+lengths to be found, as in a stub; json reading that many parameters; json reading and writing them.
 """
 
 from __future__ import annotations

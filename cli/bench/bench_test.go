@@ -110,7 +110,7 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		`request 0 names input "X"`:                       {data: write(`{"data": [{"X": [1]}]}`)},
 		"it has 3 bytes, want 8 for shape [1,2] of FP32":  {inputs: map[string]string{"F": "@" + write("abc")}},
 		"has no requests":                                 {data: write(`{"data": []}`)},
-		`input F: word is no value of type FP32`:          {data: write(`{"data": [{"F": ["word", "x"], "T": {"content": ["a"], "shape": [1]}}]}`)},
+		`input F: word is not a value of type FP32`:       {data: write(`{"data": [{"F": ["word", "x"], "T": {"content": ["a"], "shape": [1]}}]}`)},
 		"it has 1 elements, want 3 for shape [1,3]":       {data: write(`{"data": [{"F": [1, 2], "T": {"content": ["a"], "shape": [3]}}]}`)},
 		"shape [9000000000000000000] has more than":       {shapes: map[string][]int64{"F": {9e18}}},
 		"input T: shape [1,1000000000] has more than 429": {shapes: map[string][]int64{"T": {1e9}}},

@@ -77,7 +77,7 @@ func TestModelsAreNeverOverwritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, out, errs := try("model", "mine", "--directory="+directory)
-	if status != 1 || out != "" || !strings.Contains(errs, place+" is there already") {
+	if status != 1 || out != "" || !strings.Contains(errs, place+" already exists") {
 		t.Errorf("got status %d, %q and %q, want 1 and the reason", status, out, errs)
 	}
 	entries, err := os.ReadDir(directory)

@@ -23,7 +23,7 @@ var templates embed.FS
 func write(folder string, data any, directory, name string) (files []string, err error) {
 	place := filepath.Join(directory, name)
 	if _, err := os.Lstat(place); err == nil {
-		return nil, fmt.Errorf("%s is there already, and stays as it is: choose another name, or remove it", place)
+		return nil, fmt.Errorf("%s already exists and was not changed: choose another name, or remove it", place)
 	}
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: name another directory with --directory", err)

@@ -159,5 +159,5 @@ func appendValue(t *infer.Tensor, value any) error {
 		}
 		return appendNumber(t, f, whole)
 	}
-	return fmt.Errorf("%v is no value of type %s", value, t.DataType)
+	return fmt.Errorf("%v is not a value of type %s", value, t.DataType)
 }

@@ -66,8 +66,8 @@ func TestCutOffArchivesAreNamed(t *testing.T) {
 	}{
 		{nil, "archive_read_open_filename() failed.: the file is empty"},
 		{[]byte("PK\x03\x04 and so on"), "archive_read_open_filename() failed.: the file is a zip archive; pack the environment as tar.gz or tar.zst"},
-		{[]byte("#!/bin/sh\n"), "archive_read_open_filename() failed.: the file begins with 23 21 2f 62 69 6e 2f 73 and is no tar archive, bare or compressed by gzip, zstd, bzip2 or xz"},
-		{data[:300], "archive_read_open_filename() failed.: the file begins with 61 00 00 00 00 00 00 00 and is no tar archive, bare or compressed by gzip, zstd, bzip2 or xz"},
+		{[]byte("#!/bin/sh\n"), "archive_read_open_filename() failed.: the file begins with 23 21 2f 62 69 6e 2f 73 and is not a tar archive, plain or compressed with gzip, zstd, bzip2 or xz"},
+		{data[:300], "archive_read_open_filename() failed.: the file begins with 61 00 00 00 00 00 00 00 and is not a tar archive, plain or compressed with gzip, zstd, bzip2 or xz"},
 		{data[:1024], `archive_read_next_header() failed with error code = -30 error message is the archive is cut off after entry "a"`},
 		{data[:1300], `archive_read_next_header() failed with error code = -30 error message is the archive is cut off after entry "a"`},
 		{data[:2000], `entry "b": archive_read_data_block() failed with error code = -30: the archive is cut off after 464 of the entry's 2000 bytes`},
@@ -121,7 +121,7 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 	plain := pack(t, regular("a", "x"))
 	other := pack(t, regular("b", "y"))
 	const (
-		follows = "after its last entry: bytes follow the end of the archive that are no part of it"
+		follows = "after its last entry: unrelated bytes follow the end of the archive"
 		damaged = "archive_read_next_header() failed with error code = -30 error message is the archive is damaged after entry \"a\": "
 		cut     = "archive_read_next_header() failed with error code = -30 error message is the archive is cut off after entry \"a\""
 	)
@@ -214,7 +214,7 @@ func TestBombsAreRefused(t *testing.T) {
 	}
 
 	_, err = newPlace(t).unpack(t, bomb, Options{Limits: Limits{Bytes: 1 << 30}})
-	wantError(t, err, `entry "zeros": has 10737418240 bytes, and the limit for all files is 1073741824, of which 1073741824 are left; set a larger limit if the archive is to be trusted`)
+	wantError(t, err, `entry "zeros": has 10737418240 bytes, but only 1073741824 of the limit of 1073741824 for all files are left; raise the limit if you trust the archive`)
 }
 
 // TestWindowsAreBounded: a frame of zstd may ask for gigabytes of memory before its first byte.

@@ -84,7 +84,7 @@ func (e *entries) finish() error {
 func (e *entries) made() error {
 	e.progress.Files.Add(1)
 	if e.files++; e.files > e.limits.Files {
-		return &Error{Limit: "Files", Reason: fmt.Sprintf("the archive has more than %d entries and directories; set a larger limit if it is to be trusted", e.limits.Files)}
+		return &Error{Limit: "Files", Reason: fmt.Sprintf("the archive has more than %d entries and directories; raise the limit if you trust it", e.limits.Files)}
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (e *entries) make(header *tar.Header) error {
 // file creates a file and puts its content into batches.
 func (e *entries) file(name string, header *tar.Header) error {
 	if header.Size > e.limits.Bytes-e.bytes {
-		return &Error{Limit: "Bytes", Reason: fmt.Sprintf("has %d bytes, and the limit for all files is %d, of which %d are left; set a larger limit if the archive is to be trusted", header.Size, e.limits.Bytes, e.limits.Bytes-e.bytes)}
+		return &Error{Limit: "Bytes", Reason: fmt.Sprintf("has %d bytes, but only %[3]d of the limit of %[2]d for all files are left; raise the limit if you trust the archive", header.Size, e.limits.Bytes, e.limits.Bytes-e.bytes)}
 	}
 	e.bytes += header.Size
 	fd, err := e.tree.create(name)
@@ -234,7 +234,7 @@ func checkRatio(unpacked, read, limit int64) error {
 	if unpacked <= ratioFloor || unpacked/limit < read {
 		return nil
 	}
-	return &Error{Limit: "Ratio", Reason: fmt.Sprintf("the archive has unpacked to %d bytes, more than %d times the %d bytes that were read of it; set a larger limit of the ratio if it is to be trusted", unpacked, limit, read)}
+	return &Error{Limit: "Ratio", Reason: fmt.Sprintf("the archive has unpacked to %d bytes, more than %d times the %d bytes read from it; raise the limit on the ratio if you trust it", unpacked, limit, read)}
 }
 
 // asDiskError converts an error number, and leaves an Error as it is.

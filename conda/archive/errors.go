@@ -51,7 +51,7 @@ const (
 )
 
 // errTrailing reports bytes after the end of an archive.
-var errTrailing = errors.New("bytes follow the end of the archive that are no part of it")
+var errTrailing = errors.New("unrelated bytes follow the end of the archive")
 
 // sourceError is an error of the caller's reader, as opposed to one of a decompressor.
 type sourceError struct{ err error }

@@ -61,7 +61,7 @@ func recognise(in *bufio.Reader) (format, error) {
 			return format{}, &Error{Reason: refused + "the file is a " + other.name + " archive; pack the environment as tar.gz or tar.zst"}
 		}
 	}
-	return format{}, &Error{Reason: fmt.Sprintf("%sthe file begins with % x and is no tar archive, bare or compressed by gzip, zstd, bzip2 or xz", refused, head[:min(len(head), 8)])}
+	return format{}, &Error{Reason: fmt.Sprintf("%sthe file begins with % x and is not a tar archive, plain or compressed with gzip, zstd, bzip2 or xz", refused, head[:min(len(head), 8)])}
 }
 
 func magic(text string) func([]byte) bool {

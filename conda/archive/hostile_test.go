@@ -175,9 +175,9 @@ func TestLimits(t *testing.T) {
 		want   string
 	}{
 		{Limits{Files: 4, Bytes: 10, Depth: 3}, ""},
-		{Limits{Files: 3}, `entry "a/b/2": the archive has more than 3 entries and directories; set a larger limit if it is to be trusted`},
-		{Limits{Files: 1}, `entry "a/b/1": the archive has more than 1 entries and directories; set a larger limit if it is to be trusted`},
-		{Limits{Bytes: 9}, `entry "a/b/2": has 5 bytes, and the limit for all files is 9, of which 4 are left; set a larger limit if the archive is to be trusted`},
+		{Limits{Files: 3}, `entry "a/b/2": the archive has more than 3 entries and directories; raise the limit if you trust it`},
+		{Limits{Files: 1}, `entry "a/b/1": the archive has more than 1 entries and directories; raise the limit if you trust it`},
+		{Limits{Bytes: 9}, `entry "a/b/2": has 5 bytes, but only 4 of the limit of 9 for all files are left; raise the limit if you trust the archive`},
 		{Limits{Depth: 2}, `entry "a/b/1": its name has 3 components, the limit of the depth is 2`},
 	} {
 		_, err := newPlace(t).unpack(t, pack(t, entries...), Options{Limits: test.limits})

@@ -121,7 +121,7 @@ sys.stdout.buffer.write(out.getvalue())
 		"link and through": `entry "l/x": archive_write_header() failed with error code = -25 error message is Cannot extract through symlink l/x`,
 		"twice":            "",
 		"set-uid":          "",
-		"pax size":         `entry "x": has 99999999999999 bytes, and the limit for all files is 68719476736, of which 68719476736 are left; set a larger limit if the archive is to be trusted`,
+		"pax size":         `entry "x": has 99999999999999 bytes, but only 68719476736 of the limit of 68719476736 for all files are left; raise the limit if you trust the archive`,
 		"no size":          `archive_read_next_header() failed with error code = -30 error message is the archive is damaged before its first entry: archive/tar: invalid tar header`,
 		"time":             "",
 		"time before":      "",

@@ -211,7 +211,7 @@ func (t *tree) setDirectory(name string, mode uint32, mtime unix.Timespec) error
 // remember counts a name that is kept for the end.
 func (t *tree) remember(name string) error {
 	if t.names += len(name) + nameOverhead; t.names > maxNameBytes {
-		return &Error{Reason: fmt.Sprintf("the archive has so many directories that their names take more than %d bytes", maxNameBytes)}
+		return &Error{Reason: fmt.Sprintf("the names of the archive's directories take more than %d bytes", maxNameBytes)}
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (b *Builder) prepare(ctx context.Context, r *requirements) (*site, error) {
 	s := &site{requirements: r, builder: b, variables: b.variables()}
 	name := r.tool.program()
 	if s.program = b.look(name); s.program == "" {
-		return nil, fmt.Errorf("%s of the model is to be made an environment of, but there is no program %s on PATH; install it, or name an environment with the parameter EXECUTION_ENV_PATH", r.tool, name)
+		return nil, fmt.Errorf("build an environment from the model's %s: there is no program %s on PATH; install it, or name an environment with the parameter EXECUTION_ENV_PATH", r.tool, name)
 	}
 	var err error
 	if s.toolVersion, err = s.ask(ctx, s.program, "--version"); err != nil || r.tool == pixi {

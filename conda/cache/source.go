@@ -56,7 +56,7 @@ func identify(file *os.File) (identity, error) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.Mode().IsRegular() {
-		return identity{}, fmt.Errorf("%s is no regular file (mode %s)", file.Name(), info.Mode())
+		return identity{}, fmt.Errorf("%s is not a regular file (mode %s)", file.Name(), info.Mode())
 	}
 	return identity{
 		device: stat.Dev, inode: stat.Ino, size: stat.Size,

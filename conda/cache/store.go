@@ -120,7 +120,7 @@ func trusted(dir string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || !info.IsDir():
-		return fmt.Errorf("the cache directory %s is no directory", dir)
+		return fmt.Errorf("the cache directory %s is not a directory", dir)
 	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
 		return fmt.Errorf("the cache directory %s belongs to user %d, want user %d, which this process runs as, or root: name another with env-cache-directory",
 			dir, stat.Uid, os.Geteuid())

@@ -1,4 +1,4 @@
-"""Serves examples/gpu_models by bin/nereid and runs their client: `python3 integration/gpu/examples.py [BINARY]`."""
+"""Serves examples/gpu_models with bin/nereid and runs their client: `python3 integration/gpu/examples.py [BINARY]`."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-"""Has tensors of clients in memory of the device, on bin/nereid: `python3 integration/gpu/regions.py [BINARY]`.
+"""Tests clients' tensors in device memory with bin/nereid: `python3 integration/gpu/regions.py [BINARY]`.
 
-It needs numpy alone. Inputs and outputs lie in memory that this process, or one that ends, has registered; what a model
-returns is checked byte by byte.
+Needs only numpy. Inputs and outputs are in memory that this process, or one that exits, has registered. The outputs
+are checked byte by byte.
 """
 
 import json
@@ -19,7 +19,7 @@ from clients import CONFIG, MODELS, RETURNS, Client, Region  # noqa: E402
 
 N = 1 << 20
 
-#: Registers memory, has an output written there if it is told so, and is killed.
+#: Registers memory, requests an output there if told to, and is killed.
 ENDS = """
 import os, signal, sys
 sys.path.append(sys.argv[1])
@@ -34,7 +34,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Part:
-    """A part of a region, as a tensor."""
+    """A part of a region as a tensor."""
 
     def __init__(self, region, offset, size):
         self.region, self.offset, self.size = region, offset, size

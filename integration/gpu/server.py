@@ -1,8 +1,8 @@
-"""Starts bin/nereid on a machine with a CUDA device and shows what it does: `python3 integration/gpu/server.py [BINARY]`.
+"""Tests bin/nereid on a machine with a CUDA device: `python3 integration/gpu/server.py [BINARY]`.
 
-It needs numpy for models and uses torch where it is there, and nothing else. It checks the count of devices, the
-placement of instances, GPU metrics, and what becomes of them without devices and without the helper. The exit status is
-1 if a check fails, and 0 where there is no device, with a sentence.
+Needs only numpy, and uses torch if it is installed. Checks the number of devices, the placement of instances, GPU
+metrics, and the behavior without devices and without the helper. The exit status is 1 if a check fails. Without a
+device it prints a sentence and exits with 0.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 120  # seconds for anything that is waited for
+LIMIT = 120  # seconds, for every wait
 
 MODEL = '''
 import json
@@ -88,7 +88,7 @@ def check(what, ok, found=""):
 
 
 def count(environment):
-    """Ask the device helper itself, as the server does."""
+    """Query the device helper directly, like the server."""
     line = subprocess.run(
         [sys.executable, "-I", "-S", str(ROOT / "stub" / "nereid_devices")],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, timeout=LIMIT, check=True,
@@ -103,7 +103,7 @@ def free_port():
 
 
 class Server:
-    """A server over the models, with variables in its environment, and flags."""
+    """A server for the models, with environment variables and flags."""
 
     def __init__(self, binary, repository, flags=(), **variables):
         self.http, grpc, self.metrics = free_port(), free_port(), free_port()
@@ -152,7 +152,7 @@ class Server:
         return outputs["Y"], json.loads(outputs["TOLD"])
 
     def processes(self, word):
-        """The processes below the server whose command line has a word."""
+        """The server's processes with a word in their command line."""
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
@@ -180,7 +180,7 @@ FAMILIES = (
 
 
 def placed(binary, repository, devices):
-    """Count, placement and metrics with all devices."""
+    """Device count, placement and metrics with all devices."""
     server = Server(binary, repository)
     print("ready after %.2f s" % server.took)
     for line in server.log.splitlines():
@@ -234,7 +234,7 @@ def placed(binary, repository, devices):
 
 
 def hidden(binary, repository, devices):
-    """What CUDA_VISIBLE_DEVICES and the minimum hide."""
+    """Devices hidden by CUDA_VISIBLE_DEVICES and by the minimum."""
     server = Server(binary, repository, CUDA_VISIBLE_DEVICES="")
     print("ready after %.2f s without devices" % server.took)
     y, told = server.ask("plain", 21)

@@ -1,4 +1,4 @@
-"""Has decoupled models call others when their execute has returned.
+"""Makes decoupled models call others after their execute has returned.
 
 background.py <http host:port> <gRPC host:port>
 """
@@ -12,7 +12,7 @@ import numpy as np
 import tritonclient.grpc as grpc
 
 GRPC = sys.argv[2]
-LIMIT = 60  # seconds that an answer may take
+LIMIT = 60  # seconds for each answer
 
 
 def refused(model, why):
@@ -20,7 +20,7 @@ def refused(model, why):
 
 
 def ask(plan):
-    """Sends a plan to its model in a stream and returns what it answered."""
+    """Sends a plan to its model in a stream and returns the answer."""
     came = queue.Queue()
     with grpc.InferenceServerClient(GRPC) as client:
         tensor = grpc.InferInput("IN", [1], "BYTES")
@@ -55,18 +55,18 @@ def plan_of(model, depth):
     return plan
 
 
-# One instance is enough for any depth. For whom a thread works cannot be known, so what threads call has no depth.
+# One instance is enough for any depth. The request of a thread is unknown, so calls from threads have no depth.
 for model, depth in (("threads", 1), ("threads", 70), ("coroutines", 1), ("coroutines", 64)):
     expect(f"{model}, {depth} deep", ask(plan_of(model, depth)), chain(model, depth, model))
 names = " → ".join(["coroutines"] * 4)
 expect("coroutines, 65 deep", ask(plan_of("coroutines", 65)),
        chain("coroutines", 65, refused("coroutines", f"models call each other more than 64 deep ({names} → … → {names})")))
 
-# A client of the model that works in the background: a is free, nobody waits in vain.
+# A client of the model that works in the background: a is free, and the call succeeds.
 expect("no circle", ask(call("threads", call("a"))), {"threads": ["a"]})
 
-# a holds its only instance while the other is at work and calls it. That need not
-# be what it waits for, so the refusal takes some seconds.
+# a holds its only instance while the other model works and calls it. a need not be waiting
+# for that, so the rejection takes some seconds.
 begin = time.monotonic()
 expect("a circle", ask(call("a", call("coroutines", call("a")))),
        {"a": [{"coroutines": ["error: Model 'a' cannot be called: every instance of it waits for this call (a → coroutines → a)"]}]})

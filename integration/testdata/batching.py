@@ -1,9 +1,9 @@
-"""Sends requests that wait for each other to models with dynamic_batching, and looks at who was executed with whom.
+"""Sends requests that wait for each other to models with dynamic_batching, and checks which are executed together.
 
 batching.py <http host:port> <gRPC host:port> <metrics host:port> <directory> <stories, separated by commas>
 
-A request whose id begins with "slow" takes its time; one whose id begins with "hold" keeps its model busy until a
-file of that name is in the directory, and notes there that it has begun.
+A request whose id begins with "slow" takes long. One whose id begins with "hold" keeps its model busy until a file of
+that name is in the directory, and writes a mark there when it begins.
 """
 
 import concurrent.futures
@@ -20,8 +20,8 @@ import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
 
 HTTP, GRPC, METRICS, DIRECTORY, STORIES = sys.argv[1:6]
-LIMIT = 60  # seconds that anything may take
-SLOW = 4  # requests before one that holds
+LIMIT = 60  # seconds for each step
+SLOW = 4  # requests before the holding one
 
 
 def until(what, ok):
@@ -63,7 +63,7 @@ class Story:
         self.calls[request_id] = self.client.async_infer(self.model, [tensor], came, request_id=request_id, **more)
 
     def told(self, **more):
-        """Returns how one request over HTTP fails."""
+        """Returns the error of one request over HTTP."""
         tensor = http.InferInput("X", [1, 1], "FP32")
         tensor.set_data_from_numpy(np.zeros((1, 1), np.float32))
         try:
@@ -79,7 +79,7 @@ class Story:
         )
 
     def hold(self, name="hold"):
-        """Keeps an instance busy, of a model that is known to be too slow to be handed a batch ahead."""
+        """Occupies an instance of a model that is known to be too slow to receive a batch ahead."""
         for n in range(SLOW):
             self.send(f"slow{n}")
             self.answer(f"slow{n}")
@@ -93,7 +93,7 @@ class Story:
         open(self.path(name), "w").close()
 
     def line_up(self, *requests):
-        """Sends requests one after the other, each an id or an id with what send takes."""
+        """Sends requests one after the other, each an id or an id with arguments of send."""
         for n, r in enumerate(requests):
             request_id, more = (r, {}) if isinstance(r, str) else r
             self.send(request_id, **more)
@@ -203,7 +203,7 @@ def rejected(s):
 
 
 def unheard(s):
-    """The time-out of a request does not count unless the policy says so."""
+    """The timeout of a request has no effect unless the policy allows it."""
     s.hold()
     s.line_up(("a", {"timeout": 1}), "b")
     s.release()
@@ -211,7 +211,7 @@ def unheard(s):
 
 
 def by_level(s):
-    """The policy of a level goes before the one of all."""
+    """The policy of a level takes precedence over the default policy."""
     s.hold()
     s.line_up(("a", {"timeout": 1000}), "b", ("c", {"priority": 2}))
     s.send("d")
@@ -220,14 +220,14 @@ def by_level(s):
     expect("the first level", error_of(s.answer("e")), "StatusCode.UNAVAILABLE: Request timeout expired")
     expect("over HTTP", s.told(priority=1), "503: Request timeout expired")
     s.waiting(3)
-    s.release()  # the first has waited for longer than it wanted to, as the others have waited after it
+    s.release()  # the first has waited longer than its timeout, because the others were queued after it
     expect(s.model, s.batches(*"bca"), ["b+c", "a"])
 
 
 def delayed(s):
     s.hold()
     s.line_up("a", "b")
-    time.sleep(0.2)  # until both are late
+    time.sleep(0.2)  # until both have timed out
     s.send("c", timeout=10_000_000)
     s.waiting(3)
     s.release()

@@ -1,4 +1,4 @@
-"""Asks the models of cache_test.go, whose answers say by which execution they were made.
+"""Queries the models of cache_test.go, whose answers show which execution produced them.
 
 cache.py <http host:port> <gRPC host:port> <metrics port> [load]
 """
@@ -38,7 +38,7 @@ def ask(a, b=None, outputs=None, client=web, model="kept", **more):
 
 
 def made(result):
-    """Which execution made an answer, and what it has."""
+    """The execution that produced an answer, and its content."""
     text = result.as_numpy("TEXT")
     assert text is not None
     seen = json.loads(text[0])
@@ -111,7 +111,7 @@ def stories():
         except InferenceServerException as error:
             want(error.message(), "bad one", "the error")
 
-    # Models that call: an answer is theirs to write to, and nobody else's.
+    # Models that call: they may write to their answer, and no other reader sees the change.
     want(ask([7], model="keeper").as_numpy("X").tolist(), [8] * 1000, "the caller's answer")
     want(ask([7]).as_numpy("X").tolist(), [7] * 1000, "the answer that was kept")
     large = ask(list(range(100)), model="keeper").as_numpy("X")
@@ -122,7 +122,7 @@ def stories():
         "the large answer that was kept",
     )
 
-    # Of 4,000,000 bytes: nine answers of 400,000 fit, the one that was used last among them.
+    # In 4,000,000 bytes: nine answers of 400,000 fit, including the last one used.
     before = samples()
     for i in range(100, 130):
         assert ask([i] * 100).as_numpy("X").tolist() == [i] * 100000
@@ -132,7 +132,7 @@ def stories():
     assert after["nv_cache_num_evictions"] > 20 and 0.8 < after["nv_cache_util"] <= 1, after
     want(after["nv_cache_num_lookups"], after["nv_cache_num_hits"] + after["nv_cache_num_misses"], "lookups")
 
-    # The same in a load that follows is another model. What is unloaded may be so a little later.
+    # The model of the next load counts as another model. An unload may take effect a little later.
     last = made(ask([200]))
     web.unload_model("kept")
     web.load_model("kept")

@@ -77,7 +77,7 @@ def output(result, data):
 
 
 def json_can(dtype, data):
-    """JSON has no FP16, no infinities, and texts that are UTF-8."""
+    """JSON has no FP16 and no infinities, and its strings are UTF-8."""
     if dtype == np.float16:
         return False
     if dtype == np.object_:
@@ -97,7 +97,7 @@ def by_http(client, dtype, shape):
         check(f"{name} {compression}", data, output(result, data))
     if data.size > 5000 or dtype == np.float16:  # JSON has no FP16
         return
-    if dtype == np.object_:  # and its texts are UTF-8
+    if dtype == np.object_:  # and its strings are UTF-8
         data = np.array([v if v != b"\x00\xff" else b"y" for v in data.ravel()], dtype=np.object_).reshape(shape)
     elif np.issubdtype(dtype, np.floating):  # and its numbers are finite
         data = np.nan_to_num(data, posinf=1, neginf=1)
@@ -139,7 +139,7 @@ def big():
 
 
 def eight_at_once():
-    """Each client has bytes of its own and must get those back."""
+    """Each client sends its own data and must get it back."""
 
     def one(k):
         data = np.full((50_000,), k, dtype=np.int32)
@@ -155,7 +155,7 @@ def eight_at_once():
 
 
 def stream():
-    """Each request of a stream is answered, with its own data and id."""
+    """Each request of a stream gets a response with its own data and id."""
     answers = []
     with grpc.InferenceServerClient(GRPC) as client:
         client.start_stream(lambda result, error: answers.append((result, error)))

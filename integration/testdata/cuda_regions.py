@@ -1,4 +1,4 @@
-"""Has tensors in memory of devices that it registers as CUDA shared memory.
+"""Uses tensors in device memory registered as CUDA shared memory.
 
 cuda_regions.py <http host:port> <gRPC host:port> <model> <folder of marks> <folders of packages, by colons> [<what>]
 """
@@ -24,7 +24,7 @@ from tritonclient.utils import InferenceServerException, deserialize_bytes_tenso
 N = 100_000
 SIZE = 4 * N
 NUMBERS = np.arange(N, dtype=np.float32)
-#: What the driver says of handles that it does not open. A real one has several words for it.
+#: The driver's error for handles that it cannot open. A real driver has several.
 INVALID = "" if os.environ.get("NEREID_TEST_DEVICE") == "real" else "invalid argument"
 
 
@@ -76,7 +76,7 @@ class Client:
         return sorted((name, one.device_id, one.byte_size) for name, one in listed.items() if name == one.name)
 
     def ask(self, source, to=None, model=None, n=N, how="", room=None, kind="FP32", offset=0):
-        """Ask with an input in a region; an output in one, if it is named."""
+        """Send an input in a region, with the output in one if it is named."""
         size = n * 4 if kind == "FP32" else room
         given = self.module.InferInput("IN", [n], kind)
         given.set_shared_memory(source, size, offset=offset)
@@ -95,7 +95,7 @@ class Client:
             raise AssertionError(f"no error, want {want}")
 
     def held(self, change, *args, **kwargs):
-        """Change something while a request is in the model; returns what it is answered."""
+        """Change something while a request is in the model; returns the response."""
         answers, name = [], os.path.join(MARKS, f"{self.module.__name__}-{len(os.listdir(MARKS))}")
         other = Client(self.module, self.address)
         asking = threading.Thread(target=lambda: answers.append(other.ask(*args, how=name, **kwargs)))
@@ -121,7 +121,7 @@ def story(c):
     c.register("out", target)
     assert c.status() == [("in", 0, SIZE), ("out", place(1), SIZE)]
     c.refused("shared memory region 'in' already in manager", c.register, "in", source)
-    # In both ways, and in one.
+    # Both directions, and one.
     c.ask("in", "out")
     assert (target.numbers() == NUMBERS * 2).all()
     assert (c.ask("in") == NUMBERS * 2).all()
@@ -129,12 +129,12 @@ def story(c):
     # The client changes its memory between requests.
     source.memory.write(NUMBERS + 1)
     assert (c.ask("in") == NUMBERS * 2 + 2).all()
-    # What a model keeps without having looked at it stays.
+    # Inputs that the model keeps without reading them stay valid.
     c.ask("in", how="keep")
     source.memory.write(NUMBERS)
     assert (c.ask("in", how="kept") == NUMBERS * 2 + 2).all()
     source.memory.write(NUMBERS + 1)
-    # An output that is shorter leaves the rest, one that is longer is refused.
+    # A shorter output leaves the rest unchanged, a longer one is rejected.
     c.ask("in", "out", n=2)
     assert (target.numbers()[:4] == [2, 4, 4, 6]).all(), target.numbers()[:4]
     c.refused(
@@ -143,7 +143,7 @@ def story(c):
     )  # fmt: skip
     c.refused("Invalid offset + byte size for shared memory region: 'in'", c.ask, "in", n=N, offset=4)
     c.refused("Unable to find shared memory region: 'none'", c.ask, "none")
-    # What cannot be registered.
+    # Invalid registrations.
     failed = "failed to register CUDA shared memory region 'r': "
     c.refused(failed + "failed to open CUDA IPC handle: " + INVALID, c.register, "r", source, handle=base64.b64encode(bytes(64)))
     if place(1) == 1:
@@ -169,20 +169,20 @@ def story(c):
     c.refused("Unable to find shared memory region: 'in'", c.ask, "in")
     assert c.status() == []
     c.unregister("in")
-    # The memory of a client that was killed stays as long as it is registered.
+    # The memory of a killed client stays as long as it is registered.
     leaving = subprocess.run([sys.executable, *sys.argv[:6], "leave:" + c.module.__name__], check=False)
     assert leaving.returncode == -signal.SIGKILL, leaving
     assert c.status() == [("left", 0, SIZE)]
     for _ in range(2):
         assert (c.ask("left", model="host") == NUMBERS * 2).all()
-    if MODEL == "device":  # the model's process opens it when it is too late
+    if MODEL == "device":  # the model's process opens it too late
         c.refused("Failed to open the cudaIpcHandle. error: " + INVALID, c.ask, "left")
         c.refused("; the client that has registered this memory has ended, or freed it, before this instance", c.ask, "left")
     c.unregister("left")
 
 
 def dies(c, helpers):
-    """The processes that copy die: what is registered is opened anew, if its client lives."""
+    """The copying processes die: registered memory is reopened if its client lives."""
     source = Region(NUMBERS)
     c.register("in", source)
     left = subprocess.run([sys.executable, *sys.argv[:6], "leave:" + c.module.__name__], check=False)
@@ -207,7 +207,7 @@ def dies(c, helpers):
 
 
 def stays(c):
-    """Inputs and outputs in memory of the devices, without a look at them."""
+    """Inputs and outputs in device memory that the host never reads."""
     source, targets = Region(NUMBERS), [Region(np.zeros(N, np.float32), device) for device in (0, 1)]
     c.register("in", source)
     for device, target in enumerate(targets):
@@ -219,7 +219,7 @@ def stays(c):
 
 
 def ended(c):
-    """A client ends before the model's process has opened its memory, and one behind that."""
+    """One client exits before the model's process has opened its memory, and one afterwards."""
     source = Region(NUMBERS)
     c.register("in", source)
     for how in ("leave:", "use:"):
@@ -227,7 +227,7 @@ def ended(c):
         assert left.returncode == -signal.SIGKILL, left
         for _ in range(2):
             c.ask("in", "left")
-            # The copier has it open, so what lies there can be seen.
+            # The copier has it open, so its content can be read.
             assert (c.ask("left", model="host") == NUMBERS * 4).all()
         c.unregister("left")
     c.unregister()

@@ -1,4 +1,4 @@
-"""Has models call each other, in circles too, and wants an answer each time.
+"""Makes models call each other, also in cycles, and expects an answer each time.
 
 cycles.py <http host:port> <gRPC host:port> <directory>
 """
@@ -14,17 +14,17 @@ import tritonclient.grpc as grpc
 import tritonclient.http as http
 
 HTTP, GRPC, DIRECTORY = sys.argv[1:4]
-LIMIT = 60  # seconds that an answer may take
+LIMIT = 60  # seconds for each answer
 
 
 def refused(model, cycle, late=False):
-    """What a call is told that closes a circle: at once, or when it has been accepted."""
+    """The error of a call that closes a cycle: at once, or after it has been accepted."""
     head = "" if late else f"Model {model} - Error when running inference: "
     return f"error: {head}Model '{model}' cannot be called: every instance of it waits for this call ({cycle})"
 
 
 def ask(plan):
-    """Sends a plan to its model by gRPC and returns what it answered."""
+    """Sends a plan to its model by gRPC and returns the answer."""
     with grpc.InferenceServerClient(GRPC) as client:
         tensor = grpc.InferInput("IN", [1], "BYTES")
         tensor.set_data_from_numpy(np.array([json.dumps(plan).encode()], dtype=np.object_))
@@ -37,7 +37,7 @@ def call(model, *calls, **more):
 
 
 def together(name, *plans):
-    """Asks for several at once, of which each has been begun before any goes on."""
+    """Sends several plans at once; each has begun before any continues."""
     directory = os.path.join(DIRECTORY, name)
     for i, plan in enumerate(plans):
         plan["meet"] = [directory, str(i), len(plans)]
@@ -63,13 +63,13 @@ def single():
         expect(f"a diamond, {how}", ask(call("a", call("b", call("d")), call("c", call("d")), how=how)),
                {"a": [{"b": ["d"]}, {"c": ["d"]}]})
         expect(f"many of one, {how}", ask(call("a", *[call("b")] * 20, how=how)), {"a": ["b"] * 20})
-        # Whether a thread works for the request is a guess: the circle is found when it has stood still for a while.
+        # Whether a thread works for the request is a guess, so the cycle is found only after a pause without progress.
         itself = refused("a", "a → a", late=how == "threads")
         expect(f"one of many, {how}", ask(call("a", call("b"), call("a"), call("c"), how=how)), {"a": ["b", itself, "c"]})
 
 
 def several():
-    """What two clients want at once."""
+    """Two clients whose requests need each other's models."""
     for round in range(5):
         got = together(f"two-{round}", call("two", call("two")), call("two", call("two")))
         got.sort(key=json.dumps)
@@ -82,7 +82,7 @@ def several():
 
 
 def hammered():
-    """The same while others keep the models busy: nobody is refused in vain."""
+    """The same while others keep the models busy: no call is wrongly rejected."""
     stop = threading.Event()
 
     def hammer(model):

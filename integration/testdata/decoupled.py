@@ -1,4 +1,4 @@
-"""Talks to the decoupled models of decoupled_test.go.
+"""Uses the decoupled models of decoupled_test.go.
 
 decoupled.py <http host:port> <gRPC host:port> <what> [arguments]
 """
@@ -25,7 +25,7 @@ def number(value):
 
 
 class Stream:
-    """One stream and what comes over it: (request id, value, final) or (request id, error)."""
+    """One stream and its responses: (request id, value, final) or (request id, error)."""
 
     def __init__(self, client):
         self.client = client
@@ -116,7 +116,7 @@ def slow(count):
     client = grpc.InferenceServerClient(GRPC)
     with Stream(client) as stream:
         stream.send("count", count, empty=True)
-        # The client library reads by itself; what it has read is counted here.
+        # The client library reads in the background; the responses read so far are counted here.
         for i in range(count):
             want(stream.next()[1], i, "order")
         want(stream.next(), ("", None, True), "the end")
@@ -130,7 +130,7 @@ def begun(directory):
 
 
 def leave(how, directory):
-    """Ask for something that lasts, and go away when it has begun; print when that was."""
+    """Start a long request and disconnect once it has begun; print the time."""
     if how == "http":
         host, port = HTTP.split(":")
         body = b'{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[1]}]}'

@@ -1,6 +1,6 @@
-"""The model.py of all models of device_modes_test.go: ACTS in a model's config says what it does.
+"""The model.py of all models of device_modes_test.go. ACTS in a model's config selects the behavior.
 
-Called models answer with OUT, twice the input IN, on a device, and WHERE: 1 if the input was on a device.
+Called models return OUT, twice the input IN, on a device, and WHERE: 1 if the input was on a device.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from producer import OnDevice, place
 
-#: Called models, by what they do: whether the input comes on a device where the config says so, and whether the output
+#: Called models by name: whether the input is on a device if the config allows it, and whether the output
 #: stays there for another model.
 CALLED = {
     "plain": (True, True),
@@ -26,7 +26,7 @@ CALLED = {
     "warmed": (True, True),
 }
 
-#: Ensembles, with the outputs that are wanted of them.
+#: Ensembles, with their expected outputs.
 ENSEMBLES = {"ensemble": ("OUT", "SECOND", "WHERE"), "shown": ("OUT", "SECOND", "WHERE", "MID")}
 
 START, END = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
@@ -78,7 +78,7 @@ class TritonPythonModel:
     def execute(self, requests):
         return self.acts(requests)
 
-    # What is called.
+    # Called models.
 
     def plain(self, requests):
         return [self.twice(taken(request), request) for request in requests]
@@ -90,7 +90,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(outputs)
 
     def listed(self, requests):
-        """A batch: of several requests, some have their inputs on a device and others on the host."""
+        """A batch in which some requests have their inputs on a device and others on the host."""
         return [self.twice(taken(request), request) for request in requests]
 
     def stacked(self, requests):
@@ -100,7 +100,7 @@ class TritonPythonModel:
         return [self.twice(x, requests[0])]
 
     def states(self, requests):
-        """The state is the sum of what came, on a device; OUT is twice the input, and it."""
+        """The state is the sum of all inputs, on a device; OUT is twice the input plus the state."""
         responses = []
         for request in requests:
             x, state = taken(request), taken(request, "STATE_IN")
@@ -141,7 +141,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def endless(self, requests):
-        """Decoupled: responses until the request is cancelled."""
+        """Decoupled: sends responses until the request is cancelled."""
         for request in requests:
             x = taken(request)
             sender = request.get_response_sender()
@@ -150,7 +150,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def again(self, requests):
-        """Decoupled: has itself executed twice, and answers with an input that it has got twice."""
+        """Decoupled: reschedules its request once, and answers with an input that it has received twice."""
         for request in requests:
             x = taken(request)
             before = self.kept.setdefault(request.request_id(), [])
@@ -165,7 +165,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def passes(self, requests):
-        """Decoupled: passes on what a stream of another model brings, as it came."""
+        """Decoupled: forwards the responses of another model's stream unchanged."""
         for request in requests:
             sender = request.get_response_sender()
             model = self.name.replace("passes", "thrice")
@@ -175,7 +175,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def optional(self, requests):
-        """MAYBE is there if the first value is 7."""
+        """MAYBE exists if the first value is 7."""
         responses = []
         for request in requests:
             x = taken(request)
@@ -184,7 +184,7 @@ class TritonPythonModel:
         return responses
 
     def adds(self, requests):
-        """OUT is the input, and MAYBE if there is one."""
+        """OUT is the input plus MAYBE, if it exists."""
         responses = []
         for request in requests:
             x, maybe = taken(request), taken(request, "MAYBE")
@@ -193,16 +193,16 @@ class TritonPythonModel:
         return responses
 
     def raises(self, requests):
-        """Fails with its input, and an output, in a variable of the exception's frame."""
+        """Fails with its input, and an output, in local variables of the exception's frame."""
         x = taken(requests[0])
         output = put("OUT", values(x))
         assert not output
 
     def words(self, requests):
-        """BYTES, which never lie on a device."""
+        """BYTES, which are never on a device."""
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", taken(request).as_numpy())]) for request in requests]
 
-    # What calls: cases by name.
+    # Calling models: cases by name.
 
     async def caller(self, requests):
         responses = []
@@ -217,7 +217,7 @@ class TritonPythonModel:
         return responses
 
     def more(self):
-        """How requests are made for one that is traced."""
+        """Arguments that tie a request to the caller's trace."""
         return {"trace": self.request.trace()} if self.request.request_id() == "traced" else {}
 
     def check(self, response, want, inside, stays):
@@ -244,7 +244,7 @@ class TritonPythonModel:
             self.check(response, x * 2, inside and takes == "yes" and how == "device", stays)
 
     def check_ensemble(self, response, x, model, maybe=0):
-        """The two steps behind the first read what it has left on its device, if both take that and no client gets it."""
+        """Later steps read the tensor of the first on its device, if both accept that and no client receives it."""
         traced = self.request.request_id() == "traced"
         assert (values(output(response)) == x * 4).all()
         assert (values(output(response, "SECOND")) == x * 2 + maybe).all()
@@ -252,7 +252,7 @@ class TritonPythonModel:
         assert (output(response, "WHERE").as_numpy() == inside).all(), output(response, "WHERE").as_numpy()
 
     def case_sequence(self, model):
-        """A sequence whose state is made on a device: it is that of the requests before."""
+        """A sequence with a state created on a device: it includes the earlier requests."""
         for ident in (11, 12):
             total = 0
             for k in range(4):
@@ -266,7 +266,7 @@ class TritonPythonModel:
                 assert ident == 11 or (output(response, "STATE_OUT").as_numpy() == total).all()
 
     def case_cache(self, model):
-        """A hit gives the bytes of the miss, and is no execution, wherever the input lies."""
+        """A hit returns the bytes of the miss without an execution, wherever the input is."""
         x = NUMBERS["large"] + 100
         runs = []
         for given in (put("IN", x), put("IN", x, 1), pb_utils.Tensor("IN", x), put("IN", x + 1), put("IN", x)):
@@ -276,7 +276,7 @@ class TritonPythonModel:
         assert runs == [runs[0]] * 3 + [runs[0] + 1, runs[0]], runs
 
     async def case_together(self, model):
-        """Calls at once, from a device and from the host: batches have both."""
+        """Concurrent calls from a device and from the host: batches have both."""
         kind, takes = model.rsplit("_", 1)
         inside, stays = CALLED[kind]
         x = NUMBERS["large"]
@@ -286,7 +286,7 @@ class TritonPythonModel:
             self.check(response, (x + k) * 2, inside and takes == "yes" and k % 4 != 0, stays)
 
     def case_stream(self, model):
-        """A stream of a decoupled model, whose responses are looked at later."""
+        """A stream of a decoupled model, whose responses are read later."""
         x = NUMBERS["large"]
         responses = list(call(model, put("IN", x), **self.more()).exec(decoupled=True))
         self.check_stream(model, responses, x)
@@ -301,21 +301,21 @@ class TritonPythonModel:
         kind, takes = model.rsplit("_", 1)
         assert len(responses) == (1 if kind == "again" else 3), responses
         for k, response in enumerate(responses):
-            if kind == "flow":  # what its first step streams stays on the device for the second
+            if kind == "flow":  # tensors that its first step streams stay on the device for the second
                 self.check(response, (x * 2 + k) * 2, takes == "yes", False)
                 continue
-            # What it passes on was called with an input on a device.
+            # The forwarded request was made with an input on a device.
             self.check(response, x * 2 + k, takes == "yes" and kind != "again", kind != "again")
             if not output(response).is_cpu():
                 assert output(response).__dlpack_device__() == (2, place(k % 2))
 
     def case_given_up(self, model):
-        """A stream of which the first response is taken, and no more."""
+        """A stream that is dropped after its first response."""
         stream = call(model, put("IN", NUMBERS["large"])).exec(decoupled=True)
         assert (values(output(next(iter(stream)))) == NUMBERS["large"] * 2).all()
 
     async def case_cancels(self, model):
-        """Requests that are cancelled, some of them at once, beside others that are not."""
+        """Some requests are cancelled, partly at once, next to others that are not."""
         x = NUMBERS["large"]
         futures = [call(model, put("IN", x + k)).async_exec() for k in range(12)]
         for k in range(0, 12, 2):
@@ -325,20 +325,20 @@ class TritonPythonModel:
             assert (values(output(await futures[k])) == (x + k) * 2).all()
 
     def case_raises(self, model):
-        """An error of the model that is called."""
+        """An error of the called model."""
         for _ in range(2):
             error = call(model, put("IN", NUMBERS["large"]), outputs=("OUT",)).exec().error()
             assert "assert not output" in error.message() or "AssertionError" in error.message(), error.message()
 
     def case_optional(self, model):
-        """An optional input of a step, which is an output that the step before may leave out."""
+        """An optional input of a step, which is an optional output of the step before."""
         for first in (7, 8, 7):
             x = NUMBERS["large"] + first
             wanted = ENSEMBLES[model.rsplit("_", 1)[0]]
             response = call(model, pb_utils.Tensor("IN", x), outputs=wanted, **self.more()).exec()
             self.check_ensemble(response, x, model, x if first == 7 else 0)
 
-    # Where outputs are wanted.
+    # Preferred locations of outputs.
 
     def prefers(self, model, x, device, given=None, outputs=("OUT", "WHERE")):
         memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, place(int(device)))
@@ -348,7 +348,7 @@ class TritonPythonModel:
         return call(model, given or put("IN", x, 1), outputs=outputs, preferred_memory=memory, **more)
 
     def check_preferred(self, response, want, device):
-        """Each output lies on that device, but for those without elements. Returns them."""
+        """Checks that each output is on that device, except those without elements. Returns them."""
         outputs = [output(response), output(response, "WHERE")]
         for tensor in outputs:
             assert tensor.is_cpu() == (0 in tensor.shape()), (tensor.name(), tensor.is_cpu())
@@ -359,7 +359,7 @@ class TritonPythonModel:
         return outputs
 
     async def case_prefers(self, model, device, size):
-        """Outputs that are wanted on a device lie there, wherever the model makes them."""
+        """Outputs that are requested on a device are there, wherever the model creates them."""
         x = NUMBERS[size]
         times = 4 if model.startswith("ensemble") else 2
         kept = []
@@ -367,10 +367,10 @@ class TritonPythonModel:
             kept.append((self.check_preferred(self.prefers(model, x + k, device).exec(), (x + k) * times, device), k))
             soon = await self.prefers(model, x, device, pb_utils.Tensor("IN", x)).async_exec()
             self.check_preferred(soon, x * times, device)
-        for (first, _), k in kept:  # they have memory of their own each
+        for (first, _), k in kept:  # each has its own memory
             assert (values(first) == (x + k) * times).all()
         (first, _), _ = kept[0]
-        # What was brought to a device goes on as any other: to a model, by DLPack, and up to the client.
+        # A tensor copied to a device can be used like any other: by a model, by DLPack, and by the client.
         if size == "large":
             other = call("plain_" + model.rsplit("_", 1)[1], pb_utils.Tensor.from_dlpack("IN", first), **self.more()).exec()
             assert (values(output(other)) == x * times * 2).all()
@@ -386,25 +386,25 @@ class TritonPythonModel:
                 self.check_preferred(response, x * 2 + k, device)
 
     def case_prefers_given_up(self, model):
-        """A stream with a preference of which the first response is taken, and no more."""
+        """A stream with a preference that is dropped after its first response."""
         stream = self.prefers(model, NUMBERS["large"], 1).exec(decoupled=True)
         self.check_preferred(next(iter(stream)), NUMBERS["large"] * 2, 1)
 
     def case_prefers_words(self, model):
-        """BYTES lie on the host."""
+        """BYTES are on the host."""
         words = np.array([b"one", b"", b"x" * 9000], object)
         got = output(self.prefers(model, None, 0, pb_utils.Tensor("IN", words), ("OUT",)).exec())
         assert got.is_cpu() and (got.as_numpy() == words).all()
 
     def case_prefers_none(self, model, device):
-        """There is no such device, or no device at all."""
+        """The device, or any device, is missing."""
         for x in NUMBERS.values():
             response = self.prefers(model, x, device, pb_utils.Tensor("IN", x)).exec()
             for tensor, want in (output(response), x * 2), (output(response, "WHERE"), 0):
                 assert tensor.is_cpu() and (tensor.as_numpy() == want).all()
 
     def case_prefers_fails(self, model, fault, where):
-        """Calls of the driver fail: an output stays where it is, "cpu" or the number of its device, and the next goes."""
+        """The driver fails: an output stays where it is, "cpu" or its device's number, and the next one succeeds."""
         import ctypes
 
         x = NUMBERS["large"]
@@ -423,10 +423,10 @@ class TritonPythonModel:
         self.check_preferred(self.prefers(model, x, 1, given).exec(), x * 2, 1)
 
     def case_prefers_forked(self, model):
-        """A process that the model has forked gets them on the host."""
+        """A forked process of the model receives outputs on the host."""
         import multiprocessing
 
-        place(1)  # which the child cannot ask for
+        place(1)  # which the child cannot request
         context = multiprocessing.get_context("fork")
         box = context.SimpleQueue()
 
@@ -444,17 +444,17 @@ class TritonPythonModel:
         return result
 
     def case_forwards(self, model):
-        """What one model has given is sent on to another, without a look at it."""
+        """Tensors from one model are forwarded to another without being read."""
         x = NUMBERS["large"]
         y = output(call(model, put("IN", x, 1)).exec())
         for _ in range(3):
             y = output(call(model, pb_utils.Tensor.from_dlpack("IN", y) if not y.is_cpu() else y).exec())
         assert (values(y) == x * 16).all()
 
-    # What is left when others end. Marks are files: "begun" says that a tensor is held, "the test" what is waited for.
+    # State after the end of other processes. Marks are files: "begun" means that a tensor is held, "the test" frees it.
 
     def case_holds(self, model, count, marks):
-        """Hold tensors that were not looked at until a mark is there, and look then."""
+        """Hold unread tensors until a mark exists, then read them."""
         x = NUMBERS["large"]
         held = [output(call(model, put("IN", x + k)).exec()) for k in range(int(count))]
         open(os.path.join(marks, "begun"), "w").close()
@@ -469,17 +469,17 @@ class TritonPythonModel:
         return "; ".join(failures)
 
     def case_keeps(self, model):
-        """Keep tensors beyond the request, one of them unseen."""
+        """Keep tensors beyond the request, one of them unread."""
         self.kept[model] = [output(call(model, put("IN", NUMBERS["large"])).exec()) for _ in range(2)]
         assert (values(self.kept[model][0]) == NUMBERS["large"] * 2).all()
 
     def case_impatient(self):
-        """From now on each call tries whether tensors are taken on devices, whatever was known."""
+        """From now on each call tries whether the callee accepts tensors on devices, ignoring earlier results."""
         from pb_stub import inferences
 
         inferences.TRY_AGAIN_SECONDS = 0.0
 
     def case_turned(self, model, size):
-        """A model that takes tensors on devices now, whatever its name says."""
+        """A model that now accepts tensors on devices, despite its name."""
         x = NUMBERS[size]
         self.check(call(model, put("IN", x)).exec(), x * 2, True, True)

@@ -1,4 +1,4 @@
-"""Asks the models of device_modes.py, with tensors in memory of devices that it registers.
+"""Sends the models of device_modes.py tensors in registered device memory.
 
 The arguments are those of cuda_regions.py, and "import".
 """
@@ -21,7 +21,7 @@ NUMBERS = np.arange(ROWS * COLUMNS, dtype=np.float32).reshape(ROWS, COLUMNS)
 
 class Asker(Client):
     def infer(self, model, source=None, given=NUMBERS, outputs=(), shape=None, kind="FP32", size=None, **more):
-        """Ask with an input in a region, or in the message. Outputs are names, or names with what is wanted of them."""
+        """Send an input in a region, or in the message. Outputs are names, or names with their destinations."""
         tensor = self.module.InferInput("IN", list(shape or given.shape), kind)
         if source is None:
             tensor.set_data_from_numpy(given)
@@ -38,7 +38,7 @@ class Asker(Client):
         return self.client.infer(model, [tensor], outputs=wanted or None, **more)
 
     def stream(self, model, tensor, wanted, **more):
-        """The last response of a stream: each overwrites the region of the one before."""
+        """The last response of a stream: each overwrites the region of the previous one."""
         answers = queue.Queue()
         self.client.start_stream(lambda result, error: answers.put((result, error)))
         self.client.async_stream_infer(model, [tensor], outputs=wanted or None, enable_empty_final_response=True, **more)
@@ -64,7 +64,7 @@ class Asker(Client):
 
 
 def modes(c):
-    """Each model with each combination of a region, and none, for its input and its output."""
+    """Each model with and without a region for its input and for its output."""
     for kind in KINDS:
         for takes in ("yes", "no"):
             mode(c, f"{kind}_{takes}")
@@ -85,10 +85,10 @@ def mode(c, model):
         source.memory.write(numbers)
         want = numbers * factor + plus
         for region in ("in", None):
-            # Decoupled models, and those that need their inputs on the host for something else, have them there.
+            # Decoupled models, and models that need their inputs on the host for another reason, have them there.
             inside = kind in ("plain", "listed", "warmed") and takes == "yes" and region == "in"
             if kind in ("ensemble", "shown"):
-                inside = kind == "ensemble" and takes == "yes"  # of the step behind
+                inside = kind == "ensemble" and takes == "yes"  # of the next step
             shown = {"MID": {}} if kind == "shown" else {}
             for outputs in ({"OUT": {}, "WHERE": {}}, into):
                 target.memory.write(np.zeros_like(NUMBERS))
@@ -101,7 +101,7 @@ def mode(c, model):
 
 
 def refusals(c):
-    """What is wrong with a request that names memory of devices is said, and the next one is answered."""
+    """Errors for invalid requests with device memory; the next request succeeds."""
     small, size = NUMBERS[:, :3].copy(), 24
     source, target, strings = Region(small, 1), Region(np.zeros(12, np.float32)), Region(np.frombuffer(b"\xff\xff\xff\x7fabc", np.uint8))
     for name, region in (("in", source), ("out", target), ("strings", strings)):
@@ -123,7 +123,7 @@ def refusals(c):
         ask("Invalid offset + byte size for shared memory region: 'in'", shape=(2, 7), size=56)
         ask("Expected 24, got 20", size=20)
         ask("inference input 'IN' data-type is 'INT32', but model ", kind="INT32")
-        # Both in regions, and an answer in JSON.
+        # Both in regions, with a JSON response.
         answer = c.infer(model, "in", small, {"OUT": out, "WHERE": {"options": {"binary_data": False} if c.module is http else {}}}, **more)
         assert (answer.as_numpy("WHERE") <= 1).all()
         want = small * (4 if model.startswith(("ensemble", "shown")) else 2) + 2 * model.startswith("thrice")

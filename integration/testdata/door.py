@@ -1,4 +1,4 @@
-"""Strings that are no UTF-8 in gRPC's metadata, with tritonclient: door.py <http host:port> <grpc host:port>"""
+"""Strings that are not UTF-8 in gRPC's metadata, with tritonclient: door.py <http host:port> <grpc host:port>"""
 
 import sys
 

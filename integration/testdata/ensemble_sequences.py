@@ -1,7 +1,7 @@
-"""Asks ensembles with steps that keep totals: ensemble_sequences.py <http host:port> <gRPC host:port>.
+"""Uses ensembles with steps that keep totals: ensemble_sequences.py <http host:port> <gRPC host:port>.
 
-"total_…" answers with the total of a sequence, "counted_…" with 0, 1, 2 and so on, as many as the total. "fed_…" adds
-1 to n, as one sequence, and answers with each total, and "nested_…" is an ensemble of that.
+"total_…" returns the total of a sequence, "counted_…" returns 0, 1, 2 and so on, up to the total. "fed_…" adds 1 to n,
+as one sequence, and returns each total, and "nested_…" is an ensemble of that.
 """
 
 import collections
@@ -14,7 +14,7 @@ import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
 
 HTTP, GRPC = sys.argv[1:3]
-LIMIT = 120  # seconds that an answer may take
+LIMIT = 120  # seconds for each answer
 
 
 def expect(what, got, want):
@@ -46,7 +46,7 @@ class Stream:
         self.open += 1
 
     def all(self):
-        """What has been answered to each request, when all are."""
+        """The answers to each request, once all have arrived."""
         while self.open > 0:
             result, error = self.came.get(timeout=LIMIT)
             assert error is None, error
@@ -60,7 +60,7 @@ class Stream:
 
 
 def totals(module, client, model):
-    """Sequences whose requests take turns, of both kinds of ids."""
+    """Interleaved sequences with both kinds of ids."""
     count, ids = 4, (7, "seven")
     sums = dict.fromkeys(ids, 0)
     for n in range(count):
@@ -84,10 +84,10 @@ def totals(module, client, model):
 
 
 def fed(model, lengths, ids):
-    """Each request is a whole sequence to the step that adds. There are more than fit at a time."""
+    """Each request is a complete sequence for the adding step. There are more than fit at a time."""
     stream = Stream()
     for number, n in zip(ids, lengths):
-        # What the client says of where a sequence begins and ends is not what the step that feeds says.
+        # The client's sequence flags do not affect the sequences of the feeding step.
         stream.send(model, f"of {number}", n, sequence_id=number, sequence_start=True)
     want = {f"of {number}": [sum(range(i + 2)) for i in range(n)] for number, n in zip(ids, lengths) if n > 0}
     expect(model, stream.all(), want)
@@ -95,7 +95,7 @@ def fed(model, lengths, ids):
 
 
 def counted(model):
-    """A step with sequences before one that answers often: each answer of the first is as many of the second."""
+    """A sequence step before one with many responses: each answer of the first leads to that many of the second."""
     stream = Stream()
     for n, value in enumerate((2, 0, 3)):  # a total of 2, 2 and 5
         stream.send(model, str(n), value, sequence_id=70, **flags(n, 3))

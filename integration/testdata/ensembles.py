@@ -1,4 +1,4 @@
-"""Tells what clients see of ensembles: a line for each story and way of asking.
+"""Prints the responses of ensembles: a line for each story and protocol.
 
 ensembles.py <http host:port> <gRPC host:port> <stories>
 """
@@ -65,7 +65,7 @@ def unary(module, client, show, model, inputs, outputs, options):
 
 
 def streamed(client, model, inputs, outputs, options):
-    """All responses; those that come at once by some chance are sorted by nobody."""
+    """All responses, unsorted, even if several arrive at once."""
     made, wanted = request(grpc, inputs, outputs)
     answers = queue.Queue()
     client.start_stream(lambda result, error: answers.put((result, error)))

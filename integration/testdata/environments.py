@@ -1,4 +1,4 @@
-"""Asks models in environments of their own which Python and numpy they have, by HTTP and gRPC.
+"""Asks models in different environments for their Python and numpy versions, over HTTP and gRPC.
 
 environments.py <http host:port> <gRPC host:port> <model>=<python>,<numpy>…
 """

@@ -1,4 +1,4 @@
-"""Reads streams of generate with client libraries that know server-sent events.
+"""Reads streams of generate with client libraries for server-sent events.
 
 generate.py <http host:port> <gRPC host:port>
 """
@@ -39,7 +39,7 @@ async def several():
 
 asyncio.run(several())
 
-# What programs without such a library do.
+# Programs without such a library.
 with requests.post(URL, json={"N": 5}, stream=True, timeout=60) as reply:
     assert reply.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     lines = [line[len("data: ") :] for line in reply.iter_lines(decode_unicode=True) if line.startswith("data: ")]

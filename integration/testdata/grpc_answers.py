@@ -20,7 +20,7 @@ def call(name, method, request):
     try:
         answer = json_format.MessageToDict(method(request, timeout=30), preserving_proto_field_name=True)
         for model in answer.get("model_stats", []):
-            model.pop("memory_usage", None)  # what processes take differs between any two servers
+            model.pop("memory_usage", None)  # the memory of processes differs between any two servers
         text = json.dumps(answer, sort_keys=True)
         answers[name] = re.sub(r'"(ns|last_inference)": "\d+"', r'"\1": "N"', text)
     except grpc.RpcError as error:

@@ -1,4 +1,4 @@
-"""Asks tritonclient what it says of models: lifecycle.py <http host:port> <gRPC host:port> <question>, answered in JSON.
+"""Queries models with tritonclient: lifecycle.py <http host:port> <gRPC host:port> <question>, answered in JSON.
 
 ready NAME ...   for each name: is_model_ready over HTTP and gRPC; "" is the server
 config NAME ...  for each name: the config over HTTP and gRPC

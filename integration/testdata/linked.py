@@ -1,4 +1,4 @@
-"""Asks models of the backend "probe" through tritonclient: linked.py <http host:port> <gRPC host:port>."""
+"""Uses models of the backend "probe" with tritonclient: linked.py <http host:port> <gRPC host:port>."""
 
 import queue
 import sys
@@ -23,7 +23,7 @@ def echoes(module, client, model, values):
 
 
 for module, client in PAIRS:
-    # One number, 4 MiB, nothing; of a model that joins requests and one that calls it.
+    # One number, 4 MiB, nothing; from a model that joins requests and from one that calls it.
     for model in ("plain", "caller"):
         for values in (np.array([[7]], np.int32), np.arange(1 << 20, dtype=np.int32).reshape(1, -1), np.zeros((2, 0), np.int32)):
             echoes(module, client, model, values)
@@ -35,12 +35,12 @@ for i, request in enumerate(requests):
 config = client.get_model_config("plain")
 assert config["max_batch_size"] == 4 and config["input"][0]["name"] == "IN" and config["output"][0]["dims"] == [-1], config
 stats = client.get_inference_statistics("plain")["model_stats"][0]
-# Two by each front end and kind of request, of 1 and 2; those of the caller as many again.
+# Two over each front end and kind of request, of 1 and 2; as many again from the caller.
 assert stats["inference_count"] == 2 * 2 * (1 + 1 + 2) + 20 * 2, stats
 assert stats["inference_stats"]["fail"]["count"] == 0, stats
 assert stats["memory_usage"][0]["byte_size"] == "12345" or stats["memory_usage"][0]["byte_size"] == 12345, stats
 
-# A decoupled model: as many responses as it is asked for, 200 among them, which is beyond its window; and one that has an execution for each.
+# A decoupled model: as many responses as requested (200 exceed its window), and one execution per response.
 for model, n in (("sender", 0), ("sender", 1), ("sender", 200), ("rounds", 0), ("rounds", 1), ("rounds", 50)):
     got = queue.Queue()
     stream = grpc.InferenceServerClient(GRPC)

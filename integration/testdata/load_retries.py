@@ -1,7 +1,7 @@
 """Loads models whose first initializations fail: load_retries.py <http host:port> <gRPC host:port> <directory>.
 
-The server tries each load three times. The number in a model's name says which attempt is its first good one; the
-attempts are counted by the bytes of a file in the directory.
+The server tries each load three times. The number in a model's name is its first successful attempt; attempts are
+counted by the bytes of a file in the directory.
 """
 
 import pathlib

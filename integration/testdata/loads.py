@@ -1,4 +1,4 @@
-"""Loads models at the same time, by turns over both protocols: loads.py <http host:port> <gRPC host:port> <models>."""
+"""Loads models concurrently, alternating between protocols: loads.py <http host:port> <gRPC host:port> <models>."""
 
 import concurrent.futures
 import sys

@@ -1,6 +1,6 @@
-"""Has large inputs in shared memory, which the model's process maps itself.
+"""Sends large inputs in shared memory, which the model's process maps itself.
 
-mapped_regions.py <http host:port> <gRPC host:port> <beginning of keys> <folder of marks> [leave]
+mapped_regions.py <http host:port> <gRPC host:port> <prefix of keys> <folder of marks> [leave]
 """
 
 import os
@@ -22,7 +22,7 @@ ONES = np.ones(SIZE // 4, np.float32)
 
 
 class Client:
-    """One kind of client, with a region of its own."""
+    """One kind of client, with its own region."""
 
     def __init__(self, module, address, name):
         self.module, self.address, self.name = module, address, name
@@ -41,14 +41,14 @@ class Client:
         self.client.unregister_system_shared_memory(self.name)
 
     def ask(self, how="", offset=0, client=None):
-        """The sum of the region from an offset on, and whether the model's process has it mapped."""
+        """The sum of the region from an offset, and whether the model's process has mapped it."""
         given = self.module.InferInput("INPUT", [(SIZE - offset) // 4], "FP32")
         given.set_shared_memory(self.name, SIZE - offset, offset=offset)
         total, mapped = (client or self.client).infer("sums", [given], request_id=how).as_numpy("OUTPUT")
         return int(total), mapped > 0
 
     def plain(self):
-        """Whether the model's process has the region mapped, asked without it."""
+        """Whether the model's process has mapped the region, asked without using it."""
         given = self.module.InferInput("INPUT", [2], "FP32")
         given.set_data_from_numpy(ONES[:2])
         return self.client.infer("sums", [given], request_id=self.path).as_numpy("OUTPUT")[1] > 0
@@ -58,7 +58,7 @@ class Client:
         until(lambda: self.ask()[1])
 
     def held(self, change):
-        """Change something while a request is in the model; returns what it is answered, or its error."""
+        """Change something while a request is in the model; returns the response or its error."""
         answers = []
         name = f"{self.name}-{len(os.listdir(MARKS))}"
 
@@ -100,11 +100,11 @@ def life(c):
     c.put(2)
     assert c.ask() == (2 * n, True)
     assert c.ask(offset=4096 + 4)[0] == 2 * (n - 1025)
-    # What the model writes is its own.
+    # The model's writes are private.
     assert c.ask("write")[0] == 7 * n
     assert (shm.get_contents_as_numpy(c.handle, np.float32, [n]) == 2).all()
     assert c.ask()[0] == 2 * n
-    # What it keeps stays when the client goes on.
+    # Inputs that the model keeps stay unchanged when the client continues.
     assert c.ask("keep")[0] == 2 * n
     c.put(3)
     assert c.ask("kept")[0] == 2 * n and c.ask()[0] == 3 * n
@@ -112,7 +112,7 @@ def life(c):
     # Unregistered during a request.
     assert c.held(c.unregister)[0] == 3 * n
     until(lambda: not c.plain())
-    # Truncated during a request: an error to that one, then copies.
+    # Truncated during a request: that request fails, later ones are copied.
     c.register()
     c.mapped()
     truncated = f"shared memory region '{c.name}' has been truncated by its owner"
@@ -128,7 +128,7 @@ def life(c):
     c.put(4)
     for _ in range(3):
         assert c.ask() == (4 * n, False)
-    # Registered anew it is mapped again.
+    # After another registration it is mapped again.
     c.unregister()
     c.register()
     c.mapped()

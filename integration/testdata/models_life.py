@@ -1,8 +1,8 @@
 """Loads and unloads models and ensembles of them: models_life.py <http host:port> <gRPC host:port> <repository>.
 
 The server is in explicit control mode with "--load-model=first". The repository has the models "first", "second" and
-"third", which answer with what the file "generation" of their version had when they were loaded, and the ensemble
-"both" of the first two. Exits with a traceback if anything is not as it should be.
+"third", which return the content of the file "generation" of their version at their load, and the ensemble "both" of
+the first two. Exits with a traceback if a check fails.
 """
 
 import pathlib
@@ -31,7 +31,7 @@ def seen(client):
 
 
 def states():
-    """What both clients see; it may change between the one and the other."""
+    """The state as seen by both clients; it may change between the two."""
     until(lambda: seen(FIRST) == seen(SECOND))
     return {name: state for (name, _), (state, _) in seen(FIRST).items()}
 
@@ -68,7 +68,7 @@ def eventually(**want):
 
 assert states() == {"both": "", "first": "READY", "second": "", "third": ""}, states()
 
-# A load of what has not changed does nothing, and one of what has keeps serving.
+# Loading an unchanged model does nothing; loading a changed one keeps it available.
 for generation, (module, client) in enumerate(BOTH, 1):
     client.load_model("first")
     assert told("first", module=module, client=client) == generation - 1
@@ -76,7 +76,7 @@ for generation, (module, client) in enumerate(BOTH, 1):
     client.load_model("first")
     assert told("first", module=module, client=client) == generation
 
-# An ensemble brings its models, and they take it along.
+# An ensemble loads its models, and unloads them with itself.
 SECOND.load_model("both")
 assert states() == {"both": "READY", "first": "READY", "second": "READY", "third": ""}, states()
 assert told("both") == 0
@@ -90,14 +90,14 @@ for module, client in BOTH:
     assert told("both", module=module, client=client) == 0
 for _, client in BOTH:
     client.unload_model("both", unload_dependents=True)
-    eventually(both="UNAVAILABLE", first="READY")  # the first was asked for by name
+    eventually(both="UNAVAILABLE", first="READY")  # the first was requested by name
     assert told("first") == 2
     client.load_model("both")
 write("second", 7)
 FIRST.load_model("second")
 assert told("both") == 7
 
-# A model that cannot be loaded again goes on, and its error is told.
+# A model whose reload fails keeps serving, and the error is returned.
 source = pathlib.Path(ROOT) / "first" / "1" / "model.py"
 good = source.read_text()
 source.write_text("raise RuntimeError('broken')")
@@ -112,8 +112,8 @@ for _, client in BOTH:
     assert told("first") == 2 and states()["first"] == "READY"
 source.write_text(good)
 
-# What is asked meanwhile is answered, and what has nothing to do with it is loaded meanwhile.
-write("third", -1)  # takes its time
+# Requests are answered in the meantime, and unrelated models are loaded.
+write("third", -1)  # takes long
 slow = threading.Thread(target=SECOND.load_model, args=("third",), daemon=True)
 slow.start()
 until(lambda: states()["third"] == "LOADING")

@@ -1,9 +1,9 @@
-"""Asks for models of two repositories with equal names: namespaces.py <http host:port> <gRPC host:port> <story>.
+"""Uses models of two repositories with equal names: namespaces.py <http host:port> <gRPC host:port> <story>.
 
-The repositories are "left" and "right". Both have a model "m", which answers 1 in left and 2 in right,
-and an ensemble "e" of it. Of the others there is one each, named after the repository: "only_…" answers 10 and 20,
-"…_e" is an ensemble of "m", "…_nested" one of "e", "…_beyond" one of what only the other repository has, and "…_asks"
-calls the model that it is told.
+The repositories are "left" and "right". Both have a model "m", which returns 1 in left and 2 in right, and an ensemble
+"e" of it. Each also has others, named after the repository: "only_…" returns 10 and 20, "…_e" is an ensemble of "m",
+"…_nested" one of "e", "…_beyond" one of a model that only the other repository has, and "…_asks" calls the model that
+its input names.
 """
 
 import collections
@@ -51,7 +51,7 @@ def called(module, client, by, name):
 
 
 def ready(client):
-    """How many of each name are ready."""
+    """The number of ready models of each name."""
     if isinstance(client, http.InferenceServerClient):
         listed = client.get_model_repository_index()
     else:
@@ -67,7 +67,7 @@ def until(what, ok):
 
 
 def refused(module, client, name):
-    """What clients and models hear of a name that is in both."""
+    """The errors for a name that is in both repositories."""
     expect(name, told(module, client, name), AMBIGUOUS.format(name))
     for asks in ("left_asks", "right_asks"):
         expect(f"{asks} {name}", called(module, client, asks, name), PREFIX.format(name) + AMBIGUOUS.format(name))
@@ -81,7 +81,7 @@ WORKS = {
     "only_left": 10, "only_right": 20, "left_e": 1, "right_e": 2, "left_nested": 1, "right_nested": 2,
     "left_beyond": 20, "right_beyond": 10,
 }  # fmt: skip
-LONE = ("only_left", "only_right", "left_beyond", "right_beyond")  # what is in one and needs nothing that is in both
+LONE = ("only_left", "only_right", "left_beyond", "right_beyond")  # in one repository, and independent of names in both
 
 
 def works(module, client, name):
@@ -103,7 +103,7 @@ def served():
 
 
 def asked_for():
-    """Loads and unloads mean all of a name, also of what an ensemble is composed of; it means its neighbour."""
+    """Loads and unloads affect all models of a name, also composing models, which are in the same repository."""
     for module, client in CLIENTS:
         serves = {"only_left": 1, "left_asks": 1, "right_asks": 1}
         for name in ("left_asks", "right_asks"):
@@ -120,7 +120,7 @@ def asked_for():
             expect("m", told(module, client, "m"), "Identifier of model 'm' is not found in global map")
             assert not each.is_model_ready("m")
 
-        # What an ensemble of left has brought does not stand for what right has itself.
+        # A model loaded by an ensemble of left does not replace right's own model.
         client.load_model("left_e")
         expect("an ensemble", ready(client), {**serves, "m": 2, "left_e": 1})
         works(module, client, "left_e")
@@ -143,7 +143,7 @@ def asked_for():
 
 
 def without():
-    """A server that knows no namespaces does not serve names that are in both."""
+    """A server without namespaces does not serve names that are in both repositories."""
     for module, client in CLIENTS:
         expect("in one", ready(client), dict.fromkeys(("left_asks", "right_asks", *LONE), 1))
         for name in LONE:

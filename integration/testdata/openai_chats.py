@@ -1,4 +1,4 @@
-"""Chats with the endpoint for clients of OpenAI's API by the package openai.
+"""Chats with the OpenAI endpoint through the package openai.
 
 openai_chats.py <http host:port> <gRPC host:port> <base URL>
 """
@@ -55,7 +55,7 @@ assert sent["text_input"] == (
     "<|tool|>sun</s>\n<|assistant|>"
 ), sent["text_input"]
 
-# Another form of requests.
+# Another request format.
 sent = json.loads(chat(model="tensorrt", messages=user("p")).choices[0].message.content)
 assert sent["text_input"] == ["object", [1, 1], ["<s><|user|>p</s>\n<|assistant|>"]] and sent["temperature"][2] == [0.699999988079071], sent
 assert "exclude_input_in_output" not in sent
@@ -68,7 +68,7 @@ assert json.loads("".join(c.choices[0].delta.content for c in chunks[:-1]))["str
 assert [c.choices[0].finish_reason for c in chunks[:-1]] == [None, None, "stop"]
 assert chunks[-1].usage.completion_tokens == 1 and chunks[-1].choices == []
 
-# The whole of the client's own way with streams.
+# The client's own helper for streams.
 with client.chat.completions.stream(model="llm", messages=user("echo")) as stream:
     for event in stream:
         pass

@@ -1,4 +1,4 @@
-"""Speaks to the endpoint for clients of OpenAI's API with the package openai.
+"""Uses the OpenAI endpoint through the package openai.
 
 openai_client.py <http host:port> <gRPC host:port> <base URL>
 """
@@ -28,14 +28,14 @@ def refused(kind, text, call, **arguments):
     raise AssertionError(f"not refused: {text}")
 
 
-# What is known of tokens.
+# Token counts.
 reply = client.completions.create(model="llm", prompt="count 2", logprobs=1)
 known = reply.choices[0].logprobs
 assert known.tokens == ["0 1 "] and known.token_logprobs == [-0.5] and known.top_logprobs == [{"0 1 ": -0.5}], known
 pieces = [c.choices[0].logprobs for c in client.completions.create(model="llm", prompt="count 3", logprobs=1, stream=True)]
 assert [p.text_offset for p in pieces if p] == [[0], [2], [4]], pieces
 
-# What a model of vLLM's contract is sent.
+# Inputs of a vLLM model.
 reply = client.completions.create(model="llm", prompt="echo")
 assert reply.object == "text_completion" and reply.id.startswith("cmpl-"), reply
 assert reply.choices[0].finish_reason == "stop" and reply.model == "llm"
@@ -62,7 +62,7 @@ assert sent["sampling_parameters"] == (
     '"stop": ["a", "\\u00fc"], "temperature": 0.25, "top_p": 1.0, "max_tokens": 7}'
 ), sent["sampling_parameters"]
 
-# And one of TensorRT-LLM's.
+# Inputs of a TensorRT-LLM model.
 reply = client.completions.create(model="tensorrt", prompt="p" * 100_000, max_tokens=7, seed=3, stop=["a", "bc"], temperature=0.25)
 sent = json.loads(reply.choices[0].text)
 assert reply.usage is None
@@ -98,7 +98,7 @@ assert chunks[-1].choices == [] and chunks[-1].usage.model_dump(exclude_none=Tru
 }
 assert all(c.usage is None for c in chunks[:-1])
 
-# What is on the wire.
+# The bytes on the wire.
 with httpx.stream("POST", URL + "/completions", json={"model": "llm", "prompt": "count 1", "stream": True}, timeout=60) as raw:
     assert raw.headers["content-type"] == "text/event-stream; charset=utf-8", raw.headers
     events = raw.read().decode().split("\n\n")
@@ -106,7 +106,7 @@ assert events[-2:] == ["data: [DONE]", ""] and len(events) == 4, events
 first = json.loads(events[0].removeprefix("data: "))
 assert list(first) == ["id", "choices", "created", "model", "system_fingerprint", "object", "usage"], first
 
-# Errors of the model: before the first event, and behind one.
+# Errors of the model: before the first event, and after one.
 refused(openai.InternalServerError, "no more \u00fc", client.completions.create, model="llm", prompt="fail 0")
 refused(openai.InternalServerError, "no more \u00fc", client.completions.create, model="llm", prompt="fail 0", stream=True)
 got = []
@@ -118,7 +118,7 @@ except openai.APIError as e:
     assert "no more \u00fc" in e.message, e
 assert got == ["0 ", "1 "], got
 
-# What is refused.
+# Rejected requests.
 complete = client.completions.create
 e = refused(openai.BadRequestError, "Unknown model: none", complete, model="none", prompt="p")
 assert e.code == "model_not_found" and e.type == "invalid_request_error"
@@ -142,7 +142,7 @@ for chunked in (False, True):
     raw = httpx.post(URL + "/completions", content=iter(many) if chunked else b"".join(many), timeout=60)
     assert raw.status_code == 413 and raw.json()["error"]["code"] == "content_too_large", raw.text
 
-# Embeddings, which the package asks for in base64.
+# Embeddings, which the package requests in base64.
 reply = client.embeddings.create(model="llm", input="text")
 assert [round(x, 9) for x in reply.data[0].embedding] == [0.5, -1, 2e-05] and reply.usage.prompt_tokens == 5, reply
 assert client.embeddings.create(model="llm", input="text", encoding_format="float").data[0].embedding == [0.5, -1, 2e-05]

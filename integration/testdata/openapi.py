@@ -1,4 +1,4 @@
-"""Validates the OpenAPI document in a file, and requests by its schemas."""
+"""Validates the OpenAPI document in a file, and requests against its schemas."""
 
 import json
 import sys

@@ -1,7 +1,9 @@
-"""Loads models with configs and files of its own: overrides.py <http host:port> <gRPC host:port> <file of model disk>.
+"""Loads models with configs and files in the request.
 
-The server is in explicit control mode; its repository has the model "disk", which is loaded, and nothing else. The file
-may be touched. Exits with a traceback if anything is not as it should be.
+overrides.py <http host:port> <gRPC host:port> <file of model disk>
+
+The server is in explicit control mode; its repository has only the model "disk", which is loaded. The file may be
+touched. Exits with a traceback if a check fails.
 """
 
 import json
@@ -33,7 +35,7 @@ def configuration(tag, **more):
 
 
 def told(name, version=""):
-    """What the model says of itself."""
+    """The model's report about itself."""
     tensor = http.InferInput("IN", [1], "INT32")
     tensor.set_data_from_numpy(np.zeros(1, np.int32))
     answer = CLIENTS["http"][1].infer(name, [tensor], model_version=version)
@@ -89,7 +91,7 @@ def configs(client):
         refused(client, "disk", not_polled("disk"), config=bad)
     refused(client, "none", not_polled("none"), config=configuration("x"))
     assert told("disk")["tag"] == "second"
-    later = os.stat(FILE).st_mtime + 1  # the clock of files is coarse
+    later = os.stat(FILE).st_mtime + 1  # file times are coarse
     os.utime(FILE, (later, later))
     client.load_model("disk")
     assert told("disk")["tag"] == "disk"
@@ -111,7 +113,7 @@ def files(client, name):
     assert fresh["mode"] == 0o700 and fresh["tag"] == "fresh" and fresh["data"] == "00ff", fresh
     assert client.is_model_ready(name) and client.is_server_ready()
 
-    # A plain load finds no such model in the repository; what serves goes on.
+    # A plain load does not find the model in the repository; the loaded one keeps serving.
     refused(client, name, not_polled(name))
     refused(client, name, not_polled(name), config=configuration("x"))
     refused(client, name, not_polled(name), files={"file:1/model.py": SOURCE})
@@ -120,7 +122,7 @@ def files(client, name):
         refused(client, name, not_polled(name), config=configuration("x"), files=bad)
     assert told(name) == fresh
 
-    # Other files take their place, with more versions and a slash in front.
+    # Other files replace them, with more versions and a leading slash.
     more = {"file:/1/model.py": SOURCE, "file:5/../3/model.py": SOURCE, "file:02/model.py": SOURCE, "file:x/y": b""}
     client.load_model(name, config=configuration("more", version_policy={"all": {}}), files=more)
     assert told(name)["directory"] == told(name, "1")["repository"] + "/3", told(name)
@@ -141,7 +143,7 @@ def files(client, name):
     gone(repository)
     refused(client, name, not_polled(name))
 
-    # A model of the repository is served from the files until it is loaded without.
+    # A model of the repository is served from the uploaded files until it is loaded without them.
     client.load_model("disk", config=configuration("hidden"), files={"file:1/model.py": SOURCE})
     assert told("disk")["tag"] == "hidden" and index() == before, (told("disk"), index())
     client.load_model("disk")

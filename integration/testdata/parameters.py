@@ -26,7 +26,7 @@ def check(got, want, what):
 
 
 def seen(result):
-    """What the model has seen, which it says as JSON text."""
+    """The parameters that the model has seen, which it returns as JSON."""
     return json.loads(bytes(result.as_numpy("OUT0")[0]).decode())
 
 
@@ -62,7 +62,7 @@ for n in range(2):
     check(seen(result), {**WANT, "n": n}, "stream")
 over_grpc.stop_stream()
 
-# A double, which tritonclient cannot say.
+# A double, which tritonclient cannot send.
 import grpc as plain  # noqa: E402
 
 request = pb.ModelInferRequest(model_name="echo", raw_input_contents=[b"\1"])

@@ -1,6 +1,6 @@
-"""Has large outputs written into shared memory, by the model's process itself.
+"""Requests large outputs in shared memory, which the model's process writes itself.
 
-placed_outputs.py <http host:port> <gRPC host:port> <beginning of keys> <folder of marks>
+placed_outputs.py <http host:port> <gRPC host:port> <prefix of keys> <folder of marks>
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Client:
         return [*wanted, self.module.InferRequestedOutput("SHARED")]
 
     def ask(self, how, source, target, client=None):
-        """Have the input at a place answered into another; tells whether the process has mapped that for outputs."""
+        """Send the input at one range and request the output at another; tells if the process has mapped that one."""
         answer = (client or self.client).infer(
             "plus", self.inputs(*source), outputs=self.outputs(("OUTPUT", *target, SIZE)), request_id=how
         )
@@ -74,7 +74,7 @@ class Client:
         return answer.as_numpy("SHARED")[0] > 0
 
     def plain(self):
-        """Whether the process has regions mapped for outputs, asked without any."""
+        """Whether the process has mapped regions for outputs, asked without using any."""
         given = self.module.InferInput("INPUT", [2], "FP32")
         given.set_data_from_numpy(COUNTED[:2])
         return self.client.infer("plus", [given]).as_numpy("SHARED")[0] > 0
@@ -84,7 +84,7 @@ class Client:
         until(lambda: self.ask("", (self.source, 0), (self.target, 0)))
 
     def held(self, change):
-        """Change something while a request is in the model; returns its error, None if there is none."""
+        """Change something while a request is in the model; returns its error, or None."""
         errors, name = [], f"{self.source.name}-{len(os.listdir(MARKS))}"
 
         def ask():
@@ -92,7 +92,7 @@ class Client:
             try:
                 self.ask("hold:" + mark(name), (self.source, 0), (self.target, N), client=client)
                 errors.append(None)
-            except Exception as error:  # a client that gives up has errors of its own
+            except Exception as error:  # a client that gives up raises its own errors
                 errors.append(error)
             client.close()
 
@@ -145,8 +145,8 @@ def life(c):
     target.register()
     c.written()
     gives_up(c)
-    # Truncated during a request: an error to that one. Where the process has written before, it is lost, and the
-    # server writes outputs then.
+    # Truncated during a request: that request fails. If the process has written there before, it is lost, and
+    # from then on the server writes outputs.
     truncated = f"shared memory region '{target.name}' has been truncated by its owner"
     for before in (False, True):
         if before:
@@ -158,7 +158,7 @@ def life(c):
         target.all[:] = -1
         assert not c.ask("plus", (source, 0), (target, 0))
         assert (target.at(0) == COUNTED + 1).all()
-    # A file that others may write into is left to the server, too.
+    # A file that others may write to is also left to the server.
     target.unregister()
     os.chmod(target.path, 0o622)
     target.register()
@@ -170,7 +170,7 @@ def life(c):
 
 
 def ranges(c):
-    """Inputs and outputs in one region, side by side, one over the other, at the same place."""
+    """Inputs and outputs in one region: side by side, overlapping, and at the same place."""
     source, target = c.source, c.target
     until(lambda: c.ask("", (source, 0), (source, 2 * N)))
     assert (source.at(2 * N) == COUNTED).all()
@@ -182,7 +182,7 @@ def ranges(c):
             assert (source.at(by) == COUNTED + plus).all(), (how, by)
             assert (source.all[:by] == COUNTED[:by]).all(), (how, by)
     source.at(0)[:] = COUNTED
-    # Two outputs of one region, one of which is the input of the other one's place.
+    # Two outputs of one region, one at the place of the other one's input.
     for first, second in ((0, N), (N, 0), (2 * N, 0)):
         target.all[:] = -1
         wanted = c.outputs(("OUTPUT", target, first, SIZE), ("DOUBLE", target, second, SIZE))
@@ -206,7 +206,7 @@ def refusals(c):
         else:
             raise AssertionError("an output that is too large was taken")
         assert (target.all == -1).all()
-    # Nothing at all, and strings, which the server writes.
+    # Empty tensors and strings, which the server writes.
     given = c.module.InferInput("INPUT", [0], "FP32")
     given.set_data_from_numpy(COUNTED[:0])
     c.client.infer("plus", [given], outputs=c.outputs(("OUTPUT", target, 0, SIZE)))
@@ -220,11 +220,11 @@ def refusals(c):
 
 
 def gives_up(c):
-    """What a model makes for a client that has gone is not written."""
+    """Outputs for a client that has gone are not written."""
     target = c.target
     target.all[:] = -1
     if c.module is http:
-        # A client of its own: it closes the connection while the request is in the model.
+        # A separate client: it closes the connection while the request is in the model.
         name = "gone"
         client = http.InferenceServerClient(HTTP, network_timeout=0.5)
         try:
@@ -254,7 +254,7 @@ def gives_up(c):
 
 
 async def asynchronous(module, address, name):
-    """Both clients for event loops, with several requests at once."""
+    """Both asyncio clients, with several requests at once."""
     async with module.InferenceServerClient(address) as client:
         own = Client(http, HTTP, name)
         source, target = own.source, own.target

@@ -1,4 +1,4 @@
-"""Talks to the models of plugins_test.go by tritonclient.
+"""Uses the models of plugins_test.go with tritonclient.
 
 plugins.py <http host:port> <gRPC host:port>
 """
@@ -12,7 +12,7 @@ import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
 
 HTTP, GRPC = sys.argv[1:3]
-LIMIT = 60  # seconds that an answer may take
+LIMIT = 60  # seconds for each answer
 
 
 def number(module, value, batched=False):

@@ -1,7 +1,7 @@
-"""Changes a repository that is polled while clients ask: polls.py <http host:port> <gRPC host:port> <root>.
+"""Changes a polled repository while clients send requests: polls.py <http host:port> <gRPC host:port> <root>.
 
-The repository is "models" below the root. Each model answers with the number that its source says, and notes each load
-in the file "loads". Exits with a traceback if a client gets an answer that is not as it should be.
+The repository is "models" below the root. Each model returns the number in its source, and records each load in the
+file "loads". Exits with a traceback if a client gets a wrong answer.
 """
 
 import os
@@ -23,7 +23,7 @@ GONE = ("Request for unknown model: 'gone' is not found", "Request for unknown m
 
 
 class Asker(threading.Thread):
-    """Asks again and again, one request after the other. What it is told may grow and never shrink."""
+    """Sends one request after the other. The answers may grow but never shrink."""
 
     def __init__(self, module, name, model, told="OUT", may_fail=()):
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ def until(what, ok):
 
 
 def all_told(value, *models):
-    """Waits until each client of the models has been told the value."""
+    """Waits until each client of the models has received the value."""
     until(f"{value} of {models}", lambda: all(a.last == value for a in ASKERS if a.model in models))
 
 
@@ -97,7 +97,7 @@ def source(value):
 
 
 def replace(name, version, value):
-    """Changes a source at once."""
+    """Replaces a source at once."""
     fresh = pathlib.Path(ROOT) / "fresh"
     fresh.write_text(source(value))
     os.replace(fresh, MODELS / name / version / "model.py")
@@ -124,7 +124,7 @@ def remove(directory):
 
 
 def clock(value):
-    """Waits until the server has looked at the repository twice, if it has looked at this change."""
+    """Waits until the server has polled the repository twice since this change."""
     for n in (value, value + 1):
         replace("clock", "1", n)
         until("the clock", lambda n=n: loads("clock")[-1] == f"clock.1={n}")
@@ -133,7 +133,7 @@ def clock(value):
 until("answers", lambda: all(a.answers > 0 for a in ASKERS))
 all_told(1, "m", "e", "asks", "steady", "gone")
 
-# A new version replaces the old one, as the policy is to serve the latest.
+# A new version replaces the old one, because the policy serves the latest.
 bring("m", "2", 20)
 all_told(20, "m", "e", "asks")
 
@@ -141,7 +141,7 @@ all_told(20, "m", "e", "asks")
 replace("m", "2", 30)
 all_told(30, "m", "e", "asks")
 
-# What Python and editors leave is no change, neither when it comes nor when it goes.
+# Files of Python and editors are not a change, neither when they appear nor when they disappear.
 PLACES = (MODELS / "m", MODELS / "m" / "2", MODELS / "steady", MODELS / "steady" / "1")
 for place in PLACES:
     (place / "__pycache__").mkdir()
@@ -175,7 +175,7 @@ all_told(30, "m", "e", "asks")
 replace("m", "3", 50)
 all_told(50, "m", "e", "asks")
 
-# Versions that do not serve go.
+# Versions that do not serve are removed.
 remove(MODELS / "m" / "1")
 remove(MODELS / "m" / "2")
 clock(40)
@@ -184,8 +184,8 @@ for a in ASKERS:
 for a in ASKERS:
     a.join(60)
     a.check()
-# The source of version 3 may have changed when the server had looked and was about to try it once more: then it is tried
-# with the new source, and loaded again, as its files are not those of that look.
+# The source of version 3 may have changed after a poll and before the server's next attempt. Then that attempt loads
+# the new source, and the next poll loads it again, because its files differ from those of the earlier poll.
 good = [line for line in loads("m.") if line != "m.3=-1"]
 assert good in (["m.1=1", "m.2=20", "m.2=30", "m.3=50"], ["m.1=1", "m.2=20", "m.2=30", "m.3=50", "m.3=50"]), loads()
 assert loads("steady") == ["steady.1=1"], loads()

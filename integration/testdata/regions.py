@@ -1,6 +1,6 @@
-"""Has tensors in shared memory, with every tritonclient.
+"""Uses tensors in shared memory, with every tritonclient.
 
-regions.py <http host:port> <gRPC host:port> <beginning of keys> <folder of marks> [leave]
+regions.py <http host:port> <gRPC host:port> <prefix of keys> <folder of marks> [leave]
 """
 
 import asyncio
@@ -28,7 +28,7 @@ TEXTS = np.array([b"", "žluťoučký".encode(), b"x" * 5000, b"\x00\xff"], dtyp
 
 
 class Sync:
-    """A client whose calls block, asked like one whose calls do not."""
+    """A blocking client with the interface of an asyncio one."""
 
     def __init__(self, module, address):
         self.module, self.client = module, module.InferenceServerClient(address)
@@ -52,7 +52,7 @@ class Aio:
 
 @contextlib.contextmanager
 def region(name, size):
-    """A region of shared memory of this process; its name is the end of its key."""
+    """A shared-memory region of this process; its name is the end of its key."""
     handle = shm.create_shared_memory_region(name, PREFIX + name, size, create_only=True)
     try:
         yield handle
@@ -65,7 +65,7 @@ def path_of(name):
 
 
 async def fails(text, awaitable):
-    """The call fails with a text that ends like this."""
+    """Checks that the call fails with a text that ends like this."""
     try:
         await awaitable
     except InferenceServerException as error:
@@ -130,12 +130,12 @@ async def life(c, which):
         inputs, outputs = tensors(c, TEXTS, ("in", 0), ("out", 100))
         await c.infer("texts", inputs, outputs=outputs)
         assert got(target, TEXTS, 4196), f"{which}: other texts"
-        # A region that is read and written at once.
+        # A region that is read and written in one request.
         put(source, SMALL)
         inputs, outputs = tensors(c, SMALL, ("in", 0), ("in", 0))
         await asyncio.gather(*(c.infer("numbers", inputs, outputs=outputs) for _ in range(8)))
         assert got(source, SMALL)
-        # Refusals.
+        # Rejected requests.
         n = SMALL.nbytes
         for size, text in (n - 1, f"({n - 1} bytes) should be at least {n} bytes to hold the results"), (1 << 40, "Invalid offset + byte size for shared memory region: 'out'"):
             inputs, outputs = tensors(c, SMALL, None, ("out", 0), size)
@@ -158,7 +158,7 @@ async def life(c, which):
 
 
 async def keys(c):
-    """What may not be registered."""
+    """Invalid registrations."""
     unable = "Unable to open shared memory region: '%s'"
     os.symlink("/etc/passwd", path_of("link"))
     os.mkdir(path_of("folder"))
@@ -234,7 +234,7 @@ async def clients_that_meddle(c, which):
         await held(c, which + "-unregister", inputs, outputs, unregister)
         assert got(target, SMALL), "the region that was unregistered has no output"
 
-        # The file of a region that is registered is replaced: the region stays the old one.
+        # The file of a registered region is replaced: the region stays the old one.
         await c.register_system_shared_memory("in", PREFIX + "in", 4096)
         os.remove(path_of("in"))
         with open(path_of("in"), "wb") as other:
@@ -247,7 +247,7 @@ async def clients_that_meddle(c, which):
 
 
 def streams():
-    """Each response of a decoupled model overwrites the one before."""
+    """Each response of a decoupled model overwrites the previous one."""
     client = grpc.InferenceServerClient(GRPC)
     answers = queue.Queue()
     with region("in", 4096) as source, region("out", 4096) as target:
@@ -271,7 +271,7 @@ def streams():
 
 
 async def leave(c):
-    """Registered and in the model when the parent kills this process."""
+    """Its regions are registered and in the model when the parent kills this process."""
     handle = shm.create_shared_memory_region("left", PREFIX + "left", 4096)
     put(handle, SMALL)
     await c.register_system_shared_memory("left", PREFIX + "left", 4096)

@@ -1,6 +1,6 @@
-"""Prints what a server answers about a client's shared memory, to be compared with another.
+"""Prints a server's replies about a client's shared memory, for comparison with another server.
 
-regions_transcript.py <http host:port> <gRPC host:port> <beginning of keys>
+regions_transcript.py <http host:port> <gRPC host:port> <prefix of keys>
 """
 
 import http.client

@@ -1,4 +1,4 @@
-"""Sends requests to models that release them in order to get them again.
+"""Sends requests to models that reschedule them.
 
 rounds.py <http host:port> <gRPC host:port>
 """
@@ -14,7 +14,7 @@ import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
 
 HTTP, GRPC = sys.argv[1:3]
-LIMIT = 60  # seconds that an answer may take
+LIMIT = 60  # seconds for each answer
 
 
 def rounds(n):
@@ -45,7 +45,7 @@ def infer(client, model, n, request_id, **more):
 
 
 def stream(client, model, n, request_id, **more):
-    """Returns what the model sent, the last one apart."""
+    """Returns the model's responses, with the last one separate."""
     came = queue.Queue()
     client.start_stream(lambda result, error: came.put((result, error)))
     try:
@@ -70,7 +70,7 @@ def executions(client, model):
 
 def main():
     with grpc.InferenceServerClient(GRPC) as client, http.InferenceServerClient(HTTP) as web:
-        # One round, and more: a sequence of its own each time.
+        # One round, and several: each is its own sequence.
         expect("one round", seen(infer(client, "iterative", 1, "one")), [[1, 1]])
         expect("three rounds", seen(infer(client, "iterative", 3, "three")), [[1, 2], [0, 2], [0, 2]])
         expect("its own sequence", seen(infer(client, "iterative", 2, "own", sequence_id=77, sequence_start=True)), [[1, 77], [0, 77]])
@@ -83,7 +83,7 @@ def main():
             expect("many at once", [flags for flags, _ in answer], [1] + [0] * (i % 5))
             expect("many at once", len({id for _, id in answer}), 1)
 
-        # HTTP has the same.
+        # The same over HTTP.
         tensor = http.InferInput("ROUNDS", [1], "INT32")
         tensor.set_data_from_numpy(np.array([3], dtype=np.int32))
         expect("by HTTP", [f for f, _ in seen(web.infer("iterative", [tensor], request_id="http"))], [1, 0, 0])
@@ -94,7 +94,7 @@ def main():
             expect("a stream", before, [f"round {i}" for i in range(1, n)])
             expect("a stream", [f for f, _ in last], [1] + [0] * (n - 1))
 
-        # What cannot come again is answered with an error.
+        # A request that cannot be rescheduled gets an error.
         start = "inference request for sequence 9 to model 'iterative' must specify the START flag on the first request of the sequence"
         fails("END", start, lambda: infer(client, "iterative", 2, "end", sequence_id=9, sequence_start=True, sequence_end=True))
         fails("no START", start, lambda: infer(client, "iterative", 2, "none", sequence_id=9))
@@ -104,7 +104,7 @@ def main():
         fails("not configured", refused, lambda: infer(client, "plain", 2, "plain"))
         fails("a stream, not configured", refused, lambda: stream(client, "plain_stream", 2, "plain stream"))
 
-        # And the models serve on.
+        # The models keep serving.
         expect("afterwards", seen(infer(client, "plain", 1, "after")), [[0, 0]])
         expect("afterwards", stream(client, "plain_stream", 1, "after"), ([], [[0, 0]]))
         expect("afterwards", [f for f, _ in seen(infer(client, "iterative", 2, "after"))], [1, 0])

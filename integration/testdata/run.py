@@ -1,7 +1,7 @@
-"""Runs a script and ends without taking the interpreter down.
+"""Runs a script and exits without finalizing the interpreter.
 
-A client of gRPC that is still there when the interpreter goes may wait for a lock for ever which a thread of the library
-had: such threads are ended wherever they are.
+A gRPC client that still exists at interpreter exit may wait forever for a lock of a library thread, because such
+threads are stopped at an arbitrary point.
 """
 
 import os

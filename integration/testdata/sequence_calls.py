@@ -1,7 +1,7 @@
-"""Has models call models with sequences: sequence_calls.py <http host:port> <gRPC host:port>.
+"""Makes models call models with sequences: sequence_calls.py <http host:port> <gRPC host:port>.
 
-The models "exec" and "async_exec" make the calls that they are asked for, one by one or sequences side by side, and
-tell what came back.
+The models "exec" and "async_exec" make the requested calls, one by one or with sequences in parallel, and return the
+responses.
 """
 
 import json
@@ -12,7 +12,7 @@ import tritonclient.grpc as grpc
 import tritonclient.http as http
 
 HTTP, GRPC = sys.argv[1:3]
-LIMIT = 120  # seconds that an answer may take
+LIMIT = 120  # seconds for each answer
 START, END = 1, 2
 CLIENTS = {
     http: http.InferenceServerClient(HTTP, network_timeout=LIMIT),
@@ -26,7 +26,7 @@ def expect(what, got, want):
 
 
 def ask(module, caller, model, sequences):
-    """Has a model make the calls; returns what it was told, by sequence."""
+    """Makes a model perform the calls; returns the responses by sequence."""
     plan = {"model": model, "batched": BATCHED[model], "sequences": sequences}
     tensor = module.InferInput("CALLS", [1], "BYTES")
     tensor.set_data_from_numpy(np.array([json.dumps(plan).encode()], np.object_))
@@ -35,7 +35,7 @@ def ask(module, caller, model, sequences):
 
 
 def tell(module, model, number, value, **flags):
-    """Sends one request as a client does and returns the total."""
+    """Sends one request like a client and returns the total."""
     shape = [1, 1] if BATCHED[model] else [1]
     tensor = module.InferInput("VALUE", shape, "INT32")
     tensor.set_data_from_numpy(np.full(shape, value, np.int32))
@@ -43,7 +43,7 @@ def tell(module, model, number, value, **flags):
     return int(answer.as_numpy("TOTAL").reshape(-1)[0])
 
 
-# Which models have a batch dimension, and how ids are made that they take.
+# Which models have a batch dimension, and how to make ids of the type that they accept.
 BATCHED = {"direct": True, "oldest": True, "texts": False, "oldest_texts": True}
 TEXTS = ("texts", "oldest_texts")
 
@@ -57,7 +57,7 @@ def flags_of(n, count):
 
 
 def totals(module, caller, model, count, base):
-    """Several sequences at once: each has its own total, and the model sees who asks."""
+    """Several sequences at once: each has its own total, and the model sees the ids."""
     lengths = [1 + i % 4 for i in range(count)]
     sequences = [
         [number_of(model, base + i, 1 << 63), [[10 * i + n, flags_of(n, lengths[i])] for n in range(lengths[i])]]
@@ -72,7 +72,7 @@ def totals(module, caller, model, count, base):
             total += value
             what = f"{model} called by {caller}, sequence {number}"
             expect(what, [got["total"], got["id"], got["flags"]], [total, number, flags])
-            # The control tensors say the same. Ids of 64 bits are shown as signed where the model wants them so.
+            # The control tensors agree. Ids of 64 bits are shown as signed if the model declares them so.
             shown = number - (1 << 64) if model == "oldest" else number
             expect(f"{what}: control", got["corrid"][2], shown)
             begins, ends = (got[k][2] == got["ready"][2] for k in ("start", "end"))
@@ -80,7 +80,7 @@ def totals(module, caller, model, count, base):
 
 
 def in_turns(module, caller, model):
-    """Whose request it is does not matter to a sequence: a client's and a model's go on with the same total."""
+    """A sequence does not depend on the sender: a client and a model continue the same total."""
     number = number_of(model, 900)
     expect("a client begins", tell(module, model, number, 1, sequence_start=True), 1)
     ((got,),) = ask(module, caller, model, [[number, [[2, 0]]]])
@@ -94,7 +94,7 @@ def in_turns(module, caller, model):
 
 
 def refusals(module, caller, model):
-    """What a client is refused for is an error response to a model, which goes on."""
+    """A model gets an error response for calls that would be rejected for a client, and continues."""
     number, none = number_of(model, 950), "" if model in TEXTS else 0
     flags = (
         f"inference request for sequence {number} to model '{model}' must specify the START flag on the first request "
@@ -114,7 +114,7 @@ def refusals(module, caller, model):
 
 
 def wrong_kind(module, caller, model):
-    """An id is a number or a text, as the model has it; Triton would read the one as the other."""
+    """An id is a number or a string, according to the model; Triton would reinterpret one as the other."""
     other, has, wants = (7, "UINT64", "BYTES") if model in TEXTS else ("seven", "BYTES", "UINT64")
     if model == "oldest":
         wants = "INT64"
@@ -124,7 +124,7 @@ def wrong_kind(module, caller, model):
 
 
 def keeps(module, caller, model, count, base):
-    """What the server keeps for a sequence comes back to calls, too."""
+    """State that the server keeps for a sequence is returned to calls as well."""
     sequences = [[f"{base}-{i}", [[i + 1, flags_of(n, 5)] for n in range(5)]] for i in range(count)]
     for i, answers in enumerate(ask(module, caller, model, sequences)):
         expect(f"{model}: totals", [a.get("total") for a in answers], [100 + (i + 1) * (n + 1) for n in range(5)])
@@ -134,7 +134,7 @@ base = 0
 for module in CLIENTS:
     for caller in ("exec", "async_exec"):
         for model in ("direct", "oldest", "texts", "oldest_texts"):
-            # Side by side, more sequences can be asked for than there are slots: others wait until one ends.
+            # Concurrently, more sequences can be requested than there are slots: others wait until one ends.
             slots = {"direct": 4, "texts": 2, "oldest": 16, "oldest_texts": 8}[model]
             for count in (1, slots, 3 * slots) if caller == "async_exec" else (1, slots):
                 base += 100

@@ -15,7 +15,7 @@ import tritonclient.http as http
 from tritonclient.utils import InferenceServerException
 
 HTTP, GRPC = sys.argv[1:3]
-LIMIT = 60  # seconds that an answer may take
+LIMIT = 60  # seconds for each answer
 
 MUST_START = (
     "inference request for sequence {} to model '{}' must specify the START flag on the first request of the sequence"
@@ -176,7 +176,7 @@ def accumulates(model, batched, i):
 
 
 def accumulate():
-    """Many sequences at once: each keeps its total, whatever is beside it."""
+    """Many sequences at once: each keeps its total, independent of the others."""
     models = {
         "direct": True,
         "oldest": True,
@@ -192,7 +192,7 @@ def accumulate():
 
 
 def streams():
-    """Sequences over a stream: the next request does not wait for the answer."""
+    """Sequences over a stream: the next request does not wait for the response."""
     _, g = clients()
     came = queue.Queue()
     g.start_stream(lambda result, error: came.put((result, error)))
@@ -219,20 +219,20 @@ def streams():
 
 
 def padding():
-    """Slots of a batch that have nothing are padded; other shapes wait for the next batch."""
+    """Empty slots of a batch are padded; other shapes wait for the next batch."""
     h, _g = clients()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         four = [Sequence(grpc.InferenceServerClient(GRPC), "fill", n, True) for n in (11, 12, 13, 14)]
         first = [pool.submit(s.saw, 1, start=True) for s in four[:3]]
         expect("three of four", sorted(f.result(LIMIT)["batch"] for f in first), [3, 3, 3])
-        # Slot 0, 1 and 2 are taken; 3 is begun with two others, so one is padded.
+        # Slots 0, 1 and 2 are taken; 3 begins with two others, so one is padded.
         second = [pool.submit(s.saw, 2, start=i == 2) for i, s in enumerate([four[1], four[2], four[3]])]
         got = [f.result(LIMIT) for f in second]
         batches = {(x["batch"], x["padding"]) for x in got}
         expect("padded", batches, {(4, 1)})
         expect("ready", {x["ready"][2] for x in got}, {2.0})
         expect("corrid", sorted(x["corrid"][2] for x in got), [12, 13, 14])
-        # Requests of one shape are in the batch of the first, others are padded there.
+        # Requests of one shape join the batch of the first, others are padded there.
         third = [pool.submit(s.saw, v) for s, v in zip(four, ([1], [1], [1], [1, 2]))]
         got = [f.result(LIMIT) for f in third[:3]]
         expect("of one shape", all(x["batch"] - x["padding"] <= 3 for x in got), True)
@@ -279,7 +279,7 @@ def idle():
 
 
 def state():
-    """What clients see of implicit state."""
+    """Implicit state as seen by clients."""
     h, g = clients()
     s = Sequence(h, "keeper_oldest", "s", True)
     names = [o["name"] for o in s.infer(1, start=True).get_response()["outputs"]]
@@ -298,7 +298,7 @@ def state():
     )
     expect("start anew", s.total(1, start=True), 101)
     big = Sequence(g, "keeper_oldest", 4, True)
-    for n in range(1100):  # a state that outgrows the frame
+    for n in range(1100):  # a state that exceeds a frame
         last = big.infer(n, start=n == 0)
     expect("long", int(last.as_numpy("LENGTH").reshape(-1)[0]), 1102)
     expect("long", last.as_numpy("WORDS").reshape(-1)[1100].decode(), "1099")

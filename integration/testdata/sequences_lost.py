@@ -1,4 +1,4 @@
-"""Loses processes that have sequences.
+"""Kills processes that have sequences.
 
 sequences_lost.py <http host:port> <gRPC host:port>
 """
@@ -33,18 +33,18 @@ def main():
         assert ask(client, model, 1, 5, sequence_start=True) == begins + 5
         print(error_of(client, model, 1, 666))
         if model == "keeper":
-            # Its state is kept by the server: it goes on where it was.
+            # The server keeps its state, so it continues where it was.
             assert ask(client, model, 1, 5) == begins + 10
             assert ask(client, model, 1, 5, sequence_end=True) == begins + 15
         else:
             got = error_of(client, model, 1, 5)
             want = "must specify the START flag on the first request of the sequence"
             assert got == f"inference request for sequence 1 to model 'teller' {want}", got
-        # As long as there is no process, it waits.
+        # It waits as long as there is no process.
         assert ask(client, model, 2, 5, sequence_start=True) == begins + 5
         assert ask(client, model, 2, 5, sequence_end=True) == begins + 10
 
-    # A process that dies between two requests: its sequence goes on in no other one.
+    # A process that dies between two requests: its sequence does not continue in another process.
     for kind in ("direct", "oldest"):
         asked = 0
         for model in (f"{kind}_{i}" for i in range(3)):

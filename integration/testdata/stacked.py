@@ -1,4 +1,4 @@
-"""Sends batches to models that get them as one request.
+"""Sends batches to models that receive them as one request.
 
 stacked.py <http host:port> <gRPC host:port> <prefix of files>
 """
@@ -14,7 +14,7 @@ import tritonclient.grpc as grpc
 from tritonclient.utils import InferenceServerException
 
 HTTP, GRPC, MARK = sys.argv[1:4]
-LIMIT = 60  # seconds that an answer may take
+LIMIT = 60  # seconds for each answer
 threads = concurrent.futures.ThreadPoolExecutor(16)
 client = grpc.InferenceServerClient(GRPC)
 
@@ -38,7 +38,7 @@ def texts(*rows):
 
 
 def send(model, arrays, **more):
-    """Sends one request by a thread; a future of its answer or error comes back."""
+    """Sends one request in a thread; returns a future of its answer or error."""
     outputs = more.pop("outputs", None)
     if outputs:
         more["outputs"] = [grpc.InferRequestedOutput(name) for name in outputs]
@@ -73,7 +73,7 @@ def rows():
 
 
 def large():
-    """Inputs that are put together beside the one who hands batches over, again and again."""
+    """Large inputs that are joined in parallel, repeatedly."""
     for round_ in range(5):
         arrays = [np.full((1, 1 << 19), 10 * round_ + i, np.float32) for i in range(6)]
         for array, future in zip(arrays, [send("stacked", {"INPUT": array}) for array in arrays]):
@@ -82,7 +82,7 @@ def large():
 
 
 def told():
-    """What the model sees of six requests that have something of their own."""
+    """The model's view of six requests with different ids, parameters and flags."""
     futures = []
     for i in range(6):
         more = {"parameters": {"temperature": i, "mode": "fast"}}
@@ -135,7 +135,7 @@ def uneven(model):
         for length, row in zip(lengths, seen["input"]):
             expect("padding", row[length:], [0.5] * (3 - length))
             assert 0.5 not in row[:length]
-    # One alone is treated as all are.
+    # A single request is treated in the same way.
     array = np.ones((6, 2), np.float32)
     answer = send(model, {"INPUT": array, "TEXT": texts(*["t"] * 6)}).result()
     expect("alone", answer.as_numpy("OUTPUT").tolist(), (2 * array).tolist())
@@ -155,7 +155,7 @@ def errors():
         for future in futures:
             message = error(future)
             assert message and want in message, f"act {act}: got {message}, want {want}"
-        # The model goes on.
+        # The model continues.
         futures = [send("stacked", {"INPUT": numbers([i])}) for i in range(6)]
         expect("afterwards", [f.result().as_numpy("OUTPUT").item() for f in futures], [2 * i for i in range(6)])
 
@@ -172,13 +172,13 @@ def cancellation():
         mark = f"{MARK}.{leave}"
         array = texts(mark.encode())
         stays = [send("patient", {"TEXT": array}) for _ in range(6 - leave)]
-        # The callbacks of calls that are cancelled are not relied upon: not every client calls them.
+        # The callbacks of cancelled calls are not used, because not every client calls them.
         leaves = [client.async_infer("patient", [tensor("TEXT", array)], lambda *_: None) for _ in range(leave)]
         wait(mark + ".begun")
         for call in leaves:
             call.cancel()
         if stays:
-            # A moment in which the model could have been told; that it was not shows in its answer.
+            # Time in which the model could have been notified; its answer shows that it was not.
             time.sleep(0.3)
             open(mark + ".enough", "w").close()
         wait(f"{mark}.{said}")

@@ -1,10 +1,10 @@
-"""Makes requests and prints what a server has counted after each: statistics over HTTP and gRPC, and metrics.
+"""Makes requests and prints a server's counts after each: statistics over HTTP and gRPC, and metrics.
 
 statistics.py <http host:port> <gRPC host:port> <metrics port> [triton]
 
-Each line is a step and the counts of its model, the same for all servers that count alike. Times are only
-checked to be where there are counts. A real Triton counts a request that was cancelled at the end of each iterative sequence;
-with "triton" these are taken out.
+Each line is a step and the counts of its model, equal for all servers that count in the same way. Times are only
+checked for presence next to counts. A real Triton counts a cancelled request at the end of each iterative sequence;
+with "triton" these are subtracted.
 """
 
 import json
@@ -29,7 +29,7 @@ INFER = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_
 
 
 def over_http(model):
-    """The counts of a model, and a list of durations that are missing where something was counted."""
+    """The counts of a model, and a list of durations that are missing next to a count."""
     (s,) = web.get_inference_statistics(model)["model_stats"]
     stats = s["inference_stats"]
     assert list(stats) == list(INFER), list(stats)
@@ -101,7 +101,7 @@ def in_metrics(model):
 
 
 def step(name, model, executions, act):
-    """Acts, waits until the model has been executed so many more times and nothing waits, and prints what was counted."""
+    """Acts, waits for that number of further executions and an empty queue, and prints the counts."""
     before = over_http(model)["executions"]
     outcome = act()
     deadline = time.monotonic() + PATIENCE
@@ -142,7 +142,7 @@ def infer(model, value, batch=1, client=web, module=http, **more):
 
 
 def together(model, *values):
-    """Infers all at once. gRPC's client may be used by threads, HTTP's not."""
+    """Sends all requests at once. gRPC's client is thread-safe, HTTP's is not."""
     results = [None] * len(values)
 
     def run(i):
@@ -157,7 +157,7 @@ def together(model, *values):
 
 
 def stream(model, value, batch=1):
-    """The number of responses to one request, with its end."""
+    """The number of responses to one request, including the final one."""
     answers = queue.Queue()
     with grpc.InferenceServerClient(GRPC) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
@@ -225,7 +225,7 @@ step("four errors", "four", 1, lambda: together("four", -1, -1, -1, -1))
 
 
 def waiting(requests, value):
-    """Sends requests of which one is executed, and returns their calls when the others wait."""
+    """Sends requests of which one executes, and returns their calls once the others wait."""
     answers = queue.Queue()
     calls = []
     for i in range(requests):
@@ -239,7 +239,7 @@ def waiting(requests, value):
 
 
 def late():
-    """Two requests that may wait for 100 ms, behind two of 900 ms."""
+    """Two requests with a queue timeout of 100 ms, behind two executions of 900 ms."""
     _, answers = waiting(2, 900)
     tensor = number(0, module=grpc)
     for _ in range(2):

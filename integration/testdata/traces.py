@@ -1,4 +1,4 @@
-"""Has traces made and settings of traces changed, by the clients of tritonclient.
+"""Creates traces and changes trace settings with the clients of tritonclient.
 
 traces.py <http host:port> <gRPC host:port> infer|settings
 """
@@ -15,7 +15,7 @@ import tritonclient.http.aio as http_aio
 from tritonclient.utils import InferenceServerException
 
 HTTP, GRPC, WHAT = sys.argv[1:4]
-LIMIT = 60  # seconds that an answer may take
+LIMIT = 60  # seconds for each answer
 CONTEXT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

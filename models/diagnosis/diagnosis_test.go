@@ -26,7 +26,7 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 		{"syntax", infer.Errorf(infer.InvalidArg, "version 3 is at UNAVAILABLE state: Internal: SyntaxError: invalid syntax (model.py, line 7);"),
 			"m: r/m/3/model.py:7: Internal: SyntaxError: invalid syntax (model.py, line 7)"},
 		{"no model", infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model 'm'"),
-			"m: r/m/config.pbtxt: at least one version must be available under the version policy of model 'm'; a model needs a folder for each version, such as r/m/1, with the model.py or, of an ensemble, empty; if it is no model, move the folder out of the repository"},
+			"m: r/m/config.pbtxt: at least one version must be available under the version policy of model 'm'; a model needs a directory for each version, such as r/m/1, with the model.py, or empty for an ensemble; if this is not a model, move it out of the repository"},
 		{"spelling", infer.Errorf(infer.InvalidArg, "unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"),
 			"m: r/m/config.pbtxt: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"},
 		{"ensemble without a step", infer.Errorf(infer.InvalidArg, "ensemble scheduling must be set for ensemble m whose platform is ensemble"),
@@ -38,7 +38,7 @@ func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
 		}
 	}
 	if got, want := Of("1", "/mnt/models/1", "/mnt/models/1/config.pbtxt", infer.Errorf(infer.InvalidArg, "Invalid model name: Could not determine backend for model '1' with no backend in model configuration.")).String(),
-		"1: /mnt/models/1/config.pbtxt: Invalid model name: Could not determine backend for model '1' with no backend in model configuration; a folder with a number is one of a version: if /mnt/models is a model, the repository is the folder that it lies in, which KServe's storageUri names, too"; got != want {
+		"1: /mnt/models/1/config.pbtxt: Invalid model name: Could not determine backend for model '1' with no backend in model configuration; a directory with a number is a version: if /mnt/models is a model, use the directory above it as the repository, also in KServe's storageUri"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if got, want := Of("m", "", "", infer.Errorf(infer.NotFound, "failed to poll model 'm': model not found in any model repository.")).String(),

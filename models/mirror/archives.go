@@ -322,7 +322,7 @@ func (f *fetcher) find(ctx context.Context, key string) (found objectstore.Objec
 	case errors.Is(err, errFound) && !below:
 		return found, nil
 	case below:
-		return found, infer.Errorf(infer.Internal, "directory or file does not exist at %s (it is a directory: an environment that lies in a store is an archive, as conda-pack makes it)", f.config.Location.Join(key))
+		return found, infer.Errorf(infer.Internal, "directory or file does not exist at %s (it is a directory: an environment in a store must be an archive, as made by conda-pack)", f.config.Location.Join(key))
 	case err == nil, errors.As(err, &refused):
 		return found, absent{infer.Errorf(infer.Internal, "directory or file does not exist at %s", f.config.Location.Join(key))}
 	}

@@ -235,7 +235,7 @@ func TestOutageKeepsTheListing(t *testing.T) {
 	if got := strings.Join(w.mirror.Models(), " "); got != "a" || len(changed) != 0 {
 		t.Errorf("in the outage: got the models %s and %d changes, want a and none", got, len(changed))
 	}
-	if n := strings.Count(w.log.String(), "failed to poll model repository 's3://bucket/models': out of order; what is loaded stays"); n != 1 {
+	if n := strings.Count(w.log.String(), "failed to poll model repository 's3://bucket/models': out of order; loaded models stay"); n != 1 {
 		t.Errorf("the log names the outage %d times, want once: %s", n, w.log.String())
 	}
 	w.store.Fail(mirrortest.List, nil)
@@ -390,7 +390,7 @@ func TestKeysThatAreNoFiles(t *testing.T) {
 		t.Errorf("got the faults %v and %v, want one of b alone", w.mirror.Model("a").Fault, w.mirror.Model("b").Fault)
 	}
 	w.renew()
-	if n := strings.Count(w.log.String(), "2 objects cannot be files"); n != 1 {
+	if n := strings.Count(w.log.String(), "the names of 2 objects cannot be file names"); n != 1 {
 		t.Errorf("the log warns %d times, want once: %s", n, w.log.String())
 	}
 	var refused *objectstore.RefusedError

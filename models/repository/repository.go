@@ -321,7 +321,7 @@ func (r *Roots) Open(id Identity) (*Folder, error) {
 	if folder, local := f.(*Folder); local {
 		return folder, nil
 	}
-	return nil, infer.Errorf(infer.Internal, "model '%s' lies in %s, and has not been fetched", id.Name, store.Location())
+	return nil, infer.Errorf(infer.Internal, "model '%s' is in %s and has not been fetched", id.Name, store.Location())
 }
 
 // Config returns at most limit bytes of a model's configuration, and the file's name as the

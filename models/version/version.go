@@ -150,7 +150,7 @@ func (o *oddOutputs) tell(v *Version, r *infer.Response, at int) (refused error)
 		case strict:
 			v.log.Error().Msg(v.spec.Oddity(out))
 		default:
-			v.log.Warn().Msg(v.spec.Oddity(out) + ": clients get it as it is")
+			v.log.Warn().Msg(v.spec.Oddity(out) + ": clients receive it unchanged")
 		}
 	}
 	return refused

@@ -453,7 +453,7 @@ func TestRequestsTellWhatTheyAre(t *testing.T) {
 		_, err = p.Output("OUT", sdk.Int32, []int64{-1})
 		texts(err, "output 'OUT' of INT32 has shape [-1], want a type and dimensions that give a size")
 		_, err = p.Output("OUT", sdk.Bytes, []int64{1})
-		texts(err, "output 'OUT' of BYTES has no size of its own, want it given")
+		texts(err, "output 'OUT' is of type BYTES: its size must be given")
 		_, err = p.Output("OUT", sdk.Int32, []int64{0})
 		mustNot(t, err)
 		_, err = p.Output("OUT", sdk.Int32, []int64{1})

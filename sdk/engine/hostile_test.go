@@ -120,8 +120,8 @@ func TestOutputsAndParametersThatCannotBe(t *testing.T) {
 		if _, err := p.OutputSize("OUT", sdk.Bytes, []int64{1}, -5); err == nil {
 			t.Error("an output of -5 bytes is made")
 		}
-		must(t, p.SetParameter("a\xff", 1), "is no UTF-8, in its name or its value")
-		must(t, p.SetParameter("a", "\xff"), "is no UTF-8, in its name or its value")
+		must(t, p.SetParameter("a\xff", 1), "is not UTF-8, in its name or its value")
+		must(t, p.SetParameter("a", "\xff"), "is not UTF-8, in its name or its value")
 		must(t, p.SetParameter("a", math.NaN()), "parameter 'a' is NaN, want a number that JSON has")
 		must(t, p.SetParameter("a", float32(math.Inf(-1))), "parameter 'a' is -Inf, want a number that JSON has")
 		for _, value := range []any{nil, uint64(1), []byte("x"), struct{}{}, (*string)(nil), func() {}, errors.New("x")} {

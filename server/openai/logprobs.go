@@ -31,7 +31,7 @@ func (g *generation) logprobs(b *buffer, r *infer.Response) {
 	}
 	scan := infer.ScanBytes(out.Data, 2)
 	if out.DataType != infer.Bytes || scan.Count != 1 || scan.Rest != 0 {
-		b.fail(infer.Errorf(infer.Internal, "the model's logprobs are no single string"))
+		b.fail(infer.Errorf(infer.Internal, "the model's logprobs are not a single string"))
 		return
 	}
 	doc, err := new(jsontext.Scanner).Scan(b.charge, out.Data[4:])

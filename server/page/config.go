@@ -47,7 +47,7 @@ func newPages(cfg Config, parts server.Parts, files Files, status Status) (*Page
 		return nil, err
 	}
 	if files == nil || status == nil {
-		return nil, errors.New("there are no Files to read configurations from, or no Status, want both")
+		return nil, errors.New("Files and Status are both required")
 	}
 	cfg.Config = cfg.WithDefaults()
 	cfg.MaxConnections = min(cfg.MaxConnections, MaxConnections)

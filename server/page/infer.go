@@ -51,7 +51,7 @@ func (p *Pages) serveInfer(w *http1.Reply, r *http1.Request, at route, fields se
 	for i := range q.fields {
 		number := strconv.Itoa(i)
 		if fields.text("name."+number) != q.fields[i].Name {
-			q.fields, q.problem = nil, "The model's inputs have changed since the form was shown: look at it anew."
+			q.fields, q.problem = nil, "The model's inputs have changed since the form was shown: check the form again."
 			p.serveModel(w, r, q)
 			return
 		}
@@ -170,7 +170,7 @@ func parameters(text string) ([]infer.Parameter, error) {
 		err = errors.New("there is more behind the object")
 	}
 	if err != nil {
-		return nil, infer.Errorf(infer.InvalidArg, "the parameters are no object of JSON, such as {\"key\": 1}: %v", err)
+		return nil, infer.Errorf(infer.InvalidArg, "the parameters are not a JSON object such as {\"key\": 1}: %v", err)
 	}
 	list := make([]infer.Parameter, 0, len(object)) // bound: mostParameters, charged by the caller
 	for _, name := range slices.Sorted(maps.Keys(object)) {
@@ -186,7 +186,7 @@ func parameters(text string) ([]infer.Parameter, error) {
 			} else if p.Double, err = v.Float64(); err == nil {
 				p.Kind = infer.DoubleParameter
 			} else {
-				return nil, infer.Errorf(infer.InvalidArg, "parameter '%s': %s is no number that a request can carry", name, v)
+				return nil, infer.Errorf(infer.InvalidArg, "parameter '%s': %s is not a number that a request can carry", name, v)
 			}
 		default:
 			return nil, infer.Errorf(infer.InvalidArg, "parameter '%s': want a text, a number, true or false", name)

@@ -253,7 +253,7 @@ func TestFormMakesRequests(t *testing.T) {
 	}
 	wants(t, "model that fails", s.post("/models/fails/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Unavailable", "it fails: &#34;ü&#34; /x")
 	wants(t, "values that do not fit", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1 2 "+evil), 200, "Invalid argument", "Not sent", "input &#39;INPUT0&#39;")
-	wants(t, "parameters that are none", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1", "parameters", "[1]"), 200, "the parameters are no object of JSON")
+	wants(t, "parameters that are none", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1", "parameters", "[1]"), 200, "the parameters are not a JSON object")
 	wants(t, "inputs of before a reload", s.post("/models/batch/infer", "name.0", "OLD"), 200, "have changed since the form was shown")
 	wants(t, "unknown model", s.post("/models/nothing/infer"), 404)
 	if back := s.get("/models/batch/infer"); back.StatusCode != http.StatusSeeOther || back.Header.Get("Location") != "/models/batch" {

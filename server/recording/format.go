@@ -228,7 +228,7 @@ func Read(from io.Reader, size int64) (*Record, error) {
 	line, err := in.ReadBytes('\n')
 	var file jsonFile
 	if err != nil || json.Unmarshal(line, &file) != nil || file.Format == 0 {
-		return nil, errors.New("it is no record: want a line of JSON with \"nereid_record\" first")
+		return nil, errors.New("it is not a record: want a line of JSON with \"nereid_record\" first")
 	}
 	if file.Format != Format {
 		return nil, fmt.Errorf("it has format %d, want %d: this release reads no other", file.Format, Format)

@@ -35,7 +35,7 @@ func (m *Memory) Size() int64 { return int64(m.n) }
 // Copy implements infer.Foreign.
 func (m *Memory) Copy(ctx context.Context) ([]byte, infer.Memory, error) {
 	if m.maker.copier == nil {
-		return nil, nil, infer.Errorf(infer.Unavailable, "the tensor lies on a device, and no process of the server can copy from it")
+		return nil, nil, infer.Errorf(infer.Unavailable, "the tensor is on a device that no process of the server can copy from")
 	}
 	return m.maker.copier.Copy(ctx, m.allocation, m.offset, m.n)
 }

@@ -1,9 +1,9 @@
-"""Runs a program and has chosen system calls of it fail, as its standard input says.
+"""Runs a program and makes chosen system calls fail, as commanded on standard input.
 
-The program runs under a seccomp filter that tells this process of each of these calls (seccomp_unotify(2)); it answers with an errno
-or lets the kernel go on. The program's own children are left alone, once they are another program. The last line of an exchange is
-JSON: {"arm": [{"call", "errno", "skip", "times"}]} and {"disarm": true}, which gives {"hits", "seen"}; {"pid": n} comes first, or
-{"refused": why}.
+The program runs under a seccomp filter that notifies this process of each of these calls (seccomp_unotify(2)). It
+answers with an errno or lets the kernel continue. Children of the program are left alone once they have called exec.
+Each exchange is a line of JSON: {"arm": [{"call", "errno", "skip", "times"}]}; {"disarm": true}, answered by
+{"hits", "seen"}. The first line is {"pid": n}, or {"refused": why}.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ def say(what):
 
 
 def program(numbers, arch, calls):
-    """Makes the filter. Threads and memory of the Go runtime's own are not asked about: without them it ends, as it says."""
+    """Makes the filter. It ignores calls for threads and memory of the Go runtime, whose failure ends the program."""
     code = [(LD, 0, 0, ARCH), (JEQ, 1, 0, arch), (RET, 0, 0, RET_ALLOW), (LD, 0, 0, NR)]
     for call in calls:
         if call == "mmap":  # anonymous: fd is -1
@@ -73,7 +73,7 @@ class Prog(ctypes.Structure):
 
 
 def become(numbers, arch, calls, told, wait, argv):
-    """The child: installs the filter, tells the number of its listener and becomes the program."""
+    """The child: installs the filter, sends the number of its listener and becomes the program."""
     try:
         if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "no_new_privs")
@@ -85,7 +85,7 @@ def become(numbers, arch, calls, told, wait, argv):
         os.write(told, f"refused: {error}".encode())
         os._exit(3)
     os.close(told)
-    os.read(wait, 1)  # until the listener, which execve closes here, is the parent's, too
+    os.read(wait, 1)  # until the parent has the listener as well, which execve closes here
     os.close(wait)
     os.execv(argv[0], argv)
 
@@ -164,7 +164,7 @@ def serve(pid, listener, names, binary):
                 hits += failure != 0
                 struct.pack_into("=QqiI", resp, 0, ident, 0, -failure, 0 if failure else FLAG_CONTINUE)
                 libc.ioctl(listener, ctypes.c_ulong(NOTIF_SEND), resp)
-            else:  # everybody has gone
+            else:  # all processes have ended
                 _, status = os.waitpid(pid, 0)
                 say({"exit": os.waitstatus_to_exitcode(status)})
                 return

@@ -1,4 +1,4 @@
-"""Runs the code that docs/migration.md replaces: what each framework's function says of two texts."""
+"""Runs the code that docs/migration.md replaces, with two texts for each framework's function."""
 
 import json
 

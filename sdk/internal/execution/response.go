@@ -53,7 +53,7 @@ func (p *Response) Output(name string, dataType infer.DataType, shape []int64) (
 	size, ok := infer.ByteSize(dataType, shape)
 	if !ok {
 		if dataType == infer.Bytes {
-			return nil, infer.Errorf(infer.InvalidArg, "output '%s' of BYTES has no size of its own, want it given", name)
+			return nil, infer.Errorf(infer.InvalidArg, "output '%s' is of type BYTES: its size must be given", name)
 		}
 		return nil, infer.Errorf(infer.InvalidArg, "output '%s' of %s has shape %s, want a type and dimensions that give a size", name, dataType, infer.ShapeString(shape))
 	}
@@ -232,7 +232,7 @@ func (p *Response) SetParameter(name string, value any) error {
 func NewParameter(name string, value any) (infer.Parameter, error) {
 	p := infer.Parameter{Name: name}
 	if text, _ := value.(string); !utf8.ValidString(name) || !utf8.ValidString(text) {
-		return p, infer.Errorf(infer.InvalidArg, "parameter %q is no UTF-8, in its name or its value", name)
+		return p, infer.Errorf(infer.InvalidArg, "parameter %q is not UTF-8, in its name or its value", name)
 	}
 	switch v := value.(type) {
 	case string:

@@ -135,7 +135,7 @@ func (f *Field) put(dst []byte, word string) error {
 		}
 	}
 	if err != nil {
-		return f.refuse("%.40q is no value of type %s", word, f.Type)
+		return f.refuse("%.40q is not a value of type %s", word, f.Type)
 	}
 	putUint(dst, u)
 	return nil

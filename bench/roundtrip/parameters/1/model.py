@@ -8,7 +8,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """OUTPUT0 = INPUT0. All parameters come back with it if "returned" is true."""
+    """OUTPUT0 = INPUT0. If "returned" is true, all parameters are returned as well."""
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
         responses = []

@@ -1,4 +1,4 @@
-"""Puts the inputs of a batch together, computes once and takes the output apart."""
+"""Joins the inputs of a batch, computes once and splits the output."""
 
 from __future__ import annotations
 

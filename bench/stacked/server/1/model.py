@@ -1,4 +1,4 @@
-"""Computes what the server has put together and will take apart."""
+"""Computes on a batch that the server joins and splits."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Stands in for transformers: a model that knows one story. Calls and their order are those of the real library, which generates in the
-thread of `generate` and hands tokens to a streamer."""
+"""Stands in for transformers: a model that knows one story. Calls and their order are those of the real library, which
+generates in the thread of `generate` and passes tokens to a streamer.
+"""
 
 import queue
 

@@ -1,4 +1,4 @@
-"""Has the identity model execute its requests."""
+"""Passes its requests to the identity model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has the identity model execute its requests, each as often at once as its parameter says."""
+"""Passes its requests to the identity model, each as many times at once as its parameter says."""
 
 from __future__ import annotations
 

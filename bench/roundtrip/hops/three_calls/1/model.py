@@ -1,4 +1,4 @@
-"""Has the identity model execute its requests three times, one after the other."""
+"""Passes its requests through the identity model three times, one call after the other."""
 
 from __future__ import annotations
 

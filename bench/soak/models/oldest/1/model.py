@@ -19,7 +19,7 @@ class TritonPythonModel:
         )
         total = 0
         if ready:
-            # A sequence whose start this process has not seen gives a sum that no client takes for right.
+            # A sequence whose start this process has not seen gives a sum that every client recognizes as wrong.
             total = value + (0 if start else self.sums.get(sequence, -1_000_000))
             self.sums[sequence] = total
             if end:

@@ -20,7 +20,7 @@ def tensor(name, value, dtype=np.float32):
 
 
 def call(n=3, **changes):
-    """A request to the identity model, of n elements which are n."""
+    """A request to the identity model, with n elements of value n."""
     fields = {
         "model_name": MODEL,
         "requested_output_names": ["OUT"],
@@ -84,7 +84,7 @@ def repeat(count, how="", model="repeat"):
 
 
 def numbers(responses):
-    """What responses hold: a number, "end" for one that is empty, or the text of an error."""
+    """The content of responses: a number, "end" for an empty one, or the text of an error."""
     found = []
     for response in responses:
         if response.has_error():
@@ -101,7 +101,7 @@ def numbers(responses):
 
 
 class Mark:
-    """Names the files by which the patient model tells how far it is."""
+    """Names the files in which the patient model reports its progress."""
 
     def __enter__(self):
         self.directory = tempfile.TemporaryDirectory()
@@ -178,7 +178,7 @@ class TritonPythonModel:
             return result
         return pb_utils.InferenceResponse([tensor("RESULT", [(result or "good").encode()], np.object_)])
 
-    # Calling.
+    # Calls.
 
     def case_sizes(self):
         for n in (0, 1, 3, 1024, 1025, 20000, 1 << 20):
@@ -237,7 +237,7 @@ class TritonPythonModel:
         assert json.loads(response.parameters()) == {"a": 1, "b": "x", "c": False}
         assert " " not in response.parameters()
 
-    # Refusals.
+    # Rejected calls.
 
     def case_unknown_models(self):
         NOT_FOUND = pb_utils.TritonError.NOT_FOUND
@@ -300,7 +300,7 @@ class TritonPythonModel:
     # Tensors.
 
     def case_inputs_as_they_are(self):
-        """Tensors that came to execute go on as they are, also under their own name in another model."""
+        """Inputs of execute are forwarded unchanged, also under their own name to another model."""
         x = pb_utils.get_input_tensor_by_name(self.request, "X")
         response = call(inputs=[pb_utils.Tensor("IN", x.as_numpy())]).exec()
         np.testing.assert_array_equal(response.output_tensors()[0].as_numpy(), x.as_numpy())
@@ -308,14 +308,14 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(again.output_tensors())
 
     def case_private_inputs(self):
-        """What the other model sees, and what it answers with, does not change when the arrays do."""
+        """The other model's input and output do not change when the arrays do."""
         for n in (3, 2000, 100000):
             array = np.full(n, n, np.float32)
             given = pb_utils.Tensor("IN", array)
             request = call(inputs=[given])
             check(request.exec(), n)
             array[:] = -1
-            check(request.exec(), n)  # as it was sent first
+            check(request.exec(), n)  # as it was first sent
             response = request.exec()
             response.output_tensors()[0].as_numpy()[:] = 5
             check(request.exec(), n)
@@ -339,7 +339,7 @@ class TritonPythonModel:
         del held
         until(lambda: free() >= before, "the stub's memory has not come back")
 
-    # At once.
+    # Concurrent calls.
 
     def case_one_object_from_threads(self):
         request = call(5000)
@@ -415,14 +415,14 @@ class TritonPythonModel:
         async def run():
             with Mark() as mark:
                 future = patient(mark).async_exec()
-                until(lambda: os.path.exists(mark + ".begun"), "the request was not sent")  # the loop stands still
+                until(lambda: os.path.exists(mark + ".begun"), "the request was not sent")  # the loop is blocked
                 open(mark + ".enough", "w").close()
                 assert not (await future).has_error()
 
         asyncio.run(run())
 
     def case_timeout_since_the_call(self):
-        """A time-out counts from the call on, so one that is shorter than its way is over."""
+        """A timeout starts with the call, so a very short one expires before the request arrives."""
         inputs = [pb_utils.Tensor("IN", np.ones((1, 2), np.float32))]
         late = call(model_name="hurried", inputs=inputs, timeout=1).exec()
         refused(late, pb_utils.TritonError.UNAVAILABLE, "Request timeout expired")
@@ -452,7 +452,7 @@ class TritonPythonModel:
         asyncio.run(run())
 
     def case_closed_loop(self):
-        """An answer for a loop that has been closed is nobody's."""
+        """A response for a closed loop is dropped."""
 
         async def begin():
             call(100000).async_exec()
@@ -489,7 +489,7 @@ class TritonPythonModel:
         asyncio.run(run())
 
     def case_deleted_iterator(self):
-        """Its deletion cancels the inference and does not wait."""
+        """Deleting it cancels the inference without waiting."""
         with Mark() as mark:
             iterators = []
 
@@ -579,7 +579,7 @@ class TritonPythonModel:
         assert found == [True] * 4
 
     def case_cancelled_streams(self):
-        """Cancelling reaches the model also when its execute has returned."""
+        """A cancellation reaches the model even after its execute has returned."""
         for how in ("slow", "thread slow"):
             with Mark() as mark:
                 iterator = repeat(10**6, f"{how} {mark}").exec(decoupled=True)
@@ -591,7 +591,7 @@ class TritonPythonModel:
                 assert "end" not in numbers(before)
 
     def case_deleted_streams(self):
-        """Deleting an iterator neither waits nor leaves its model at work."""
+        """Deleting an iterator neither waits nor leaves its model running."""
         for how in ("slow", "thread slow", "thread large"):
             with Mark() as mark:
                 iterator = repeat(10**6, f"{how} {mark}").exec(decoupled=True)
@@ -613,7 +613,7 @@ class TritonPythonModel:
             until(lambda: os.path.exists(mark + ".cancelled"), "the inference was not cancelled")
 
     def case_slow_readers(self):
-        """A reader that does not read stops the model's send: neither memory nor queues grow."""
+        """A reader that does not read blocks the model's send: neither memory nor queues grow."""
         with Mark() as mark:
             iterator = repeat(10**6, f"thread counted {mark}").exec(decoupled=True)
 
@@ -623,7 +623,7 @@ class TritonPythonModel:
 
             until(lambda: os.path.exists(mark + ".count"), "nothing was sent")
             last = -1
-            while last != sent():  # until it stands still
+            while last != sent():  # until it has stopped
                 last = sent()
                 time.sleep(0.2)
             assert last < 1000, last
@@ -693,9 +693,9 @@ class TritonPythonModel:
         until(lambda: descriptors() <= before, f"there were {before} descriptors")
         until(lambda: threading.active_count() <= threads, f"there were {threads} threads")
 
-    # For tests that do something meanwhile.
+    # For tests that do something in the meantime.
 
     def case_wait(self, mark):
-        """A call that lasts until somebody outside says that it is enough."""
+        """A call that lasts until it is released from outside."""
         response = patient(mark).exec()
         return "error: " + response.error().message() if response.has_error() else "good"

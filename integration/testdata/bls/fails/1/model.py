@@ -4,7 +4,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Fails in the way that it is told."""
+    """Fails in the requested way."""
 
     def execute(self, requests):
         return [self.answer(request.inputs()[0].as_numpy()[0].decode()) for request in requests]

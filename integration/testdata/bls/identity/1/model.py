@@ -2,7 +2,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Gives its input back."""
+    """Returns its input."""
 
     def execute(self, requests):
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]

@@ -5,7 +5,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Tells what it has seen of its request, and gives the parameters back."""
+    """Reports its view of the request, and returns the parameters."""
 
     def execute(self, requests):
         return [self.answer(request) for request in requests]

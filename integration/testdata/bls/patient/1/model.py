@@ -5,7 +5,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Executes until it is cancelled. The files MARK.begun and MARK.cancelled tell how far it is."""
+    """Executes until it is cancelled. The files MARK.begun and MARK.cancelled show its progress."""
 
     def execute(self, requests):
         return [self.answer(request, request.inputs()[0].as_numpy()[0].decode()) for request in requests]

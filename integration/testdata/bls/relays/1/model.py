@@ -6,7 +6,7 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
-    """Sends on what the repeating model sends: in a coroutine, or in a thread that outlives execute."""
+    """Forwards the responses of the repeating model, in a coroutine or in a thread that outlives execute."""
 
     async def execute(self, requests):
         for request in requests:

@@ -8,7 +8,7 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
-    """Sends the numbers from 0 up to COUNT, in the way that HOW says: words, and a path for "mark"."""
+    """Sends the numbers from 0 up to COUNT. HOW selects the way: words, and a path for "mark"."""
 
     def execute(self, requests):
         for request in requests:
