@@ -221,7 +221,7 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 	}
 }
 
-// TestResponsesLetTheirRequestGo: what a front end still holds of a stream refers neither to the task
+// TestResponsesLetTheirRequestGo: a response that a front end still holds refers neither to the task
 // nor, through it, to the RPC.
 func TestResponsesLetTheirRequestGo(t *testing.T) {
 	r := newRig(t, nil)

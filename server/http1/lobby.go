@@ -27,7 +27,7 @@ const (
 // something, and is closed when the client has read it. A flood does not keep others out: the
 // connection that has been here for longest makes room.
 type lobby struct {
-	slots chan struct{} // a value for each connection, with those that are leaving
+	slots chan struct{} // a value for each connection, until it has left
 
 	mu    sync.Mutex
 	stays []net.Conn // in the order in which they have come; at most lobbySize
