@@ -96,7 +96,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 		_, text := request(t, "http://"+s.MetricsAddr().String()+"/status", "")
 		return short.MatchString(text)
 	})
-	for _, want := range []string{"memory is low, large requests are rejected", "the heap is much larger than what is charged"} {
+	for _, want := range []string{"memory is low, large requests are rejected", "the heap is much larger than the charged memory"} {
 		testkit.Eventually(t, 10*time.Second, func() bool { return strings.Count(log.String(), want) == 1 })
 	}
 

@@ -58,7 +58,7 @@ func TestPageIsForThisMachine(t *testing.T) {
 		t.Errorf("got the page at %v and the log %s, want it on loopback", address, log)
 	}
 	s, log, err = listen(t, nereid.PageOptions{Allow: true, Address: "0.0.0.0"})
-	if err != nil || s.PageAddr().(*net.TCPAddr).IP.IsLoopback() || !strings.Contains(log, "asks for no password") {
+	if err != nil || s.PageAddr().(*net.TCPAddr).IP.IsLoopback() || !strings.Contains(log, "has no password") {
 		t.Errorf("another address: got error %v, the page at %v and the log %s, want it there and a warning", err, s.PageAddr(), log)
 	}
 }

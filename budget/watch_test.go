@@ -102,7 +102,7 @@ func TestPressureIsTheServersOwnMemory(t *testing.T) {
 		if m.Pressed() != test.pressed || (p.high && p.ours) != test.mayEnd || (p.high && p.dire) != test.now {
 			t.Errorf("%s: got pressed %t, ours %t, dire %t, want %t %t %t", test.name, m.Pressed(), p.ours, p.dire, test.pressed, test.mayEnd, test.now)
 		}
-		if m.Pressed() != (m.lines("memory is short") == 1) {
+		if m.Pressed() != (m.lines("memory is low") == 1) {
 			t.Errorf("%s: the log is %s", test.name, m.log.String())
 		}
 	}
@@ -155,7 +155,7 @@ func TestPressureEndsBelowTheLowMark(t *testing.T) {
 		}
 		m.grow(-5 * mib)
 	}
-	if short, enough := m.lines("memory is short"), m.lines("no longer short"); short < 3 || short > 5 || enough < 2 || enough > 4 {
+	if short, enough := m.lines("memory is low"), m.lines("no longer low"); short < 3 || short > 5 || enough < 2 || enough > 4 {
 		t.Errorf("in 30 s the log says %d times that memory is short and %d times that it is not", short, enough)
 	}
 }
@@ -212,7 +212,7 @@ func TestLargestHolderIsEnded(t *testing.T) {
 // figures, and memory that was in use when the heap was last collected is not.
 func TestUnchargedHeapIsReported(t *testing.T) {
 	m := newMachine(1 << 30)
-	const text = "much larger than what is charged"
+	const text = "much larger than the charged memory"
 	m.state.size, m.state.live = 310*mib, 304*mib
 	m.collect = func() { m.sweeps++; m.state.live = 4 * mib }
 	if m.after(time.Second); m.lines(text) != 0 || m.sweeps != 1 {

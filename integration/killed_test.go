@@ -79,7 +79,7 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 			if n := failed.Load(); n > 2*kills {
 				t.Errorf("%d requests failed, %d were answered; want at most two for each of %d processes that were killed", n, good.Load(), kills)
 			}
-			if strings.Contains(s.log.String(), "process is lost again and again") {
+			if strings.Contains(s.log.String(), "process keeps failing") {
 				t.Error("hope was lost of an instance that works")
 			}
 		})

@@ -135,7 +135,7 @@ finally:
 	}
 	s.until("lines are dropped", func() bool { return s.prints("output of the model was dropped") })
 	most := min(8, 5+time.Since(began).Seconds()) // twice the burst, however long the process was silent before
-	if text := s.log.String(); !s.prints("a printed line is too long and is cut") || strings.Contains(text, "a line that is cut\n") || float64(strings.Count(text, "more\n")) > most {
+	if text := s.log.String(); !s.prints("a printed line was too long and was truncated") || strings.Contains(text, "a line that is cut\n") || float64(strings.Count(text, "more\n")) > most {
 		t.Errorf("lines are not cut, or not dropped:\n%s", s.log)
 	}
 }

@@ -43,7 +43,7 @@ func TestKServesCommandLineServes(t *testing.T) {
 	s := launchProgram(t, []string{linkServer(t, "nereid-entrypoint"), "tritonserver"}, testkit.Python(t).Path, root,
 		"--model-store="+root, "--allow-grpc=true", "--allow-http=true", fmt.Sprintf("--http-port=%d", port))
 	s.http = port
-	s.until("the wait for the repository", func() bool { return s.prints("the model repository is waited for") })
+	s.until("the wait for the repository", func() bool { return s.prints("waiting for the model repository") })
 	if err := os.Symlink(writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel}), root); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestKServesAgentLoadsAndUnloads(t *testing.T) {
 func TestServerThatWaitsForItsRepositoryEndsBySIGTERM(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")
 	s := launch(t, "", filepath.Join(t.TempDir(), "never"))
-	s.until("the wait for the repository", func() bool { return s.prints("the model repository is waited for") })
+	s.until("the wait for the repository", func() bool { return s.prints("waiting for the model repository") })
 	_ = s.cmd.Process.Signal(unix.SIGTERM)
 	if status := s.wait(startLimit); status != 0 {
 		t.Errorf("exit status %d, want 0", status)

@@ -18,7 +18,7 @@ import (
 func TestRecordInTheRepositoryIsRefused(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
 	s := launch(t, testkit.Python(t).Path, repository, "--record="+repository+"/records")
-	if status := s.wait(startLimit); status != 1 || !strings.Contains(s.log.String(), "lies in the model repository") {
+	if status := s.wait(startLimit); status != 1 || !strings.Contains(s.log.String(), "is inside the model repository") {
 		t.Errorf("got status %d and\n%s", status, s.log.String())
 	}
 }

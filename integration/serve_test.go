@@ -421,7 +421,7 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 			s.Await("(Pdb) ", startLimit)
 			s.Type("import os; os.kill(os.getpid(), 9)\n")
 			wantAnswer(t, lost, http.StatusInternalServerError, "")
-			s.Await("the terminal is the server's again", startLimit)
+			s.Await("the server has taken the terminal back", startLimit)
 			s.Type("\x03")
 			if status := s.Wait(startLimit); status != 0 {
 				t.Errorf("got status %d after Ctrl-C, want 0", status)

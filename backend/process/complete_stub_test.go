@@ -326,7 +326,7 @@ func TestOpenSaysWhatAModelNeeds(t *testing.T) {
 	if want := "Using Python execution env " + packed; strings.Count(r.log.String(), want) != 1 {
 		t.Errorf("log has not one %q", want)
 	}
-	const own = "brings a triton_python_backend_stub of its own"
+	const own = "has its own triton_python_backend_stub"
 	if strings.Contains(r.log.String(), own) {
 		t.Errorf("log has %q without reason", own)
 	}

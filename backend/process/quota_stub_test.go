@@ -122,7 +122,7 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 			t.Errorf("%s: the status shows %v", one.Model, one.Holds)
 		}
 	}
-	if n := strings.Count(c.log.String(), "the model is refused memory"); n != 1 {
+	if n := strings.Count(c.log.String(), "the model has reached its memory limit"); n != 1 {
 		t.Errorf("the log has %d warnings, want one", n)
 	}
 	again := m.begin("1")
@@ -262,7 +262,7 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	if kept < 2*share-size || kept > 2*share+size {
 		t.Errorf("it keeps %d bytes with the copies, want twice its share of %d", kept, share)
 	}
-	if n := strings.Count(c.log.String(), "gets copies of further ones"); n != 1 {
+	if n := strings.Count(c.log.String(), "now gets copies"); n != 1 {
 		t.Errorf("the log has %d warnings of copies, want one", n)
 	}
 	if small, _ := m.infer(c.small()); small[0].Err != nil {
@@ -322,7 +322,7 @@ func TestAModelThatKeepsAWindowGoesOn(t *testing.T) {
 	if held < share || held > share+size {
 		t.Errorf("it kept up to %d bytes of blocks, want its share of %d", held, share)
 	}
-	if got := c.log.String(); !strings.Contains(got, "gets copies of further ones") || strings.Contains(got, "the model is refused memory") {
+	if got := c.log.String(); !strings.Contains(got, "now gets copies") || strings.Contains(got, "the model has reached its memory limit") {
 		t.Errorf("the log is %s, want a warning of copies alone", got)
 	}
 }

@@ -289,7 +289,7 @@ func TestStreamsAreCut(t *testing.T) {
 		return nil
 	}
 	s := start(t, Config{}, servertest.NewCore(m))
-	wants(t, "answer", s.post("/models/endless/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Response 64", "the request was cancelled then")
+	wants(t, "answer", s.post("/models/endless/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Response 64", "the request was then cancelled")
 }
 
 // TestOnlyThePageActs sends requests of scripts and forms of other sites: none reaches a model.
