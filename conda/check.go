@@ -17,11 +17,11 @@ const oldest = 8
 
 // noPython explains why a directory has no interpreter, after Triton's text for a directory that is
 // no environment.
-func noPython(place Place) error {
-	activate := filepath.Join(place.Path, "bin", "activate")
-	p := noPythonIn(place.Path)
-	if place.Archive != "" {
-		p = noPythonPacked(place)
+func noPython(envPath EnvPath) error {
+	activate := filepath.Join(envPath.Path, "bin", "activate")
+	p := noPythonIn(envPath.Path)
+	if envPath.Archive != "" {
+		p = noPythonPacked(envPath)
 	}
 	if _, err := os.Stat(activate); errors.Is(err, fs.ErrNotExist) {
 		p.Text = fmt.Sprintf("Path %s does not exist. The Python environment should contain an 'activate' script. %s", activate, strings.ToUpper(p.Text[:1])+p.Text[1:])
@@ -30,19 +30,19 @@ func noPython(place Place) error {
 }
 
 // noPythonPacked is the problem of an archive without an interpreter at the expected path.
-func noPythonPacked(place Place) *Problem {
-	if _, err := os.Stat(filepath.Join(place.Path, "pixi-pack.json")); err == nil {
-		return problem(fmt.Sprintf("unpack it with `pixi-unpack %s`, and name the resulting directory env", quote(place.Archive)),
-			"%s holds the packages of pixi-pack, which are not installed yet", place.Archive)
+func noPythonPacked(envPath EnvPath) *Problem {
+	if _, err := os.Stat(filepath.Join(envPath.Path, "pixi-pack.json")); err == nil {
+		return problem(fmt.Sprintf("unpack it with `pixi-unpack %s`, and name the resulting directory env", quote(envPath.Archive)),
+			"%s holds the packages of pixi-pack, which are not installed yet", envPath.Archive)
 	}
-	entries, _ := os.ReadDir(place.Path) // the caller has just made it
+	entries, _ := os.ReadDir(envPath.Path) // the caller has just made it
 	for _, entry := range entries {
-		if _, err := findPython(filepath.Join(place.Path, entry.Name())); err == nil {
+		if _, err := findPython(filepath.Join(envPath.Path, entry.Name())); err == nil {
 			return problem(fmt.Sprintf("pack only the contents of that directory: `tar -czf env.tar.gz -C %s .`", quote(entry.Name())),
-				"%s has no bin/python, but %s/bin/python", place.Archive, entry.Name())
+				"%s has no bin/python, but %s/bin/python", envPath.Archive, entry.Name())
 		}
 	}
-	return problem("pack the environment like conda-pack, with bin at the top of the archive", "%s has no bin/python", place.Archive)
+	return problem("pack the environment like conda-pack, with bin at the top of the archive", "%s has no bin/python", envPath.Archive)
 }
 
 func noPythonIn(directory string) *Problem {

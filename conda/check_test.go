@@ -150,7 +150,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root := canonical(t)
 			c.spoil(t, root)
-			_, err := Inspect(Place{Kind: Directory, Path: root})
+			_, err := Inspect(EnvPath{Kind: Directory, Path: root})
 			var p *Problem
 			if !errors.As(err, &p) || p.Remedy == "" {
 				t.Fatalf("got %v, want a Problem with a remedy", err)
@@ -161,7 +161,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 				}
 			}
 			// A report says the same.
-			if r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
+			if r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
 				t.Errorf("Examine: got %v, want %v", r.Err(), err)
 			}
 		})
@@ -215,7 +215,7 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 			root + "/closed":  "has no permission for " + root + "/closed/bin; grant it with `chmod -R a+rX " + root + "/closed/bin`",
 			root + "/program": "has no permission for " + root + "/program/bin/python; grant it with",
 		} {
-			if _, err := Inspect(Place{Kind: Directory, Path: directory}); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := Inspect(EnvPath{Kind: Directory, Path: directory}); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", directory, err, want)
 			}
 		}
@@ -244,7 +244,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(root+"/env/bin", 0o755), os.WriteFile(root+"/env/bin/python", program, 0o755)); err != nil {
 			return err, nil
 		}
-		_, err = Inspect(Place{Kind: Directory, Path: root + "/env"})
+		_, err = Inspect(EnvPath{Kind: Directory, Path: root + "/env"})
 		return err, nil
 	}
 	type outcome struct{ err, mounted error }
@@ -266,7 +266,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 func TestInspectRefusesAPathThatPathsCannotHold(t *testing.T) {
 	root := filepath.Join(canonical(t), "a:b")
 	handmade(t, root)
-	if _, err := Inspect(Place{Kind: Directory, Path: root}); err == nil || !strings.Contains(err.Error(), root+" contains a colon") {
+	if _, err := Inspect(EnvPath{Kind: Directory, Path: root}); err == nil || !strings.Contains(err.Error(), root+" contains a colon") {
 		t.Errorf("got %v, want that the path has a colon", err)
 	}
 }
@@ -322,7 +322,7 @@ func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root := canonical(t)
 			c.make(t, root)
-			r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"})
+			r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"})
 			if r.Err() == nil {
 				t.Fatalf("got no problem: %v", r)
 			}
@@ -331,7 +331,7 @@ func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 					t.Errorf("got %q, want %q in it", r, want)
 				}
 			}
-			e, err := Inspect(Place{Kind: Directory, Path: root})
+			e, err := Inspect(EnvPath{Kind: Directory, Path: root})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -347,7 +347,7 @@ func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
 	handmade(t, root)
 	elsewhere := canonical(t)
 	testkit.WriteFiles(t, elsewhere, map[string]string{"numpy/__init__.py": "__version__ = '9.9'\ndef zeros(n): return n\n"})
-	r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere})
+	r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere})
 	if r.Err() != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, "numpy 9.9 comes from "+elsewhere+"/numpy, outside of "+root) {
 		t.Errorf("got %v, want a warning", r)
 	}
@@ -355,7 +355,7 @@ func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
 		t.Errorf("got %q, want that models can run", r)
 	}
 	testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": string(readText(root+"/pyvenv.cfg")) + "include-system-site-packages = true\n"})
-	if r := Examine(t.Context(), Place{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere}); len(r.Problems) != 0 {
+	if r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere}); len(r.Problems) != 0 {
 		t.Errorf("an environment that shares the packages of its base: got %v, want no warning", r)
 	}
 }
@@ -365,7 +365,7 @@ func TestExamineEndsWithItsContext(t *testing.T) {
 	writeProgram(t, root+"/bin/python", []byte("#!/bin/sh\nexec sleep 1000\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if r := Examine(ctx, Place{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || !strings.Contains(r.Err().Error(), "did not end in time") {
+	if r := Examine(ctx, EnvPath{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || !strings.Contains(r.Err().Error(), "did not end in time") {
 		t.Errorf("got %v, want that it did not end in time", r)
 	}
 }
@@ -420,7 +420,7 @@ func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			root := canonical(t)
 			c.make(t, root)
-			r := Examine(t.Context(), Place{Kind: Directory, Path: root, Archive: archive}, run, []string{"PATH=/usr/bin:/bin"})
+			r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root, Archive: archive}, run, []string{"PATH=/usr/bin:/bin"})
 			if r.Err() == nil || r.Archive != archive {
 				t.Fatalf("got %v, want a problem of %s", r, archive)
 			}
@@ -441,8 +441,8 @@ func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 func TestAnEnvironmentWithoutAPythonIsItsVariables(t *testing.T) {
 	root := canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{"bin/activate": "exit 1"})
-	for _, place := range []Place{{Kind: Directory, Path: root}, {Kind: Directory, Path: root, Archive: "/models/env.tar.gz"}} {
-		e, err := Inspect(place)
+	for _, envPath := range []EnvPath{{Kind: Directory, Path: root}, {Kind: Directory, Path: root, Archive: "/models/env.tar.gz"}} {
+		e, err := Inspect(envPath)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,7 +451,7 @@ func TestAnEnvironmentWithoutAPythonIsItsVariables(t *testing.T) {
 		if e.Python != "" || got != want {
 			t.Errorf("got the program %q and %s, want none and %s", e.Python, got, want)
 		}
-		if r := Examine(t.Context(), place, run, nil); r.Err() != nil || len(r.Problems) != 1 || !r.Problems[0].Warning {
+		if r := Examine(t.Context(), envPath, run, nil); r.Err() != nil || len(r.Problems) != 1 || !r.Problems[0].Warning {
 			t.Errorf("got %v, want a warning", r)
 		}
 		if err := e.Diagnose(t.Context(), run, nil); err != nil {

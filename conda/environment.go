@@ -55,8 +55,8 @@ type Environment struct {
 
 // Inspect examines a directory or an interpreter without running anything. The error is a *Problem
 // if the environment cannot run here.
-func Inspect(place Place) (*Environment, error) {
-	e, err := recognise(place)
+func Inspect(envPath EnvPath) (*Environment, error) {
+	e, err := recognise(envPath)
 	if err != nil {
 		return nil, err
 	}
@@ -68,21 +68,21 @@ func Inspect(place Place) (*Environment, error) {
 }
 
 // recognise finds the form of an environment and its interpreter.
-func recognise(place Place) (*Environment, error) {
-	if place.Kind == Interpreter {
-		e := &Environment{Form: Program, Python: place.Path}
-		bin := filepath.Dir(place.Path)
+func recognise(envPath EnvPath) (*Environment, error) {
+	if envPath.Kind == Interpreter {
+		e := &Environment{Form: Program, Python: envPath.Path}
+		bin := filepath.Dir(envPath.Path)
 		if form := formOf(filepath.Dir(bin)); filepath.Base(bin) == "bin" && form != Prefix {
 			e.Form, e.Directory = form, filepath.Dir(bin)
 		}
 		e.readVersion()
 		return e, nil
 	}
-	python, err := findPython(place.Path)
-	directory := place.Path
+	python, err := findPython(envPath.Path)
+	directory := envPath.Path
 	if errors.Is(err, fs.ErrNotExist) {
 		for _, inside := range []string{".venv", ".pixi/envs/default"} {
-			if in, err := filepath.EvalSymlinks(filepath.Join(place.Path, inside)); err == nil {
+			if in, err := filepath.EvalSymlinks(filepath.Join(envPath.Path, inside)); err == nil {
 				directory = in
 				python, err = findPython(in)
 				if err == nil {
@@ -92,12 +92,12 @@ func recognise(place Place) (*Environment, error) {
 		}
 	}
 	if python == "" {
-		if _, err := os.Stat(filepath.Join(place.Path, "bin", "activate")); err != nil {
-			return nil, noPython(place)
+		if _, err := os.Stat(filepath.Join(envPath.Path, "bin", "activate")); err != nil {
+			return nil, noPython(envPath)
 		}
-		return &Environment{Form: formOf(place.Path), Directory: place.Path, Archive: place.Archive}, nil
+		return &Environment{Form: formOf(envPath.Path), Directory: envPath.Path, Archive: envPath.Archive}, nil
 	}
-	e := &Environment{Form: formOf(directory), Directory: directory, Python: python, Archive: place.Archive}
+	e := &Environment{Form: formOf(directory), Directory: directory, Python: python, Archive: envPath.Archive}
 	e.readVersion()
 	return e, nil
 }

@@ -13,7 +13,7 @@ import (
 // Report is the result of Examine.
 type Report struct {
 	Path string `json:"path"`
-	// Archive is the Place's.
+	// Archive is the EnvPath's.
 	Archive string `json:"archive,omitempty"`
 	Form    Form   `json:"form,omitempty"`
 	// Python is the program; Version and Numpy are its own answers.
@@ -58,18 +58,18 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Examine inspects a place and asks its interpreter. base are the server's variables, in the form
+// Examine inspects an environment and asks its interpreter. base are the server's variables, in the form
 // of os.Environ. It ends when ctx does.
-func Examine(ctx context.Context, place Place, run Run, base []string) *Report {
-	r := &Report{Path: place.Path, Archive: place.Archive, Problems: []*Problem{}}
-	if place.Kind == Archive {
-		r.Problems = append(r.Problems, problem("unpack it, and name the directory", "%s is an archive, which is not looked into", place.Path))
+func Examine(ctx context.Context, envPath EnvPath, run Run, base []string) *Report {
+	r := &Report{Path: envPath.Path, Archive: envPath.Archive, Problems: []*Problem{}}
+	if envPath.Kind == Archive {
+		r.Problems = append(r.Problems, problem("unpack it, and name the directory", "%s is an archive, which is not looked into", envPath.Path))
 		return r
 	}
-	e, err := Inspect(place)
+	e, err := Inspect(envPath)
 	if err != nil {
 		// The recognised parts are reported beside the problem.
-		e, _ = recognise(place)
+		e, _ = recognise(envPath)
 		var p *Problem
 		if !errors.As(err, &p) {
 			p = problem("", "%v", err)

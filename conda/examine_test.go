@@ -32,15 +32,15 @@ func TestRealEnvironmentsAreUsable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			directory := testkit.Environment(t, c.name)
-			place, err := Locate(directory, "/")
+			envPath, err := Locate(directory, "/")
 			if err != nil {
 				t.Fatal(err)
 			}
-			inspected, err := Inspect(place)
+			inspected, err := Inspect(envPath)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := Examine(t.Context(), place, run, os.Environ())
+			r := Examine(t.Context(), envPath, run, os.Environ())
 			if len(r.Problems) != 0 || r.Form != c.form || r.Python != directory+"/bin/python" || r.Numpy == "" {
 				t.Errorf("got %+v, want %s without problems", r, c.form)
 			}

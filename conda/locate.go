@@ -14,20 +14,20 @@ import (
 // directoryVariable stands for the model directory in a value of EXECUTION_ENV_PATH.
 const directoryVariable = "$$TRITON_MODEL_DIRECTORY"
 
-// Kind is the kind of a Place.
+// Kind is the kind of an EnvPath.
 type Kind int
 
-// The kinds of places.
+// The kinds of targets.
 const (
 	Archive     Kind = 1 // a file that is to be unpacked
 	Directory   Kind = 2 // an environment, or a project that has one
 	Interpreter Kind = 3 // a program
 )
 
-// Place is the target of an EXECUTION_ENV_PATH value. Path is absolute, and canonical except for
+// EnvPath is the target of an EXECUTION_ENV_PATH value. Path is absolute, and canonical except for
 // the last element of an interpreter: the link python distinguishes a virtual environment from its
 // base.
-type Place struct {
+type EnvPath struct {
 	Kind Kind
 	Path string
 	// Archive is the archive that the caller has unpacked to Path, if any. Problems then refer to
@@ -37,23 +37,23 @@ type Place struct {
 
 // Locate finds the target of an EXECUTION_ENV_PATH value for a model in the given directory. The
 // errors are Triton's texts, each followed by the diagnosis.
-func Locate(value, modelDirectory string) (Place, error) {
+func Locate(value, modelDirectory string) (EnvPath, error) {
 	if value == "" {
-		return Place{}, errors.New("The archive path is empty.")
+		return EnvPath{}, errors.New("The archive path is empty.")
 	}
 	named := strings.ReplaceAll(value, directoryVariable, modelDirectory)
 	path, err := Named(value, modelDirectory)
 	if err != nil {
-		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", named, err)
+		return EnvPath{}, fmt.Errorf("Failed to get the canonical path for %s. %w", named, err)
 	}
-	place, err := look(path)
+	envPath, err := look(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if real, followed := filepath.EvalSymlinks(named); followed == nil && filepath.IsAbs(named) {
 			return look(real) // ".." as the kernel takes it
 		}
-		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %s", path, whyMissing(value, path, modelDirectory))
+		return EnvPath{}, fmt.Errorf("Failed to get the canonical path for %s. %s", path, whyMissing(value, path, modelDirectory))
 	}
-	return place, err
+	return envPath, err
 }
 
 // Named returns the path in an EXECUTION_ENV_PATH value as written: absolute, without resolving
@@ -63,39 +63,39 @@ func Named(value, modelDirectory string) (string, error) {
 }
 
 // look examines an absolute path.
-func look(path string) (Place, error) {
+func look(path string) (EnvPath, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return Place{}, err
+			return EnvPath{}, err
 		}
-		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", path, err)
+		return EnvPath{}, fmt.Errorf("Failed to get the canonical path for %s. %w", path, err)
 	}
 	info, err := os.Stat(real)
 	if err != nil {
-		return Place{}, fmt.Errorf("stat() of : %s returned error. %w", real, err)
+		return EnvPath{}, fmt.Errorf("stat() of : %s returned error. %w", real, err)
 	}
 	switch {
 	case info.IsDir():
-		return Place{Kind: Directory, Path: real}, nil
+		return EnvPath{Kind: Directory, Path: real}, nil
 	case !info.Mode().IsRegular():
-		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %s is a %s, want an archive, a directory or a python", real, special(info.Mode()))
+		return EnvPath{}, fmt.Errorf("archive_read_open_filename() failed. %s is a %s, want an archive, a directory or a python", real, special(info.Mode()))
 	}
 	program, err := isProgram(real)
 	if errors.Is(err, fs.ErrPermission) {
 		err = closed(real)
 	}
 	if err != nil {
-		return Place{}, fmt.Errorf("archive_read_open_filename() failed. %w", err)
+		return EnvPath{}, fmt.Errorf("archive_read_open_filename() failed. %w", err)
 	}
 	if !program {
-		return Place{Kind: Archive, Path: real}, nil
+		return EnvPath{Kind: Archive, Path: real}, nil
 	}
 	directory, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
-		return Place{}, fmt.Errorf("Failed to get the canonical path for %s. %w", path, err)
+		return EnvPath{}, fmt.Errorf("Failed to get the canonical path for %s. %w", path, err)
 	}
-	return Place{Kind: Interpreter, Path: filepath.Join(directory, filepath.Base(path))}, nil
+	return EnvPath{Kind: Interpreter, Path: filepath.Join(directory, filepath.Base(path))}, nil
 }
 
 // special names the kind of a file that is neither regular nor a directory.

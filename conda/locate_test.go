@@ -49,19 +49,19 @@ func TestLocateFindsWhatAValueNames(t *testing.T) {
 	model := root + "/models/m"
 	for _, c := range []struct {
 		name, value, model string
-		want               Place
+		want               EnvPath
 	}{
-		{"at the start", "$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, Place{Kind: Archive, Path: model + "/env.tar.gz"}},
-		{"not at the start", "/$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, Place{Kind: Archive, Path: model + "/env.tar.gz"}},
-		{"above", "$$TRITON_MODEL_DIRECTORY/../shared.tar", model, Place{Kind: Archive, Path: root + "/models/shared.tar"}},
-		{"absolute", model + "/env", "/elsewhere", Place{Kind: Directory, Path: model + "/env"}},
-		{"directory named as an archive", model + "/named.tar.gz", "", Place{Kind: Directory, Path: model + "/named.tar.gz"}},
-		{"empty file", model + "/empty.tar", "", Place{Kind: Archive, Path: model + "/empty.tar"}},
-		{"link to an archive", model + "/link.tar.gz", "", Place{Kind: Archive, Path: model + "/env.tar.gz"}},
-		{"script", model + "/run.sh", "", Place{Kind: Interpreter, Path: model + "/run.sh"}},
-		{"python of a virtual environment stays a link", model + "/venv/bin/python", "", Place{Kind: Interpreter, Path: model + "/venv/bin/python"}},
-		{"two dots textually first", "$$TRITON_MODEL_DIRECTORY/../shared.tar", root + "/models/m2", Place{Kind: Archive, Path: root + "/models/shared.tar"}},
-		{"two dots as the kernel takes them", "$$TRITON_MODEL_DIRECTORY/../env.tar", root + "/models/m2", Place{Kind: Archive, Path: root + "/target/env.tar"}},
+		{"at the start", "$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, EnvPath{Kind: Archive, Path: model + "/env.tar.gz"}},
+		{"not at the start", "/$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, EnvPath{Kind: Archive, Path: model + "/env.tar.gz"}},
+		{"above", "$$TRITON_MODEL_DIRECTORY/../shared.tar", model, EnvPath{Kind: Archive, Path: root + "/models/shared.tar"}},
+		{"absolute", model + "/env", "/elsewhere", EnvPath{Kind: Directory, Path: model + "/env"}},
+		{"directory named as an archive", model + "/named.tar.gz", "", EnvPath{Kind: Directory, Path: model + "/named.tar.gz"}},
+		{"empty file", model + "/empty.tar", "", EnvPath{Kind: Archive, Path: model + "/empty.tar"}},
+		{"link to an archive", model + "/link.tar.gz", "", EnvPath{Kind: Archive, Path: model + "/env.tar.gz"}},
+		{"script", model + "/run.sh", "", EnvPath{Kind: Interpreter, Path: model + "/run.sh"}},
+		{"python of a virtual environment stays a link", model + "/venv/bin/python", "", EnvPath{Kind: Interpreter, Path: model + "/venv/bin/python"}},
+		{"two dots textually first", "$$TRITON_MODEL_DIRECTORY/../shared.tar", root + "/models/m2", EnvPath{Kind: Archive, Path: root + "/models/shared.tar"}},
+		{"two dots as the kernel takes them", "$$TRITON_MODEL_DIRECTORY/../env.tar", root + "/models/m2", EnvPath{Kind: Archive, Path: root + "/target/env.tar"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := Locate(c.value, c.model)
@@ -73,7 +73,7 @@ func TestLocateFindsWhatAValueNames(t *testing.T) {
 	t.Run("relative", func(t *testing.T) {
 		t.Chdir(root + "/models")
 		got, err := Locate("m/../shared.tar", model)
-		if want := (Place{Kind: Archive, Path: root + "/models/shared.tar"}); err != nil || got != want {
+		if want := (EnvPath{Kind: Archive, Path: root + "/models/shared.tar"}); err != nil || got != want {
 			t.Errorf("got %v, %v, want %v", got, err, want)
 		}
 	})

@@ -140,8 +140,8 @@ func (r *Registry) logNotPolled(id repository.Identity, err error) {
 		}
 		r.config.Log.Error().Msgf("%.*s", maxReasonBytes, detail)
 	}
-	var place *repository.LookupError
-	if errors.As(err, &place) {
+	var lookup *repository.LookupError
+	if errors.As(err, &lookup) {
 		r.config.Log.Error().Msg(err.Error())
 		return
 	}

@@ -67,7 +67,7 @@ func TestURLsAreReadAsByTriton(t *testing.T) {
 	}
 }
 
-func TestPlacesAreTheSameHoweverTheyAreWritten(t *testing.T) {
+func TestSpellingsOfOneLocationAreTheSame(t *testing.T) {
 	for _, test := range []struct {
 		a, b string
 		want bool

@@ -56,11 +56,11 @@ func (r *request) Refuse(err error)                 { r.scheduler.fail(r, Reject
 
 // The methods of waitgraph.Batch.
 func (b *batch) Model() string                { return b.scheduler().config.Model }
-func (b *batch) Position() waitgraph.Position { return b.scheduler().place(b) }
+func (b *batch) Position() waitgraph.Position { return b.scheduler().positionOf(b) }
 func (b *batch) Members() []*backend.Task     { return b.Tasks }
 
 // place returns the position of a batch.
-func (d *Batcher) place(b *batch) waitgraph.Position {
+func (d *Batcher) positionOf(b *batch) waitgraph.Position {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.positionLocked(b)

@@ -76,14 +76,14 @@ func (p *program) Complete(config []byte, surroundings process.Surroundings) any
 }
 
 // Initialize implements process.Program.
-func (p *program) Initialize(at process.Placement, i process.Initialization) any {
+func (p *program) Initialize(at process.InstanceSpec, i process.Initialization) any {
 	return &initializeBody{
 		PluginBackend: p.wireBackend(), PluginModel: p.wireModel(at.Config, false), PluginInstance: wireInstance(at),
 		Tensors: i.Tensors, Surroundings: i.Surroundings, Windows: i.Windows,
 	}
 }
 
-func wireInstance(at process.Placement) ipc.PluginInstance {
+func wireInstance(at process.InstanceSpec) ipc.PluginInstance {
 	in := ipc.PluginInstance{
 		Name: at.Instance, Kind: at.Kind, Profiles: at.Group.GetProfile(), Passive: at.Group.GetPassive(), HostPolicy: at.HostPolicy,
 	}

@@ -165,7 +165,7 @@ func (l *life) initialize(ctx context.Context) error {
 	l.told.Store(toldInitialize)
 	l.hear(true)
 	question := l.initialization()
-	if err := l.ask(ipc.Initialize, l.in.model.program.Initialize(l.in.placement(), question)); err != nil {
+	if err := l.ask(ipc.Initialize, l.in.model.program.Initialize(l.in.spec(), question)); err != nil {
 		return err
 	}
 	if levels := l.in.model.supervisor.levels(); levels != question.Log {

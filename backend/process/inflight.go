@@ -251,8 +251,8 @@ func (f *inFlight) leaveLocked() {
 func (f *inFlight) lends(number uint64, lent *shm.Group) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if place := f.findLocked(number); place >= 0 {
-		f.current[place].lent = lent
+	if index := f.findLocked(number); index >= 0 {
+		f.current[index].lent = lent
 	}
 }
 
@@ -269,16 +269,16 @@ func (f *inFlight) sent(number, position uint64, at int64, err error) (refused e
 	defer panics.Recover(&f.log, panics.Life, &panicked)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	place := f.findLocked(number)
+	index := f.findLocked(number)
 	own := frames.Refusal(err)
 	switch {
-	case place < 0:
+	case index < 0:
 		// The life has ended and its end answers the batch, or the stub has already answered it.
 		if err == nil {
 			f.late.number, f.late.position = number, position
 		}
 	case err == nil:
-		f.current[place].position, f.current[place].sent = position, at
+		f.current[index].position, f.current[index].sent = position, at
 		f.handed.Store(at)
 	case own != nil:
 		refused = own      // set even if the next line panics

@@ -23,11 +23,11 @@ type Instance struct {
 	model *Model
 	name  string
 	gpu   int32 // for Report.GPU
-	// placed is the instance's placement when it was made, and json the whole config for its stubs.
-	placed placement.Placement
-	json   []byte
-	cores  []int // the cores that it may use; empty means all
-	log    zerolog.Logger
+	// placement is the instance's when it was made, and json the whole config for its stubs.
+	placement placement.Placement
+	json      []byte
+	cores     []int // the cores that it may use; empty means all
+	log       zerolog.Logger
 
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Run has returned; set, like cancel, before Run begins
@@ -139,13 +139,13 @@ func (in *Instance) setHopeless(yes bool) {
 
 // available tells the scheduler that the instance accepts batches, unless it is passive.
 func (in *Instance) available() {
-	if !in.placed.Group.GetPassive() {
+	if !in.placement.Group.GetPassive() {
 		in.model.events.Available(in)
 	}
 }
 
 func (in *Instance) lost(hopeless bool) {
-	if !in.placed.Group.GetPassive() {
+	if !in.placement.Group.GetPassive() {
 		in.model.events.Lost(in, hopeless)
 	}
 }

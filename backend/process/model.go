@@ -82,7 +82,7 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	}
 	m.starting = instances
 	for _, in := range instances {
-		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.placed.Kind, in.placed.Device)
+		m.log.Info().Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", in.name, in.placement.Kind, in.placement.Device)
 		run, cancel := context.WithCancel(m.run)
 		in.cancel, in.ended = cancel, make(chan struct{})
 		m.running.Go(panics.Guard(m.log, panics.Life, func() {
@@ -337,21 +337,21 @@ func (l *life) surroundings() Surroundings {
 	}
 }
 
-func (in *Instance) placement() Placement {
-	return Placement{
-		Instance: in.name, Kind: in.placed.Kind, Device: in.placed.Device, Config: in.json, Group: in.placed.Group,
-		HostPolicy: in.model.supervisor.policies.JSON(cores.PolicyName(in.placed.Group, in.placed.Device)),
+func (in *Instance) spec() InstanceSpec {
+	return InstanceSpec{
+		Instance: in.name, Kind: in.placement.Kind, Device: in.placement.Device, Config: in.json, Group: in.placement.Group,
+		HostPolicy: in.model.supervisor.policies.JSON(cores.PolicyName(in.placement.Group, in.placement.Device)),
 	}
 }
 
 // makeInstances creates the instances of the config's groups. json is the config for their stubs.
 func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Instance, error) {
-	placed, err := placement.Of(config, m.env.Name, m.supervisor.limits.Instances)
+	placements, err := placement.Of(config, m.env.Name, m.supervisor.limits.Instances)
 	if err != nil {
 		return nil, err
 	}
-	instances := make([]*Instance, len(placed)) // bound: the instances
-	for i, at := range placed {
+	instances := make([]*Instance, len(placements)) // bound: the instances
+	for i, at := range placements {
 		if err := validateInstanceName(at.Name); err != nil {
 			return nil, err
 		}
@@ -360,7 +360,7 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 			return nil, err
 		}
 		instances[i] = &Instance{
-			model: m, name: at.Name, placed: at, gpu: at.GPU(), json: json, cores: on,
+			model: m, name: at.Name, placement: at, gpu: at.GPU(), json: json, cores: on,
 			log: m.log.With().Str("instance", at.Name).Logger(),
 		}
 	}
@@ -379,10 +379,10 @@ func warmupNames(config *kserve.ModelConfig) []string {
 }
 
 // Group implements backend.Placed.
-func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placed.Group }
+func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placement.Group }
 
 // Device implements backend.Placed.
-func (in *Instance) Device() int32 { return in.placed.Number() }
+func (in *Instance) Device() int32 { return in.placement.Number() }
 
 // list returns the current instances.
 func (m *Model) list() []*Instance {
@@ -411,7 +411,7 @@ func (m *Model) Instances() []backend.Instance {
 // match compares the present instances with the wanted ones. kept is in the order of wanted, with
 // nil where an instance is missing.
 func match(present, wanted []*Instance) (kept, surplus []*Instance) {
-	return placement.Match(present, wanted, func(in *Instance) *placement.Placement { return &in.placed })
+	return placement.Match(present, wanted, func(in *Instance) *placement.Placement { return &in.placement })
 }
 
 // Grow implements backend.Exchanger.

@@ -31,7 +31,7 @@ type Program interface {
 	// model's, as JSON.
 	Complete(config []byte, surroundings Surroundings) any
 	// Initialize returns the body of INITIALIZE for a process of an instance.
-	Initialize(placement Placement, initialization Initialization) any
+	Initialize(instance InstanceSpec, initialization Initialization) any
 	// Text returns the text of a fault for clients and models.
 	Text(fault Fault, subject string) string
 	// Close releases the resources of Open's caller and of Check. It is called once, when the model
@@ -71,8 +71,8 @@ func (f *Files) close() {
 	}
 }
 
-// Placement names the instance for which a process is started.
-type Placement struct {
+// InstanceSpec describes the instance for which a process is started.
+type InstanceSpec struct {
 	Instance string
 	Kind     string // "CPU", "GPU" or "MODEL"
 	Device   string // the number of a GPU, "0" elsewhere

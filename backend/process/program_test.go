@@ -52,7 +52,7 @@ func (*goProgram) Complete(config []byte, surroundings Surroundings) any {
 	}{string(config), surroundings}
 }
 
-func (p *goProgram) Initialize(_ Placement, initialization Initialization) any {
+func (p *goProgram) Initialize(_ InstanceSpec, initialization Initialization) any {
 	return &struct {
 		Behaviour string `msgpack:"behaviour"`
 		Initialization

@@ -206,7 +206,7 @@ func (l *life) newDevices() {
 	l.encoder.SetDevices(l.announced)
 	if l.in.model.knowsDevices() {
 		l.decoder.SetAnnounced(l.announced)
-		l.encoder.PlaceOnDevices()
+		l.encoder.AllowDevicePlaces()
 	}
 }
 

@@ -180,7 +180,7 @@ func (in *Instance) use(s *InstanceStatus) {
 func (in *Instance) status() InstanceStatus {
 	env := &in.model.env
 	s := InstanceStatus{
-		Model: env.Name, Namespace: env.Namespace, Version: env.Version, Name: in.name, Kind: in.placed.Kind, Device: in.placed.Number(),
+		Model: env.Name, Namespace: env.Namespace, Version: env.Version, Name: in.name, Kind: in.placement.Kind, Device: in.placement.Number(),
 		Phase: PhaseStarting,
 	}
 	if r := in.noted.Load(); r != nil {

@@ -27,9 +27,9 @@ type code struct {
 	settings *Config
 	path     string // of the model file
 	log      zerolog.Logger
-	// place is where its execution environment is, nil: it has none. The choice is made
+	// envPath is where its execution environment is, nil: it has none. The choice is made
 	// once, when the model is opened.
-	place *conda.Place
+	envPath *conda.EnvPath
 
 	mu     sync.Mutex
 	held   *holding // from Check to Close
@@ -62,7 +62,7 @@ func (b *Backend) open(env backend.Env) (*process.Model, error) {
 		return nil, err
 	}
 	var err error
-	if c.place, err = c.locate(); err != nil {
+	if c.envPath, err = c.locate(); err != nil {
 		return nil, err
 	}
 	if env.Runtime != "" {

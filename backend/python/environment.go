@@ -27,7 +27,7 @@ const libraryVariable = "NEREID_LIBRARY_PATH"
 
 // locate finds the execution environment that a model's config names, or that lies beside its
 // backend; nil without one.
-func (c *code) locate() (*conda.Place, error) {
+func (c *code) locate() (*conda.EnvPath, error) {
 	value := ""
 	if p, named := c.env.Config.GetParameters()[environmentParameter]; named {
 		if value = p.GetStringValue(); c.env.Environment != "" {
@@ -42,15 +42,15 @@ func (c *code) locate() (*conda.Place, error) {
 			return nil, nil //nolint:nilerr,nilnil // as the doc says
 		}
 	}
-	place, err := conda.Locate(value, c.env.Directory)
+	envPath, err := conda.Locate(value, c.env.Directory)
 	if err != nil {
 		return nil, c.unusable(err)
 	}
-	c.log.Info().Msgf("Using Python execution env %s", place.Path)
-	if place.Kind != conda.Archive {
-		c.log.Debug().Msgf("Returning canonical path since EXECUTION_ENV_PATH does not contain compressed path. Path: %s", place.Path)
+	c.log.Info().Msgf("Using Python execution env %s", envPath.Path)
+	if envPath.Kind != conda.Archive {
+		c.log.Debug().Msgf("Returning canonical path since EXECUTION_ENV_PATH does not contain compressed path. Path: %s", envPath.Path)
 	}
-	return &place, nil
+	return &envPath, nil
 }
 
 // holding is the resources of a model version from Check to Close: its interpreter, and the
@@ -62,47 +62,47 @@ type holding struct {
 
 // take creates and holds the resources of the model's processes, which may take minutes.
 func (c *code) take(ctx context.Context) (h holding, err error) {
-	if c.place == nil && !c.settings.BuildEnvironments {
+	if c.envPath == nil && !c.settings.BuildEnvironments {
 		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
 	}
 	limit := c.settings.EnvironmentTimeout
 	ctx, cancel := panics.WithLimit(ctx, limit, fmt.Errorf("env-timeout-seconds ran out, which is %s", limit))
 	defer cancel()
-	var place conda.Place
+	var envPath conda.EnvPath
 	switch {
-	case c.place == nil:
+	case c.envPath == nil:
 		h.unpacked, err = c.build(ctx)
-	case c.place.Kind == conda.Archive:
+	case c.envPath.Kind == conda.Archive:
 		h.unpacked, err = c.unpack(ctx)
 	default:
-		place = *c.place
+		envPath = *c.envPath
 	}
 	if err != nil {
 		return holding{}, err
 	}
 	if h.unpacked != nil {
-		place = conda.Place{Kind: conda.Directory, Path: h.unpacked.Directory}
-		if c.place != nil {
-			place.Archive = c.place.Path
+		envPath = conda.EnvPath{Kind: conda.Directory, Path: h.unpacked.Directory}
+		if c.envPath != nil {
+			envPath.Archive = c.envPath.Path
 		}
 	}
-	if place.Path == "" { // nothing is required
+	if envPath.Path == "" { // nothing is required
 		return holding{python: c.backend.hold(c.settings.wish(), nil)}, nil
 	}
-	inside, err := conda.Inspect(place)
+	inside, err := conda.Inspect(envPath)
 	if err != nil {
 		h.release(c.backend)
-		return holding{}, fmt.Errorf("execution environment %s: %w", place.Path, err)
+		return holding{}, fmt.Errorf("execution environment %s: %w", envPath.Path, err)
 	}
 	for _, line := range inside.Ignored {
-		c.log.Debug().Msgf("execution environment %s: activate.d sets no variables with %s", place.Path, line)
+		c.log.Debug().Msgf("execution environment %s: activate.d sets no variables with %s", envPath.Path, line)
 	}
 	w := c.settings.wish()
-	w.environment = place.Path
+	w.environment = envPath.Path
 	if inside.Python != "" {
 		w.executable = inside.Python
 	} else {
-		c.log.Warn().Msgf("execution environment %s has bin/activate but no bin/python: the server's interpreter runs the model, with the environment's variables", place.Path)
+		c.log.Warn().Msgf("execution environment %s has bin/activate but no bin/python: the server's interpreter runs the model, with the environment's variables", envPath.Path)
 	}
 	h.python = c.backend.hold(w, inside)
 	return h, nil
@@ -114,11 +114,11 @@ func (c *code) unpack(ctx context.Context) (*cache.Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := environments.Archive(ctx, c.place.Path)
+	e, err := environments.Archive(ctx, c.envPath.Path)
 	if err != nil {
 		return nil, withSetting(err)
 	}
-	c.backend.extracted(c.place.Path, e)
+	c.backend.extracted(c.envPath.Path, e)
 	return e, nil
 }
 

@@ -58,7 +58,7 @@ func (c *code) Complete(config []byte, surroundings process.Surroundings) any {
 }
 
 // Initialize implements Program.
-func (c *code) Initialize(p process.Placement, i process.Initialization) any {
+func (c *code) Initialize(p process.InstanceSpec, i process.Initialization) any {
 	return &initializeBody{
 		Args: map[string]string{
 			"model_config":             string(p.Config),

@@ -32,9 +32,9 @@ func (t *Table) Row(cells ...any) {
 
 // digits formats a number with three digits, or more if there are more before the point.
 func digits(v float64) string {
-	for places, below := range []float64{10, 100} {
+	for digits, below := range []float64{10, 100} {
 		if v < below {
-			return strconv.FormatFloat(v, 'f', 2-places, 64)
+			return strconv.FormatFloat(v, 'f', 2-digits, 64)
 		}
 	}
 	return strconv.FormatFloat(v, 'f', 0, 64)

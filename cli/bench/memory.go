@@ -99,14 +99,14 @@ func (m *sharedMemory) remove() {
 // input returns the parameters with the location of a sample's input.
 func (m *sharedMemory) input(sample, index int) map[string]any {
 	e := m.at[sample][index]
-	return place(m.inputs, e.offset, e.size)
+	return regionParameters(m.inputs, e.offset, e.size)
 }
 
 // output returns the parameters with the location of a caller's output.
 func (m *sharedMemory) output(caller, index int) map[string]any {
-	return place(m.outputs, int64(caller)*m.perCaller+int64(index)*m.outputBytes, m.outputBytes)
+	return regionParameters(m.outputs, int64(caller)*m.perCaller+int64(index)*m.outputBytes, m.outputBytes)
 }
 
-func place(region string, offset, size int64) map[string]any {
+func regionParameters(region string, offset, size int64) map[string]any {
 	return map[string]any{"shared_memory_region": region, "shared_memory_offset": offset, "shared_memory_byte_size": size}
 }

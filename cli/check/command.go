@@ -190,7 +190,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // place splits file:line:column.
-func place(text string) (file string, line, column int) {
+func splitSource(text string) (file string, line, column int) {
 	file = text
 	for range 2 {
 		before, number, found := cutLast(file)

@@ -106,17 +106,17 @@ func notThere(name string, read, given []string) error {
 			known = append(known, entry.Name())
 		}
 	}
-	var places []string
+	var paths []string
 	for _, path := range given {
 		if location, inStore, _ := objectstore.Parse(path); inStore {
 			path = location.String()
 		}
-		places = append(places, path)
+		paths = append(paths, path)
 	}
 	if near := spelling.Nearest(name, known); near != "" {
-		return command.Usagef("--model is %q, but it is not in %s; did you mean %s?", name, strings.Join(places, ", "), near)
+		return command.Usagef("--model is %q, but it is not in %s; did you mean %s?", name, strings.Join(paths, ", "), near)
 	}
-	return command.Usagef("--model is %q, but it is not in %s", name, strings.Join(places, ", "))
+	return command.Usagef("--model is %q, but it is not in %s", name, strings.Join(paths, ", "))
 }
 
 // examined reports the findings about a model's files.
@@ -172,7 +172,7 @@ func (c *check) faultOf(e *models.Examined, source []byte, severity, rule string
 // findingOf converts a fault to a finding, with the line that it refers to.
 func (c *check) findingOf(e *models.Examined, source []byte, severity, rule string, fault diagnosis.Fault) finding {
 	f := finding{Severity: severity, Rule: rule, Model: fault.Model, Text: fault.Reason, Remedy: fault.Remedy}
-	f.File, f.Line, f.Column = place(fault.Place)
+	f.File, f.Line, f.Column = splitSource(fault.Source)
 	if f.Line == 0 && f.File == e.File {
 		f.File, f.Line = c.lineOf(e, source, fault.Reason)
 	}
@@ -297,7 +297,7 @@ func (c *check) notLoaded(fault diagnosis.Fault) {
 		return // the finding of an ensemble has the reason
 	}
 	if at < 0 {
-		file, line, column := place(fault.Place)
+		file, line, column := splitSource(fault.Source)
 		c.report.add(finding{Severity: severityError, Rule: "import", Model: fault.Model, File: file, Line: line, Column: column, Text: fault.Reason, Remedy: fault.Remedy})
 		return
 	}

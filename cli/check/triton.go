@@ -76,17 +76,17 @@ func (c *check) triton(e *models.Examined, source []byte) {
 
 // environmentText says why Triton would reject an execution environment, or returns "".
 func environmentText(value, directory string) string {
-	place, err := conda.Locate(value, directory)
+	envPath, err := conda.Locate(value, directory)
 	if err != nil {
 		return "" // it is rejected here as well
 	}
-	switch place.Kind {
+	switch envPath.Kind {
 	case conda.Archive:
-		if !bytes.HasPrefix(readStart(place.Path), gzipSignature) {
+		if !bytes.HasPrefix(readStart(envPath.Path), gzipSignature) {
 			return "Triton unpacks only gzipped archives, and " + value + " is not one"
 		}
 	case conda.Directory:
-		if !isFile(filepath.Join(place.Path, "bin", "activate")) {
+		if !isFile(filepath.Join(envPath.Path, "bin", "activate")) {
 			return "Triton rejects the environment " + value + ", which has no bin/activate"
 		}
 	default:

@@ -51,11 +51,11 @@ func complete(root command.Description, words []string) found {
 	at := root
 	first := true             // only flags have followed the command's name so far
 	var waiting *command.Flag // a flag that still needs its value
-	var places wanted
+	var targets wanted
 	for i, word := range words[:len(words)-1] {
 		switch {
 		case waiting != nil:
-			places.note(waiting.Name, word)
+			targets.note(waiting.Name, word)
 			waiting = nil
 		case strings.HasPrefix(word, "--"):
 			name, value, given := strings.Cut(word[2:], "=")
@@ -63,7 +63,7 @@ func complete(root command.Description, words []string) found {
 			switch {
 			case f == nil || f.Value == "":
 			case given:
-				places.note(name, value)
+				targets.note(name, value)
 			default:
 				waiting = f
 			}
@@ -72,7 +72,7 @@ func complete(root command.Description, words []string) found {
 			next := commandOf(at, word)
 			if next == nil || !first || at.Name == root.Name && i > 0 { // only the first word can be a command of nereid
 				first = false
-				places.directories = append(places.directories, word)
+				targets.directories = append(targets.directories, word)
 				continue
 			}
 			at, first = *next, true
@@ -82,10 +82,10 @@ func complete(root command.Description, words []string) found {
 	name, _, given := strings.Cut(strings.TrimPrefix(last, "--"), "=")
 	switch {
 	case waiting != nil:
-		result.values(waiting, "", last, places)
+		result.values(waiting, "", last, targets)
 	case strings.HasPrefix(last, "--") && given:
 		if f := flagOf(at, name); f != nil && f.Value != "" {
-			result.values(f, "--"+name+"=", last, places)
+			result.values(f, "--"+name+"=", last, targets)
 		}
 	case strings.HasPrefix(last, "-"):
 		for _, f := range at.Flags {
@@ -101,10 +101,10 @@ func complete(root command.Description, words []string) found {
 			result.files = filesOf(at.Call)
 		}
 		if first && at.TakesModel() {
-			if places.url == "" {
-				places.url = usualServer
+			if targets.url == "" {
+				targets.url = usualServer
 			}
-			result.want(places, "", last)
+			result.want(targets, "", last)
 		}
 	}
 	return result
@@ -114,9 +114,9 @@ func complete(root command.Description, words []string) found {
 var quoted = regexp.MustCompile(`"([A-Za-z0-9_*]+)"`)
 
 // values adds the values of a flag, after a prefix of the word.
-func (f *found) values(of *command.Flag, before, prefix string, places wanted) {
+func (f *found) values(of *command.Flag, before, prefix string, targets wanted) {
 	if of.Models {
-		f.want(places, before, prefix)
+		f.want(targets, before, prefix)
 		return
 	}
 	for _, value := range of.Values {
@@ -142,9 +142,9 @@ func (f *found) values(of *command.Flag, before, prefix string, places wanted) {
 }
 
 // want records that a model's name is possible here.
-func (f *found) want(places wanted, before, prefix string) {
-	places.before, places.prefix = before, prefix
-	f.models = &places
+func (f *found) want(targets wanted, before, prefix string) {
+	targets.before, targets.prefix = before, prefix
+	f.models = &targets
 }
 
 // note records the value of a flag that gives the location of models.

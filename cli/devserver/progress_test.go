@@ -72,8 +72,8 @@ func TestStartIsShown(t *testing.T) {
 	s.want(t, "")
 }
 
-// TestFailuresHavePlaceAndRemedy also checks that a process without a name is not named.
-func TestFailuresHavePlaceAndRemedy(t *testing.T) {
+// TestFailuresHaveSourceAndRemedy also checks that a process without a name is not named.
+func TestFailuresHaveSourceAndRemedy(t *testing.T) {
 	for text, want := range map[string]string{
 		"ValueError: no\n\nAt:\n  /r/m/1/model.py(3): initialize\n":                        "/r/m/1/model.py:3: ValueError: no",
 		"Stub process '' is not healthy.":                                                  "the model's process has exited, or does not answer",

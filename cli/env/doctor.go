@@ -48,24 +48,24 @@ func examine(ctx context.Context, value, here string, options cache.Options) *co
 	failed := func(err error) *conda.Report {
 		return &conda.Report{Path: value, Problems: []*conda.Problem{{Text: err.Error()}}}
 	}
-	place, err := conda.Locate(value, here)
+	envPath, err := conda.Locate(value, here)
 	if err != nil {
 		return failed(err)
 	}
-	if place.Kind != conda.Archive {
-		return conda.Examine(ctx, place, runProgram, os.Environ())
+	if envPath.Kind != conda.Archive {
+		return conda.Examine(ctx, envPath, runProgram, os.Environ())
 	}
 	c, err := cache.Open(options)
 	if err != nil {
 		return failed(err)
 	}
 	defer c.Close()
-	unpacked, err := c.Archive(ctx, place.Path)
+	unpacked, err := c.Archive(ctx, envPath.Path)
 	if err != nil {
 		return failed(err)
 	}
 	defer unpacked.Release()
-	return conda.Examine(ctx, conda.Place{Kind: conda.Directory, Path: unpacked.Directory, Archive: place.Path}, runProgram, os.Environ())
+	return conda.Examine(ctx, conda.EnvPath{Kind: conda.Directory, Path: unpacked.Directory, Archive: envPath.Path}, runProgram, os.Environ())
 }
 
 // mostOutput is the number of bytes kept from the end of a program's output.

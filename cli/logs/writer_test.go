@@ -54,7 +54,7 @@ func (l *testLog) take() string {
 	return callerLine.ReplaceAllString(text, "_test.go:N]")
 }
 
-func TestLinesHaveLevelTimeAndPlace(t *testing.T) {
+func TestLinesHaveLevelTimeAndSource(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		log  func(l *testLog)

@@ -268,12 +268,12 @@ func value(d infer.DataType, b []byte) string {
 
 // index converts the position of an element to one index per dimension.
 func index(at int, shape []int64) string {
-	place := make([]int64, len(shape))
+	index := make([]int64, len(shape))
 	rest := int64(at)
 	for i := len(shape) - 1; i >= 0; i-- {
 		if shape[i] > 0 {
-			place[i], rest = rest%shape[i], rest/shape[i]
+			index[i], rest = rest%shape[i], rest/shape[i]
 		}
 	}
-	return infer.ShapeString(place)
+	return infer.ShapeString(index)
 }

@@ -18,9 +18,9 @@ func TestBackendsPassTheirOwnTests(t *testing.T) {
 	if status != 0 || errs != "" || !strings.Contains(out, filepath.Join(directory, "Echo2", "backend.go")) {
 		t.Fatalf("got status %d, %q and %q", status, out, errs)
 	}
-	place := filepath.Join(directory, "Echo2")
+	destination := filepath.Join(directory, "Echo2")
 	for _, file := range []string{".gitignore", "Makefile", "README.md", "client.py", "go.mod", "models/Echo2_example/config.pbtxt", "models/Echo2_example/1", "nereid_Echo2/main.go"} {
-		if _, err := os.Stat(filepath.Join(place, file)); err != nil {
+		if _, err := os.Stat(filepath.Join(destination, file)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -29,17 +29,17 @@ func TestBackendsPassTheirOwnTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(place, "go.sum"), sums, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(destination, "go.sum"), sums, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"build", "-o", "bin/Echo2/nereid_Echo2", "./nereid_Echo2"}, {"vet", "./..."}, {"test", "./..."}} {
 		command := exec.Command("go", args...)
-		command.Dir, command.Env = place, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+		command.Dir, command.Env = destination, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, output)
 		}
 	}
-	if formatted, err := exec.Command("gofmt", "-l", place).CombinedOutput(); err != nil || len(formatted) > 0 {
+	if formatted, err := exec.Command("gofmt", "-l", destination).CombinedOutput(); err != nil || len(formatted) > 0 {
 		t.Errorf("gofmt: %v: %s", err, formatted)
 	}
 }

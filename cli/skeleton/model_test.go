@@ -45,8 +45,8 @@ func TestModelsPassTheirOwnTests(t *testing.T) {
 		if status != 0 || errs != "" || !strings.Contains(out, filepath.Join(directory, m.name, "1/model.py")) {
 			t.Fatalf("%s: got status %d, %q and %q", m.name, status, out, errs)
 		}
-		place := filepath.Join(directory, m.name)
-		text, err := os.ReadFile(filepath.Join(place, "config.pbtxt"))
+		destination := filepath.Join(directory, m.name)
+		text, err := os.ReadFile(filepath.Join(destination, "config.pbtxt"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestModelsPassTheirOwnTests(t *testing.T) {
 			t.Errorf("%s: got the config %v and error %v from\n%s", m.name, parsed, err, text)
 		}
 		for _, file := range []string{"client.py", "test_" + m.name + ".py", "README.md"} {
-			if _, err := os.Stat(filepath.Join(place, file)); err != nil {
+			if _, err := os.Stat(filepath.Join(destination, file)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -72,19 +72,19 @@ func TestModelsPassTheirOwnTests(t *testing.T) {
 
 func TestModelsAreNeverOverwritten(t *testing.T) {
 	directory := t.TempDir()
-	place := filepath.Join(directory, "mine")
-	if err := os.Mkdir(place, 0o755); err != nil {
+	destination := filepath.Join(directory, "mine")
+	if err := os.Mkdir(destination, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	status, out, errs := try("model", "mine", "--directory="+directory)
-	if status != 1 || out != "" || !strings.Contains(errs, place+" already exists") {
+	if status != 1 || out != "" || !strings.Contains(errs, destination+" already exists") {
 		t.Errorf("got status %d, %q and %q, want 1 and the reason", status, out, errs)
 	}
 	entries, err := os.ReadDir(directory)
 	if err != nil || len(entries) != 1 {
 		t.Errorf("got %v and %v, want the directory alone", entries, err)
 	}
-	if entries, err := os.ReadDir(place); err != nil || len(entries) != 0 {
+	if entries, err := os.ReadDir(destination); err != nil || len(entries) != 0 {
 		t.Errorf("got %v and %v in the directory, want nothing", entries, err)
 	}
 }

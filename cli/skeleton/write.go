@@ -21,9 +21,9 @@ var templates embed.FS
 // write fills the templates of a folder with data, and renames the result to directory/name; it
 // creates a missing directory. It returns the written files, relative to that.
 func write(folder string, data any, directory, name string) (files []string, err error) {
-	place := filepath.Join(directory, name)
-	if _, err := os.Lstat(place); err == nil {
-		return nil, fmt.Errorf("%s already exists and was not changed: choose another name, or remove it", place)
+	destination := filepath.Join(directory, name)
+	if _, err := os.Lstat(destination); err == nil {
+		return nil, fmt.Errorf("%s already exists and was not changed: choose another name, or remove it", destination)
 	}
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: name another directory with --directory", err)
@@ -61,7 +61,7 @@ func write(folder string, data any, directory, name string) (files []string, err
 		return nil, err
 	}
 	// A directory created meanwhile is replaced only if it is empty.
-	return files, os.Rename(made, place)
+	return files, os.Rename(made, destination)
 }
 
 // fill executes one template.
@@ -94,12 +94,12 @@ func mode(file string) os.FileMode {
 
 // tell lists the written files and the next steps.
 func (i *invocation) tell(directory, name string, files []string) error {
-	place := filepath.Join(directory, name)
+	destination := filepath.Join(directory, name)
 	for _, file := range files {
-		if _, err := fmt.Fprintln(i.stdout, filepath.Join(place, file)); err != nil {
+		if _, err := fmt.Fprintln(i.stdout, filepath.Join(destination, file)); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(i.stdout, "%s explains how to test and serve it.\n", filepath.Join(place, "README.md"))
+	_, err := fmt.Fprintf(i.stdout, "%s explains how to test and serve it.\n", filepath.Join(destination, "README.md"))
 	return err
 }

@@ -188,7 +188,7 @@ func logLines(list []status.Line, known bool) (lines []line) {
 	for _, l := range list {
 		text := strings.Split(strings.TrimRight(l.Text, "\n"), "\n")
 		s := levelStyle(l.Level)
-		lines = append(lines, line{{l.Time.Local().Format("15:04:05 "), faint}, {fmt.Sprintf("%-5s ", clean(l.Level)), s}, {clean(text[0]), s}, {"  " + clean(l.Place), faint}})
+		lines = append(lines, line{{l.Time.Local().Format("15:04:05 "), faint}, {fmt.Sprintf("%-5s ", clean(l.Level)), s}, {clean(text[0]), s}, {"  " + clean(l.Source), faint}})
 		for _, more := range text[1:] {
 			lines = append(lines, line{{"               ", faint}, {indented(more), s}})
 		}

@@ -115,16 +115,16 @@ func compressed(t testing.TB, format string, data []byte) []byte {
 	return out
 }
 
-// place is a directory to unpack into, inside another one of which nothing may change.
-type place struct {
+// destination is a directory to unpack into, inside another one of which nothing may change.
+type destination struct {
 	around, inside string
 	root           *os.Root
 	before         string
 }
 
-func newPlace(t testing.TB) *place {
+func newDestination(t testing.TB) *destination {
 	t.Helper()
-	p := &place{around: t.TempDir()}
+	p := &destination{around: t.TempDir()}
 	p.inside = filepath.Join(p.around, "deep", "inside")
 	for _, err := range []error{
 		os.MkdirAll(p.inside, 0o700),
@@ -145,7 +145,7 @@ func newPlace(t testing.TB) *place {
 }
 
 // surroundings lists the files around the directory, with contents and times.
-func (p *place) surroundings(t testing.TB) string {
+func (p *destination) surroundings(t testing.TB) string {
 	t.Helper()
 	var list strings.Builder
 	err := filepath.WalkDir(p.around, func(path string, d fs.DirEntry, err error) error {
@@ -173,7 +173,7 @@ func (p *place) surroundings(t testing.TB) string {
 }
 
 // unpack unpacks an archive and fails the test if anything outside has changed.
-func (p *place) unpack(t testing.TB, data []byte, options Options) (Summary, error) {
+func (p *destination) unpack(t testing.TB, data []byte, options Options) (Summary, error) {
 	t.Helper()
 	summary, err := Unpack(t.Context(), bytes.NewReader(data), p.root, options)
 	if after := p.surroundings(t); after != p.before {
@@ -183,7 +183,7 @@ func (p *place) unpack(t testing.TB, data []byte, options Options) (Summary, err
 }
 
 // list lists the entries of a directory: "name kind content", sorted.
-func (p *place) list(t testing.TB) []string {
+func (p *destination) list(t testing.TB) []string {
 	t.Helper()
 	var list []string
 	err := filepath.WalkDir(p.inside, func(path string, d fs.DirEntry, err error) error {
@@ -241,7 +241,7 @@ func TestEveryFormatUnpacks(t *testing.T) {
 	plain := pack(t, environment()...)
 	for _, format := range []string{"tar", "tar.gz", "tar.zst", "tar.bz2", "tar.xz"} {
 		t.Run(format, func(t *testing.T) {
-			p := newPlace(t)
+			p := newDestination(t)
 			data := compressed(t, format, plain)
 			progress := &Progress{}
 			summary, err := p.unpack(t, data, Options{Progress: progress})
@@ -261,7 +261,7 @@ func TestEveryFormatUnpacks(t *testing.T) {
 }
 
 // isEnvironment compares the directory with environment.
-func (p *place) isEnvironment(t *testing.T) {
+func (p *destination) isEnvironment(t *testing.T) {
 	t.Helper()
 	for name, mode := range map[string]fs.FileMode{
 		"bin/python3.12": 0o755, "lib/libfoo.so.1.2": 0o755, "lib/libbar.so": 0o755, "share/terminfo/E/Eterm": 0o644,
@@ -308,8 +308,8 @@ func (p *place) isEnvironment(t *testing.T) {
 func TestModesIgnoreTheUmask(t *testing.T) {
 	if os.Getenv("NEREID_TEST_UMASK") == "" {
 		again := exec.Command("sh", "-c", "umask 0777; exec "+os.Args[0]+" -test.run '^TestModesIgnoreTheUmask$'")
-		place := t.TempDir()
-		again.Env = append(os.Environ(), "NEREID_TEST_UMASK="+place)
+		inside := t.TempDir()
+		again.Env = append(os.Environ(), "NEREID_TEST_UMASK="+inside)
 		if out, err := again.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -324,7 +324,7 @@ func TestModesIgnoreTheUmask(t *testing.T) {
 	if _, err := Unpack(t.Context(), bytes.NewReader(pack(t, environment()...)), root, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	(&place{inside: inside, root: root}).isEnvironment(t)
+	(&destination{inside: inside, root: root}).isEnvironment(t)
 }
 
 // wantError checks an error's text and type.
@@ -339,7 +339,7 @@ func wantError(t testing.TB, err error, want string) {
 func TestCancellationEndsEverything(t *testing.T) {
 	data := gzipped(t, pack(t, environment()...))
 	for _, after := range []int{0, 1, 600, len(data) - 1, len(data)} {
-		p := newPlace(t)
+		p := newDestination(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopped := errors.New("the model was unloaded")
 		source := &stopping{data: data, after: after, stop: func() { cancel(stopped) }}
@@ -376,7 +376,7 @@ func TestErrorsOfTheSourceAreReturned(t *testing.T) {
 	for _, format := range []string{"tar", "tar.gz", "tar.zst", "tar.bz2", "tar.xz"} {
 		data := compressed(t, format, pack(t, environment()...))
 		for _, at := range []int{0, 100, len(data) / 2, len(data) - 1} {
-			p := newPlace(t)
+			p := newDestination(t)
 			source := io.MultiReader(bytes.NewReader(data[:at]), failing{broken})
 			if _, err := Unpack(t.Context(), source, p.root, Options{}); !errors.Is(err, broken) {
 				t.Errorf("%s: broken at %d of %d: got error %v, want that of the source", format, at, len(data), err)

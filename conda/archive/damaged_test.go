@@ -48,7 +48,7 @@ func TestCutOffArchivesAreRefused(t *testing.T) {
 				cuts = append(cuts, i*end/50)
 			}
 			for _, cut := range cuts {
-				_, err := newPlace(t).unpack(t, data[:cut], Options{})
+				_, err := newDestination(t).unpack(t, data[:cut], Options{})
 				var refused *Error
 				if !errors.As(err, &refused) {
 					t.Errorf("cut off after %d of %d bytes: got error %v, want an Error", cut, len(data), err)
@@ -77,7 +77,7 @@ func TestCutOffArchivesAreNamed(t *testing.T) {
 		{gzipped(t, make([]byte, 10240)), "the archive has no entries"},
 		{make([]byte, 10240), "the archive has no entries"},
 	} {
-		_, err := newPlace(t).unpack(t, test.data, Options{})
+		_, err := newDestination(t).unpack(t, test.data, Options{})
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("got  %v\nwant %s", err, test.want)
 		}
@@ -87,7 +87,7 @@ func TestCutOffArchivesAreNamed(t *testing.T) {
 // TestFlippedBits: an archive with a sum is refused or unpacks unchanged; one
 // without does no harm.
 func TestFlippedBits(t *testing.T) {
-	good := newPlace(t)
+	good := newDestination(t)
 	if _, err := good.unpack(t, solid(t), Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestFlippedBits(t *testing.T) {
 				}
 				flipped := slices.Clone(data)
 				flipped[at] ^= 1 << random.IntN(8)
-				p := newPlace(t)
+				p := newDestination(t)
 				_, err := p.unpack(t, flipped, Options{})
 				var refused *Error
 				switch {
@@ -157,7 +157,7 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 		{"bzip2 in two streams", slices.Concat(compressed(t, "tar.bz2", plain[:700]), compressed(t, "tar.bz2", plain[700:])), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := newPlace(t)
+			p := newDestination(t)
 			summary, err := p.unpack(t, test.data, Options{})
 			switch {
 			case test.want == "" && err != nil:
@@ -174,7 +174,7 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 // TestNamesAreNoFormat: the first bytes of a bare archive are a name.
 func TestNamesAreNoFormat(t *testing.T) {
 	for _, name := range []string{"BZh9", "\x28\xb5\x2f\xfd", "PK\x03\x04"} {
-		p := newPlace(t)
+		p := newDestination(t)
 		e := entry{tar.Header{Format: tar.FormatGNU, Typeflag: tar.TypeReg, Name: name}, "x"}
 		_, err := p.unpack(t, pack(t, e), Options{})
 		if strings.ContainsAny(name, "\x03") {
@@ -199,7 +199,7 @@ func TestBombsAreRefused(t *testing.T) {
 	for range 640 {
 		bomb = append(bomb, zeros...)
 	}
-	p := newPlace(t)
+	p := newDestination(t)
 	var err error
 	allocated := testkit.Allocated(func() { _, err = p.unpack(t, bomb, Options{}) })
 	if err == nil || !strings.HasPrefix(err.Error(), `entry "zeros": the archive has unpacked to `) || !strings.Contains(err.Error(), "more than 100 times the ") {
@@ -213,7 +213,7 @@ func TestBombsAreRefused(t *testing.T) {
 		t.Errorf("the file has grown to %v (error %v), want at most 200 MiB", info, err)
 	}
 
-	_, err = newPlace(t).unpack(t, bomb, Options{Limits: Limits{Bytes: 1 << 30}})
+	_, err = newDestination(t).unpack(t, bomb, Options{Limits: Limits{Bytes: 1 << 30}})
 	wantError(t, err, `entry "zeros": has 10737418240 bytes, but only 1073741824 of the limit of 1073741824 for all files are left; raise the limit if you trust the archive`)
 }
 
@@ -221,7 +221,7 @@ func TestBombsAreRefused(t *testing.T) {
 func TestWindowsAreBounded(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, (31 - 10) << 3, 1, 0, 0} // a window of 2 GiB, an empty block
 	var err error
-	allocated := testkit.Allocated(func() { _, err = newPlace(t).unpack(t, frame, Options{}) })
+	allocated := testkit.Allocated(func() { _, err = newDestination(t).unpack(t, frame, Options{}) })
 	if err == nil || !strings.Contains(err.Error(), "window size exceeded") {
 		t.Errorf("zstd: got error %v, want one about the window", err)
 	}
@@ -234,7 +234,7 @@ func TestWindowsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Skipf("this machine cannot make it: %v", err)
 	}
-	allocated = testkit.Allocated(func() { _, err = newPlace(t).unpack(t, data, Options{}) })
+	allocated = testkit.Allocated(func() { _, err = newDestination(t).unpack(t, data, Options{}) })
 	if err == nil || !strings.Contains(err.Error(), "dictionary size exceeds max") {
 		t.Errorf("xz: got error %v, want one about the dictionary", err)
 	}
@@ -245,7 +245,7 @@ func TestWindowsAreBounded(t *testing.T) {
 
 // TestFullDisk on a file system of a mebibyte.
 func TestFullDisk(t *testing.T) {
-	p := newPlace(t)
+	p := newDestination(t)
 	p.root.Close()
 	if err := unix.Mount("tmpfs", p.inside, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("mount a file system: %v", err)
@@ -294,7 +294,7 @@ func TestFilesAboveTheLimitOfTheProcess(t *testing.T) {
 // TestLargeFilesAreWhole: their content goes through several writers at once.
 func TestLargeFilesAreWhole(t *testing.T) {
 	content := noise(9_000_001)
-	p := newPlace(t)
+	p := newDestination(t)
 	if _, err := p.unpack(t, pack(t, regular("s", "x"), regular("large", content), regular("t", "y")), Options{}); err != nil {
 		t.Fatal(err)
 	}

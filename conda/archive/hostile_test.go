@@ -85,7 +85,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 				entries = append(entries, regular(fmt.Sprintf("good/%d", i), strings.Repeat("content", 1000)))
 			}
 			for _, data := range [][]byte{pack(t, test.entries...), pack(t, slices.Concat(entries, test.entries)...)} {
-				p := newPlace(t)
+				p := newDestination(t)
 				_, err := p.unpack(t, gzipped(t, data), Options{})
 				wantError(t, err, test.want)
 			}
@@ -119,7 +119,7 @@ func TestOddEntriesAreMade(t *testing.T) {
 		{"a deep name", []entry{regular(strings.Repeat("d/", 40)+"f", "x"), hardLink("g", strings.Repeat("d/", 40)+"f")}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := newPlace(t)
+			p := newDestination(t)
 			if _, err := p.unpack(t, pack(t, test.entries...), Options{}); err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +131,7 @@ func TestOddEntriesAreMade(t *testing.T) {
 }
 
 func TestDangerousModesAreMasked(t *testing.T) {
-	p := newPlace(t)
+	p := newDestination(t)
 	entries := []entry{
 		regular("setuid", "x").mode(0o6777), regular("none", "x").mode(0), folder("sticky").mode(0o1777), folder("closed").mode(0),
 		regular("closed/f", "x"),
@@ -152,7 +152,7 @@ func TestDangerousModesAreMasked(t *testing.T) {
 // TestFoldedNamesAreRefused: where a file system folds case, a name that is there under
 // another spelling is found.
 func TestFoldedNamesAreRefused(t *testing.T) {
-	p := newPlace(t)
+	p := newDestination(t)
 	if _, err := p.unpack(t, pack(t, regular("E", "x")), Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -180,14 +180,14 @@ func TestLimits(t *testing.T) {
 		{Limits{Bytes: 9}, `entry "a/b/2": has 5 bytes, but only 4 of the limit of 9 for all files are left; raise the limit if you trust the archive`},
 		{Limits{Depth: 2}, `entry "a/b/1": its name has 3 components, the limit of the depth is 2`},
 	} {
-		_, err := newPlace(t).unpack(t, pack(t, entries...), Options{Limits: test.limits})
+		_, err := newDestination(t).unpack(t, pack(t, entries...), Options{Limits: test.limits})
 		if test.want == "" && err != nil {
 			t.Errorf("%+v: got error %v, want none", test.limits, err)
 		} else if test.want != "" {
 			wantError(t, err, test.want)
 		}
 	}
-	if _, err := newPlace(t).unpack(t, nil, Options{Limits: Limits{Ratio: -1}}); err == nil || err.Error() != "limit Ratio is -1, want a positive number, or 0 for its default" {
+	if _, err := newDestination(t).unpack(t, nil, Options{Limits: Limits{Ratio: -1}}); err == nil || err.Error() != "limit Ratio is -1, want a positive number, or 0 for its default" {
 		t.Errorf("a negative limit: got error %v", err)
 	}
 }

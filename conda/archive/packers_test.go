@@ -52,11 +52,11 @@ func TestArchivesOfTarUnpack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := newPlace(t)
+			p := newDestination(t)
 			if _, err := p.unpack(t, data, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			want := (&place{inside: source}).list(t)
+			want := (&destination{inside: source}).list(t)
 			if got := p.list(t); !slices.Equal(got, want) {
 				t.Errorf("got %.300q, want %.300q", got, want)
 			}
@@ -134,7 +134,7 @@ sys.stdout.buffer.write(out.getvalue())
 			if err != nil {
 				t.Fatalf("%v\n%s", err, &complaints)
 			}
-			p := newPlace(t)
+			p := newDestination(t)
 			_, err = p.unpack(t, data, Options{})
 			if want == "" && err != nil {
 				t.Errorf("got error %v, want none", err)
@@ -167,7 +167,7 @@ func FuzzUnpack(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p := newPlace(t)
+		p := newDestination(t)
 		limits := Limits{Files: 1000, Bytes: 1 << 20}
 		_, err := p.unpack(t, data, Options{Limits: limits})
 		p.linksStayInside(t, 0, err != nil)

@@ -230,7 +230,7 @@ func TestRandomEntriesStayInside(t *testing.T) {
 		if kept == 0 {
 			continue
 		}
-		p := newPlace(t)
+		p := newDestination(t)
 		_, err := p.unpack(t, data.Bytes(), Options{})
 		p.linksStayInside(t, seed, err != nil)
 		switch {
@@ -253,7 +253,7 @@ func TestRandomEntriesStayInside(t *testing.T) {
 
 // linksStayInside follows every link. Links that are checked last may
 // lead outside where the archive was refused.
-func (p *place) linksStayInside(t *testing.T, seed uint64, refused bool) {
+func (p *destination) linksStayInside(t *testing.T, seed uint64, refused bool) {
 	t.Helper()
 	inside, err := filepath.EvalSymlinks(p.inside)
 	if err != nil {

@@ -169,7 +169,7 @@ func (s *site) copyFiles(directory string) error {
 
 // verify refuses an environment that would not work, or whose files have changed during the build.
 func (s *site) verify(ctx context.Context, directory string) error {
-	report := conda.Examine(ctx, conda.Place{Kind: conda.Directory, Path: directory}, s.builder.Run, s.builder.Variables)
+	report := conda.Examine(ctx, conda.EnvPath{Kind: conda.Directory, Path: directory}, s.builder.Run, s.builder.Variables)
 	if err := report.Err(); err != nil {
 		var p *conda.Problem
 		if errors.As(err, &p) && report.Version != "" && report.Numpy == "" {

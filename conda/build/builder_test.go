@@ -87,7 +87,7 @@ func offline(t *testing.T) (*Builder, *recorder) {
 // check wants that models can run in an environment of the given form.
 func check(t *testing.T, b *Builder, env *cache.Environment, form conda.Form) {
 	t.Helper()
-	r := conda.Examine(t.Context(), conda.Place{Kind: conda.Directory, Path: env.Directory}, b.Run, b.Variables)
+	r := conda.Examine(t.Context(), conda.EnvPath{Kind: conda.Directory, Path: env.Directory}, b.Run, b.Variables)
 	if r.Err() != nil || r.Form != form || r.Numpy == "" {
 		t.Errorf("got %v, want a %s that models can run in", r, form)
 	}

@@ -24,7 +24,7 @@ type record struct {
 
 // recordKey is the name of a digest's record. An environment works only at one path, so a cache
 // that is mounted at two paths has two records for it.
-func (s *store) recordKey(digest string) string { return digest + "." + s.place + ".json" }
+func (s *store) recordKey(digest string) string { return digest + "." + s.pathKey + ".json" }
 
 // record returns the readable record of a digest, or nil.
 func (s *store) record(digest string) (*record, error) {

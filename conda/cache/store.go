@@ -33,7 +33,7 @@ var furniture = []string{recordsDir, manifestsDir, indexDir, locksDir, newDir}
 // store is one cache directory.
 type store struct {
 	root      string // absolute, free of symbolic links
-	place     string // identifies root in names of records, because environments work only at one path
+	pathKey   string // identifies root in names of records, because environments work only at one path
 	writable  bool   // by this user
 	furnished bool   // ready for environments to be made
 	private   *lock  // of a temporary directory of this process; else nil
@@ -56,7 +56,7 @@ func openStore(root string) (*store, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(root))
-	s := &store{root: root, place: hex.EncodeToString(sum[:4])}
+	s := &store{root: root, pathKey: hex.EncodeToString(sum[:4])}
 	s.writable = unix.Faccessat(unix.AT_FDCWD, root, unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
 	format, err := os.ReadFile(s.path("format"))
 	if err != nil && !isAbsent(err) {

@@ -57,9 +57,9 @@ func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
 	}
 }
 
-// TestParseTextErrorsNameThePlace checks the text for the log: the position and the
+// TestParseTextErrorsNameTheSource checks the text for the log: the position and the
 // reason. Clients get the file's name.
-func TestParseTextErrorsNameThePlace(t *testing.T) {
+func TestParseTextErrorsNameTheSource(t *testing.T) {
 	const end = "unexpected end of text: a bracket or a quote is not closed, or a value is missing"
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown field", "name: \"a\"\nfoo: 1", "p:2:1: unknown field: foo"},

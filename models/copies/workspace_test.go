@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPlacesOfTheDead must be removed by the next server, those of others not.
-func TestPlacesOfTheDead(t *testing.T) {
+// TestDirectoriesOfDeadServers must be removed by the next server, those of others not.
+func TestDirectoriesOfDeadServers(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	living, killed := NewWorkspace("", zerolog.Nop()), NewWorkspace("", zerolog.Nop())
 	for _, s := range []*Workspace{living, killed} {
@@ -93,7 +93,7 @@ func TestLastUserRemovesACopy(t *testing.T) {
 	none.Hold().Drop()
 }
 
-func TestPlaceIsMadeAgain(t *testing.T) {
+func TestDirectoryIsCreatedAgain(t *testing.T) {
 	base := t.TempDir()
 	p := NewWorkspace(base, zerolog.Nop())
 	for range 2 {

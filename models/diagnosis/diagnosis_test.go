@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-func TestFaultNamesPlaceReasonAndRemedy(t *testing.T) {
+func TestFaultNamesSourceReasonAndRemedy(t *testing.T) {
 	_, parse := config.ParseText("r/m/config.pbtxt", []byte("backend: \"python\"\ninput { data_type: TYPE_BYTES }"))
 	for _, c := range []struct {
 		name string

@@ -16,7 +16,7 @@ const maxReason = 500
 // Fault is why one model could not be loaded.
 type Fault struct {
 	Model  string
-	Place  string // file, file:line or file:line:column, or at least the model's directory; may be ""
+	Source string // file, file:line or file:line:column, or at least the model's directory; may be ""
 	Reason string // one line
 	Remedy string // one sentence, may be ""
 }
@@ -27,8 +27,8 @@ func (f Fault) String() string { return f.Model + ": " + f.Why() }
 // Why is String without the model's name.
 func (f Fault) Why() string {
 	text := ""
-	if f.Place != "" {
-		text += f.Place + ": "
+	if f.Source != "" {
+		text += f.Source + ": "
 	}
 	text += f.Reason
 	if f.Remedy != "" {
@@ -38,8 +38,8 @@ func (f Fault) Why() string {
 }
 
 var (
-	// pythonPlace matches the innermost frame of an exception's text from the stub.
-	pythonPlace = regexp.MustCompile(`(?m)^At:\n  (.+)\((\d+)\): `)
+	// pythonFrame matches the innermost frame of an exception's text from the stub.
+	pythonFrame = regexp.MustCompile(`(?m)^At:\n  (.+)\((\d+)\): `)
 	// pythonSyntax matches Python's error for a file that it cannot parse.
 	pythonSyntax = regexp.MustCompile(`\(([^\s()]+\.py), line (\d+)\)`)
 	// versionFolder is the name of a version's folder.
@@ -51,10 +51,10 @@ var (
 // Of diagnoses the error of a load. directory is the model's, and file its configuration, both as
 // the operator would write them; "" if unknown.
 func Of(model, directory, file string, err error) Fault {
-	f := Fault{Model: model, Place: file}
+	f := Fault{Model: model, Source: file}
 	var parse *config.ParseError
 	if errors.As(err, &parse) {
-		f.Place, f.Reason, _ = strings.Cut(parse.Detail(), ": ")
+		f.Source, f.Reason, _ = strings.Cut(parse.Detail(), ": ")
 		f.Remedy = parse.Remedy()
 		return f
 	}
@@ -67,10 +67,10 @@ func Of(model, directory, file string, err error) Fault {
 	if len(f.Reason) > maxReason {
 		f.Reason = strings.ToValidUTF8(f.Reason[:maxReason], "") + " …"
 	}
-	if m := pythonPlace.FindStringSubmatch(text); m != nil {
-		f.Place = m[1] + ":" + m[2]
+	if m := pythonFrame.FindStringSubmatch(text); m != nil {
+		f.Source = m[1] + ":" + m[2]
 	} else if m := pythonSyntax.FindStringSubmatch(text); m != nil {
-		f.Place = filepath.Join(directory, version, m[1]) + ":" + m[2]
+		f.Source = filepath.Join(directory, version, m[1]) + ":" + m[2]
 	}
 	f.Remedy = remedy(text, directory)
 	return f

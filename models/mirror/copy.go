@@ -87,7 +87,7 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 			parent = o.Key
 		}
 		if err := root.MkdirAll(parent, 0o700); err != nil {
-			return nil, m.unplaceable(model, o, err)
+			return nil, m.rejected(model, o, err)
 		}
 		switch {
 		case o.Directory:
@@ -158,7 +158,7 @@ func (m *Mirror) link(from *living, directory string, o objectstore.Object, file
 func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objectstore.Object, room *room) (made madeFile, err error) {
 	file, err := root.OpenFile(o.Key, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return made, m.unplaceable(model, o, err)
+		return made, m.rejected(model, o, err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	inStore := o
@@ -173,8 +173,8 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 	return madeFile{object: o, inode: inodeOf(info), time: info.ModTime().UnixNano()}, nil
 }
 
-// unplaceable is the error of an object that cannot be stored in the copy.
-func (m *Mirror) unplaceable(model *Model, o objectstore.Object, err error) error {
+// rejected is the error of an object that cannot be stored in the copy.
+func (m *Mirror) rejected(model *Model, o objectstore.Object, err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) {
 		return infer.Errorf(infer.Internal, "%s is an object, and there are objects below it: no directory can have both; remove one", m.config.Location.Join(model.Name+"/"+twice(model, o.Key)))
 	}

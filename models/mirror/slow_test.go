@@ -58,8 +58,8 @@ func slowly(s slow) func(*Config) {
 	}
 }
 
-// TestTricklesGiveTheirPlacesUp to other copies.
-func TestTricklesGiveTheirPlacesUp(t *testing.T) {
+// TestSlowDownloadsGiveUpTheirTurn to other copies.
+func TestSlowDownloadsGiveUpTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, slowly(slow{quick: "quick/1/x", piece: 1, wait: 7 * time.Second}), "a/1/x", "b/1/x", "c/1/x", "d/1/x", "quick/1/x")
 		for _, name := range []string{"a", "b", "c", "d"} {

@@ -83,8 +83,8 @@ func fill(directory string, files map[string][]byte, config []byte, most int) er
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		place := names[name]
-		if parent := path.Dir(place); parent != "." {
+		local := names[name]
+		if parent := path.Dir(local); parent != "." {
 			err := root.MkdirAll(parent, 0o700)
 			if errors.Is(err, unix.ENOTDIR) || errors.Is(err, fs.ErrExist) {
 				return infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%s', directory has been created as a file", name)
@@ -93,17 +93,17 @@ func fill(directory string, files map[string][]byte, config []byte, most int) er
 				return infer.Errorf(infer.Internal, "failed to create directory %s: %s", path.Join(directory, parent), strerror(err))
 			}
 		}
-		if err := writeFile(directory, root, place, files[name]); err != nil {
+		if err := writeFile(directory, root, local, files[name]); err != nil {
 			return err
 		}
 	}
 	return writeFile(directory, root, configFile, config)
 }
 
-func writeFile(directory string, root *os.Root, place string, content []byte) error {
-	err := root.WriteFile(place, content, 0o600)
+func writeFile(directory string, root *os.Root, local string, content []byte) error {
+	err := root.WriteFile(local, content, 0o600)
 	if err != nil {
-		return infer.Errorf(infer.Internal, "failed to open binary file for write %s/%s: %s", directory, place, strerror(err))
+		return infer.Errorf(infer.Internal, "failed to open binary file for write %s/%s: %s", directory, local, strerror(err))
 	}
 	return nil
 }
@@ -111,29 +111,29 @@ func writeFile(directory string, root *os.Root, place string, content []byte) er
 // targetPaths returns the path of each file in directory. A leading slash in a name does not lead
 // out: the name follows the directory's.
 func targetPaths(directory string, files map[string][]byte, most int) (map[string]string, error) {
-	places := make(map[string]string, len(files))
+	inside := make(map[string]string, len(files))
 	entries := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		relative := strings.TrimLeft(name, "/")
-		place := path.Clean(relative)
+		local := path.Clean(relative)
 		shown := path.Join(directory, name)
 		switch {
 		case len(directory)+len(name) >= maxPathBytes:
 			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%.64s...', its path has %d bytes, want less than %d", name, len(directory)+len(name)+1, maxPathBytes)
 		case relative != "" && !filepath.IsLocal(relative):
 			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%s' with normalized path '%s' must stay within model directory.", name, shown)
-		case place == "." || strings.HasSuffix(relative, "/"):
+		case local == "." || strings.HasSuffix(relative, "/"):
 			return nil, infer.Errorf(infer.Internal, "failed to open binary file for write %s/%s: Is a directory", directory, relative)
 		case strings.Contains(name, "\x00"):
 			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter %q, a name has no zero byte", "file:"+name)
 		}
-		for at := place; at != "." && !entries[at]; at = path.Dir(at) {
+		for at := local; at != "." && !entries[at]; at = path.Dir(at) {
 			entries[at] = true
 		}
 		if len(entries) > most {
 			return nil, infer.Errorf(infer.InvalidArg, "the files of the request need more than %d files and directories", most)
 		}
-		places[name] = place
+		inside[name] = local
 	}
-	return places, nil
+	return inside, nil
 }

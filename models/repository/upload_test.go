@@ -24,8 +24,8 @@ func contents(names ...string) map[string][]byte {
 	return files
 }
 
-// placeOf is the directory in which the copies of the test's server lie.
-func placeOf(t *testing.T) string {
+// destinationOf is the directory in which the copies of the test's server lie.
+func destinationOf(t *testing.T) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(os.TempDir(), "nereid-models-*"))
 	if err != nil || len(found) != 1 {
@@ -67,7 +67,7 @@ func TestUploadsAreWritten(t *testing.T) {
 		}
 		u.Drop()
 	}
-	if left := testkit.Tree(t, placeOf(t)); left != "" {
+	if left := testkit.Tree(t, destinationOf(t)); left != "" {
 		t.Errorf("%s is left", left)
 	}
 	s.Close()
@@ -146,19 +146,19 @@ func TestUploadsAreRefused(t *testing.T) {
 			continue
 		}
 		got := infer.AsError(err).Status()
-		got = regexp.MustCompile(regexp.QuoteMeta(placeOf(t))+`/\d+`).ReplaceAllString(got, "DIRECTORY")
-		got = strings.ReplaceAll(got, placeOf(t), "PARENT")
+		got = regexp.MustCompile(regexp.QuoteMeta(destinationOf(t))+`/\d+`).ReplaceAllString(got, "DIRECTORY")
+		got = strings.ReplaceAll(got, destinationOf(t), "PARENT")
 		if !strings.HasPrefix(got, test.want) {
 			t.Errorf("%.100q: got %s, want %s", test.files, got, test.want)
 		}
 	}
-	if left := testkit.Tree(t, placeOf(t)); left != "" {
+	if left := testkit.Tree(t, destinationOf(t)); left != "" {
 		t.Errorf("%s is left", left)
 	}
 }
 
-// FuzzPlaceFiles must place no file outside of its directory.
-func FuzzPlaceFiles(f *testing.F) {
+// FuzzTargetPaths must place no file outside of its directory.
+func FuzzTargetPaths(f *testing.F) {
 	for _, seed := range [][2]string{{"1/m", "../x"}, {"/etc/x", "a/../../b"}, {"a\x00", "."}, {"..", "a//b/./c"}, {"1", "1/"}} {
 		f.Add(seed[0], seed[1])
 	}

@@ -60,8 +60,8 @@ func (s *Version) executedOn(gpu int32) *metrics.Model {
 	if gpu == 0 || s.uuid == nil {
 		return s.Metrics
 	}
-	if placed := s.gpus.Load(); placed != nil {
-		if m := (*placed)[gpu-1]; m != nil {
+	if perGPU := s.gpus.Load(); perGPU != nil {
+		if m := (*perGPU)[gpu-1]; m != nil {
 			return m
 		}
 	}
@@ -73,11 +73,11 @@ func (s *Version) addGPU(gpu int32) *metrics.Model {
 	m := s.Metrics.OnGPU(s.uuid(gpu))
 	for {
 		old := s.gpus.Load()
-		placed := map[int32]*metrics.Model{gpu: m}
+		perGPU := map[int32]*metrics.Model{gpu: m}
 		if old != nil {
-			maps.Copy(placed, *old) // bound: the GPUs
+			maps.Copy(perGPU, *old) // bound: the GPUs
 		}
-		if s.gpus.CompareAndSwap(old, &placed) {
+		if s.gpus.CompareAndSwap(old, &perGPU) {
 			return m
 		}
 	}

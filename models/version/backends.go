@@ -100,11 +100,11 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 	b := l.settings.Backends[config.BackendPython]
 	switch {
 	case runtime != "" && runtime != runtimeScript:
-		var places strings.Builder
-		for _, place := range searched {
-			fmt.Fprintf(&places, "'%s' ", place)
+		var paths strings.Builder
+		for _, path := range searched {
+			fmt.Fprintf(&paths, "'%s' ", path)
 		}
-		return executor{}, infer.Errorf(infer.InvalidArg, "unable to find backend library '%s' for model '%s', searched: %s", runtime, d.Name, places.String())
+		return executor{}, infer.Errorf(infer.InvalidArg, "unable to find backend library '%s' for model '%s', searched: %s", runtime, d.Name, paths.String())
 	case isFile(script) && b != nil:
 		e := executor{backend: b, script: script}
 		if l.settings.BackendSettings != nil {

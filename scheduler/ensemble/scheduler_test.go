@@ -379,39 +379,39 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k.settled(e)
 }
 
-// TestStepsKeepPlacesInTheWindow: results of a response of a stream keep its slot,
+// TestStepsKeepSlotsOfTheWindow: results of a response of a stream keep its slot,
 // as long as the slot cannot block the models that they wait for.
-func TestStepsKeepPlacesInTheWindow(t *testing.T) {
+func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 		config.Composer, config.Observer = k, &tally{}
 		e := New(config)
-		places := func(want int) {
+		slots := func(want int) {
 			t.Helper()
 			synctest.Wait()
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			if k.places != want {
-				t.Errorf("%d places are kept, want %d", k.places, want)
+			if k.slots != want {
+				t.Errorf("%d slots are kept, want %d", k.slots, want)
 			}
 		}
 		k.ask(t.Context(), e, nil, "A=1")
 		k.answer("r", "OUT=a")
 		k.answer("r", "OUT=b")
-		places(2)
+		slots(2)
 		k.answer("n", "OUT=x.")
-		places(1) // the client has it
+		slots(1) // the client has it
 		time.Sleep(patienceSlots - time.Nanosecond)
 		k.answer("r", "OUT=c")
 		time.Sleep(patienceSlots)
-		places(2) // something has moved
+		slots(2) // something has moved
 		time.Sleep(patienceSlots)
-		places(0) // nothing has: perhaps they wait for each other
+		slots(0) // nothing has: perhaps they wait for each other
 		k.answer("r", "OUT=d")
-		places(1) // the model waits again
+		slots(1) // the model waits again
 		time.Sleep(2 * patienceSlots)
-		places(0)
+		slots(0)
 		for range 3 {
 			k.answer("n", "OUT=x.")
 		}
@@ -423,7 +423,7 @@ func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 		e = New(config)
 		k.ask(t.Context(), e, nil, "A=1")
 		k.answer("r", "OUT=a")
-		places(0) // the model comes once more
+		slots(0) // the model comes once more
 		k.answer("r", ".")
 		k.answer("n", "OUT=x.")
 		k.answer("r", ".")
@@ -431,9 +431,9 @@ func TestStepsKeepPlacesInTheWindow(t *testing.T) {
 	})
 }
 
-// TestFailedRequestsGiveUpPlaces: a request that fails keeps no places of the stream
+// TestFailedRequestsGiveUpSlots: a request that fails keeps no places of the stream
 // that it is made from, which could not go on to its end.
-func TestFailedRequestsGiveUpPlaces(t *testing.T) {
+func TestFailedRequestsGiveUpSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
 		config := parseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
@@ -448,8 +448,8 @@ func TestFailedRequestsGiveUpPlaces(t *testing.T) {
 		synctest.Wait()
 		k.answer("n", "!gone.")
 		k.mu.Lock()
-		if k.places != 0 {
-			t.Errorf("%d places are kept for a client that has gone", k.places)
+		if k.slots != 0 {
+			t.Errorf("%d slots are kept for a client that has gone", k.slots)
 		}
 		k.mu.Unlock()
 		k.answer("r", "OUT=a")

@@ -54,9 +54,9 @@ type fakeComposer struct {
 	calls   []*stepCall // that have not been answered
 	history []*infer.Request
 	held    int
-	lent    int // references to tensors and places that have not been given up
-	peak    int // places kept at once
-	places  int
+	lent    int // references to tensors and slots that have not been given up
+	peak    int // slots kept at once
+	slots   int
 	spins   func(model string, done <-chan struct{}) // if set, models are waited for actively
 	answers []string                                 // of the ensemble, as text
 	raw     []*infer.Response
@@ -142,7 +142,7 @@ func (l *countedMemory) add(n int) {
 	l.refs += n
 	k.lent += n
 	if l.place && l.refs == 0 {
-		k.places--
+		k.slots--
 	}
 }
 
@@ -151,8 +151,8 @@ func (k *fakeComposer) countedMemory(place bool) *countedMemory {
 	defer k.mu.Unlock()
 	k.lent++
 	if place {
-		k.places++
-		k.peak = max(k.peak, k.places)
+		k.slots++
+		k.peak = max(k.peak, k.slots)
 	}
 	return &countedMemory{k, place, 1}
 }
@@ -294,8 +294,8 @@ func (k *fakeComposer) settled(e *Scheduler) {
 	k.t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.held != 0 || k.lent != 0 || k.places != 0 {
-		k.t.Errorf("%d models are held, %d references to tensors and %d places are kept at the end", k.held, k.lent, k.places)
+	if k.held != 0 || k.lent != 0 || k.slots != 0 {
+		k.t.Errorf("%d models are held, %d references to tensors and %d slots are kept at the end", k.held, k.lent, k.slots)
 	}
 	if n := e.InFlight(); n != 0 {
 		k.t.Errorf("%d requests are inside at the end", n)

@@ -181,14 +181,14 @@ func (a *answer) same(b *answer) bool {
 	})
 }
 
-// filled are the places of the responses that are no mere flags.
-func (a *answer) filled() (places []int) {
+// filled are the positions of the responses that are no mere flags.
+func (a *answer) filled() (positions []int) {
 	for i, r := range a.responses {
 		if !r.Empty {
-			places = append(places, i)
+			positions = append(positions, i)
 		}
 	}
-	return places
+	return positions
 }
 
 // returned waits for Done.

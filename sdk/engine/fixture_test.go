@@ -183,7 +183,7 @@ func tryStart(t testing.TB, a *author, config string, change ...func(*fixture, *
 		r.backend.Close()
 		return r, err
 	}
-	r.instance, err = r.model.Instance(t.Context(), Placement{Name: "m_0_0", Kind: "CPU", HostPolicy: `{"cpu":{}}`})
+	r.instance, err = r.model.Instance(t.Context(), InstanceSpec{Name: "m_0_0", Kind: "CPU", HostPolicy: `{"cpu":{}}`})
 	if err != nil {
 		r.model.Close()
 		r.backend.Close()

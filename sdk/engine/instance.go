@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
 
-// Placement says where an instance is placed.
-type Placement struct {
+// InstanceSpec describes one instance of a model.
+type InstanceSpec struct {
 	Name             string
 	Kind             string // "CPU", "GPU" or "MODEL"
 	Device           int32  // the number of its GPU, 0 elsewhere
@@ -37,7 +37,7 @@ type Instance struct {
 	log     string // for texts
 	env     *sdk.InstanceEnv
 	tracker *execution.Tracker
-	next    func() (*backend.Batch, int64) // Placement.Next
+	next    func() (*backend.Batch, int64) // InstanceSpec.Next
 
 	life   context.Context
 	cancel context.CancelFunc
@@ -71,7 +71,7 @@ type work struct {
 
 // Instance makes an instance, in a goroutine of its own, which calls all of the author's hooks of it but Ready. Complete or Start has
 // returned. When ctx ends Instance returns, and what NewInstance makes later is closed.
-func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
+func (m *Model) Instance(ctx context.Context, p InstanceSpec) (*Instance, error) {
 	if !m.backend.attributes.ParallelInstances {
 		select {
 		case m.making <- struct{}{}:
@@ -124,7 +124,7 @@ func (m *Model) Instance(ctx context.Context, p Placement) (*Instance, error) {
 	return nil, infer.AsError(context.Cause(ctx))
 }
 
-func (m *Model) newInstance(p Placement) *Instance {
+func (m *Model) newInstance(p InstanceSpec) *Instance {
 	b := m.backend
 	in := &Instance{
 		model: m, name: p.Name, log: m.log + ", instance '" + p.Name + "'", next: p.Next,

@@ -91,7 +91,7 @@ func TestHooksThatHang(t *testing.T) {
 			err = m.Start(ctx, &kserve.ModelConfig{}, nil)
 			if hook == "NewInstance" {
 				mustNot(t, err)
-				_, err = m.Instance(ctx, Placement{Name: "m_0"})
+				_, err = m.Instance(ctx, InstanceSpec{Name: "m_0"})
 			}
 			if err == nil {
 				t.Error("got no error")
@@ -134,7 +134,7 @@ func TestInstancesAreMadeOneAfterAnother(t *testing.T) {
 			made := make(chan *Instance, 2)
 			for i := range 2 {
 				go func() {
-					in, err := m.Instance(t.Context(), Placement{Name: fmt.Sprint(i)})
+					in, err := m.Instance(t.Context(), InstanceSpec{Name: fmt.Sprint(i)})
 					if err != nil {
 						t.Error(err)
 					}

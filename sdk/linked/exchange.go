@@ -15,11 +15,11 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 	if err := m.closing(); err != nil {
 		return nil, nil, err
 	}
-	wanted, err := m.place(config)
+	wanted, err := m.planned(config)
 	if err != nil {
 		return nil, nil, err
 	}
-	all, left := placement.Match(m.list(), wanted, func(in *Instance) *placement.Placement { return &in.placed })
+	all, left := placement.Match(m.list(), wanted, func(in *Instance) *placement.Placement { return &in.placement })
 	var fresh []*Instance
 	for i, in := range all {
 		if in == nil {

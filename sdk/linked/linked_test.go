@@ -174,8 +174,8 @@ func TestAModelComesUpAndGoes(t *testing.T) {
 	want(t, e.heard(), "[a_0 a_1] []")
 	var names []string
 	for _, in := range m.Instances() {
-		placed := in.(backend.Placed)
-		names = append(names, fmt.Sprint(in.Name(), placed.Group().GetName(), placed.Device()))
+		member := in.(backend.Placed)
+		names = append(names, fmt.Sprint(in.Name(), member.Group().GetName(), member.Device()))
 	}
 	want(t, fmt.Sprint(names), "[a_0a0 a_1a0 b_0b0]")
 	if !m.AsksReady() || m.ReportMemory() != 5 || m.Strategy() != nil {

@@ -52,16 +52,16 @@ var (
 // Instance is one instance of a model.
 type Instance struct {
 	*engine.Instance
-	placed placement.Placement
+	placement placement.Placement
 }
 
 var _ backend.Placed = (*Instance)(nil)
 
 // Group implements backend.Placed.
-func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placed.Group }
+func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placement.Group }
 
 // Device implements backend.Placed.
-func (in *Instance) Device() int32 { return in.placed.Number() }
+func (in *Instance) Device() int32 { return in.placement.Number() }
 
 // AutoComplete implements backend.Model.
 func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error) {
@@ -97,7 +97,7 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 	}
 	if err == nil {
 		var wanted []*Instance
-		if wanted, err = m.place(config); err == nil {
+		if wanted, err = m.planned(config); err == nil {
 			if err = m.bringUp(ctx, wanted); err == nil {
 				m.set(wanted)
 				m.started, m.final, m.json = true, config, json
@@ -113,17 +113,17 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 }
 
 // place makes the instances that a config asks for, without the author's.
-func (m *Model) place(config *kserve.ModelConfig) ([]*Instance, error) {
-	placed, err := placement.Of(config, m.env.Name, m.backend.config.MaxInstances)
+func (m *Model) planned(config *kserve.ModelConfig) ([]*Instance, error) {
+	placements, err := placement.Of(config, m.env.Name, m.backend.config.MaxInstances)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]*Instance, len(placed))
-	for i, at := range placed {
+	list := make([]*Instance, len(placements))
+	for i, at := range placements {
 		if _, err := m.backend.config.Policies.Of(cores.PolicyName(at.Group, at.Device)); err != nil {
 			return nil, err
 		}
-		list[i] = &Instance{placed: at}
+		list[i] = &Instance{placement: at}
 	}
 	return list, nil
 }
@@ -156,7 +156,7 @@ func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
 		return failure
 	}
 	for _, in := range wanted {
-		if !in.placed.Group.GetPassive() {
+		if !in.placement.Group.GetPassive() {
 			m.events.Available(in)
 		}
 	}
@@ -165,14 +165,14 @@ func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
 
 // open makes the author's instance. The engine has them made one after another, unless the backend allows otherwise.
 func (m *Model) open(ctx context.Context, in *Instance) error {
-	at, b := &in.placed, m.backend
+	at, b := &in.placement, m.backend
 	b.config.Log.Info().Str("model", m.env.Name).Int64("version", m.env.Version).Str("instance", at.Name).
 		Msgf("TRITONBACKEND_ModelInstanceInitialize: %s (%s device %s)", at.Name, at.Kind, at.Device)
 	var secondary []sdk.SecondaryDevice
 	for _, d := range at.Group.GetSecondaryDevices() {
 		secondary = append(secondary, sdk.SecondaryDevice{Kind: d.GetKind().String(), Device: d.GetDeviceId()})
 	}
-	made, err := m.engine.Instance(ctx, engine.Placement{
+	made, err := m.engine.Instance(ctx, engine.InstanceSpec{
 		Name: at.Name, Kind: at.Kind, Device: at.Number(), Profiles: at.Group.GetProfile(), SecondaryDevices: secondary,
 		Passive: at.Group.GetPassive(), HostPolicy: b.config.Policies.JSON(cores.PolicyName(at.Group, at.Device)),
 	})
@@ -219,7 +219,7 @@ func (m *Model) Instances() []backend.Instance {
 
 // lost tells the scheduler that there is nothing to wait for.
 func (m *Model) lost(in *Instance) {
-	if !in.placed.Group.GetPassive() {
+	if !in.placement.Group.GetPassive() {
 		m.events.Lost(in, true)
 	}
 }

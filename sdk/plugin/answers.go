@@ -55,7 +55,7 @@ func (a *answers) add(s *session, handle uint64, r *infer.Response) {
 	one.Flags |= ipc.FlagPresent
 	before := len(a.tensors)
 	for i := range r.Outputs {
-		if err := a.place(s, &r.Outputs[i]); err != nil {
+		if err := a.addTensor(s, &r.Outputs[i]); err != nil {
 			a.retract(s, before)
 			a.fail(one, infer.Errorf(infer.Internal, "%s", err.Error()))
 			return

@@ -195,7 +195,7 @@ func (one *inference) pack(r *infer.Request) error {
 		Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs}
 	size := ipc.RequestSize
 	for k := range r.Inputs {
-		if err := a.place(s, &r.Inputs[k]); err != nil {
+		if err := a.addTensor(s, &r.Inputs[k]); err != nil {
 			a.retract(s, 0)
 			return err
 		}

@@ -37,8 +37,8 @@ func (o *outgoing) reset() {
 
 func roundInline(n int) int { return (n + ipc.InlineAlign - 1) &^ (ipc.InlineAlign - 1) }
 
-// place finds or makes a place for a tensor's bytes. After an error nothing is changed; *peer.Exhausted if there is no memory.
-func (o *outgoing) place(s *session, t *infer.Tensor) error {
+// addTensor finds or makes a place for a tensor's bytes. After an error nothing is changed; *peer.Exhausted if there is no memory.
+func (o *outgoing) addTensor(s *session, t *infer.Tensor) error {
 	name, err := s.names.index(t.Name)
 	if err != nil {
 		return err

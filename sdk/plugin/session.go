@@ -156,12 +156,12 @@ func (s *session) expect(kinds ...ipc.Kind) (peer.Message, error) {
 				return m, nil
 			}
 		}
-		s.misplaced(m)
+		s.unexpected(m)
 	}
 }
 
-// misplaced passes over a frame that does not belong here; a batch is answered.
-func (s *session) misplaced(m peer.Message) {
+// unexpected passes over a frame that does not belong here; a batch is answered.
+func (s *session) unexpected(m peer.Message) {
 	when := "before"
 	if s.told.Load() {
 		when = "after"
@@ -376,13 +376,13 @@ func (s *session) starting(m peer.Message) error {
 	if err := s.opened.Start(ctx, parsed, []byte(config.Config)); err != nil {
 		return err
 	}
-	place := engine.Placement{
+	spec := engine.InstanceSpec{
 		Name: at.Name, Kind: at.Kind, Device: at.Device, Profiles: at.Profiles, Passive: at.Passive, HostPolicy: at.HostPolicy, Next: s.next,
 	}
 	for _, d := range at.Secondary {
-		place.SecondaryDevices = append(place.SecondaryDevices, sdk.SecondaryDevice{Kind: d.Kind, Device: d.Device})
+		spec.SecondaryDevices = append(spec.SecondaryDevices, sdk.SecondaryDevice{Kind: d.Kind, Device: d.Device})
 	}
-	s.instance, err = s.opened.Instance(ctx, place)
+	s.instance, err = s.opened.Instance(ctx, spec)
 	return err
 }
 
@@ -432,7 +432,7 @@ func (s *session) later() {
 	e.mu.Unlock()
 }
 
-// next implements engine.Placement.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
+// next implements engine.InstanceSpec.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
 func (s *session) next() (b *backend.Batch, at int64) {
 	// The times are exact: the wait begins when the answer was published, and the look that saw the frame is
 	// when the author's Execute is called.
@@ -476,7 +476,7 @@ func (s *session) next() (b *backend.Batch, at int64) {
 			panics.AfterFunc(s.own, panics.Life, settleGrace, s.instance.Hurry, nil)
 			return nil, 0
 		default:
-			s.misplaced(m)
+			s.unexpected(m)
 		}
 	}
 }

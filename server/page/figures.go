@@ -155,7 +155,7 @@ type instance struct {
 	Name     string
 	State    state
 	For      string // time in the state
-	Place    string
+	Device   string
 	PID      int
 	Resident int64
 	Arena    int64
@@ -174,14 +174,14 @@ type loss struct {
 
 func (s *snapshot) instance(in *status.Instance) instance {
 	one := instance{
-		Name: in.Name, State: instanceState(in.State), Place: in.Kind, PID: in.PID, Resident: in.Resident, Arena: in.Arena,
+		Name: in.Name, State: instanceState(in.State), Device: in.Kind, PID: in.PID, Resident: in.Resident, Arena: in.Arena,
 		Restarts: in.Restarts, Losses: in.Losses,
 	}
 	for _, n := range in.Memory {
 		one.Held += n
 	}
 	if in.Kind == "GPU" {
-		one.Place += " " + strconv.Itoa(int(in.Device))
+		one.Device += " " + strconv.Itoa(int(in.Device))
 	}
 	if in.PID > 0 {
 		one.CPU = secondsText(in.CPU)
@@ -217,7 +217,7 @@ func secondsText(s float64) string { return durationText(seconds(s)) }
 type line struct {
 	Time, Machine string
 	Level         state
-	Place, Text   string
+	Source, Text  string
 }
 
 // lines formats log lines, newest first.
@@ -234,7 +234,7 @@ func lines(of []status.Line) []line {
 			class = wait
 		}
 		at := l.Time.UTC()
-		list = append(list, line{at.Format("15:04:05.000"), at.Format(time.RFC3339Nano), state{class, cmp.Or(l.Level, "info")}, l.Place, l.Text})
+		list = append(list, line{at.Format("15:04:05.000"), at.Format(time.RFC3339Nano), state{class, cmp.Or(l.Level, "info")}, l.Source, l.Text})
 	}
 	return list
 }

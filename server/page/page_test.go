@@ -461,8 +461,8 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 	next := at.Add(4 * time.Second)
 	times := &status.Percentiles{P50: 0.0012, P90: 0.002, P95: 0.0031, P99: 0.0154}
 	log := []status.Line{
-		{Time: at.Add(-time.Second), Level: "info", Place: "a.go:1", Text: "older"},
-		{Time: at, Level: "error", Place: "b.go:2", Text: "newer " + evil + "\nAt:\n  model.py(3)"},
+		{Time: at.Add(-time.Second), Level: "info", Source: "a.go:1", Text: "older"},
+		{Time: at, Level: "error", Source: "b.go:2", Text: "newer " + evil + "\nAt:\n  model.py(3)"},
 	}
 	return &status.Snapshot{
 		At: at, Server: status.Server{PID: 4711, Uptime: 3700, Control: "explicit", MemoryUsed: 5 << 20, MemoryLimit: 4 << 30, Resident: 80 << 20, CPU: 2.5},

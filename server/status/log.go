@@ -56,7 +56,7 @@ func (r *ring) after(sequence uint64, most int) []Line {
 // Add copies and keeps a line. It does not wait.
 func (l *Log) Add(level zerolog.Level, at time.Time, file, line, text []byte) {
 	cut := text[:min(len(text), maxText)]
-	one := Line{Time: at, Level: levelName(level), Place: string(file) + ":" + string(line), Text: strings.ToValidUTF8(string(cut), "\uFFFD")} // bound: a place in the source, which is cut; maxText
+	one := Line{Time: at, Level: levelName(level), Source: string(file) + ":" + string(line), Text: strings.ToValidUTF8(string(cut), "\uFFFD")} // bound: a place in the source, which is cut; maxText
 	if over := len(text) - len(cut); over > 0 {
 		one.Text += fmt.Sprintf("… (%d bytes more)", over)
 	}

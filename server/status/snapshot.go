@@ -173,7 +173,7 @@ type Line struct {
 	Sequence uint64    `json:"sequence"` // increases by 1 with each line
 	Time     time.Time `json:"time"`
 	Level    string    `json:"level"` // debug, info, warn, error or fatal
-	Place    string    `json:"place"` // file:line
+	Source   string    `json:"place"` // file:line
 	// Text has the fields of the line after the message, as key=value, and may have several lines.
 	Text string `json:"text"`
 }
@@ -205,7 +205,7 @@ func (s *Snapshot) MostBytes() int64 {
 	}
 	for _, list := range [...][]Line{s.Errors, s.Log} {
 		for i := range list {
-			n += line + escaped*(len(list[i].Text)+len(list[i].Place))
+			n += line + escaped*(len(list[i].Text)+len(list[i].Source))
 		}
 	}
 	return int64(n)

@@ -29,7 +29,7 @@ func TestLogKeepsTheLastLinesWithinItsBounds(t *testing.T) {
 	if len(lines) != maxLines || last != 3*maxLines+1 || lines[len(lines)-1].Text != fmt.Sprint("line ", 3*maxLines-1) {
 		t.Errorf("got %d lines up to %d, the last %q; want %d up to %d", len(lines), last, lines[len(lines)-1].Text, maxLines, 3*maxLines+1)
 	}
-	if got := lines[0]; got.Place != "a.go:7" || got.Level != "info" || !got.Time.Equal(time.Unix(1, 0)) {
+	if got := lines[0]; got.Source != "a.go:7" || got.Level != "info" || !got.Time.Equal(time.Unix(1, 0)) {
 		t.Errorf("got the line %+v", got)
 	}
 	if errors := l.Errors(0, 10); len(errors) != 1 || errors[0].Text != "the first error" || errors[0].Sequence != 1 || errors[0].Level != "error" {

@@ -36,7 +36,7 @@ func (b *Requests) tryRespond(number uint64, hint uint32, r *infer.Response) err
 			return infer.Errorf(infer.InvalidArg, "Unsupported parameter type for parameter '%s'.", r.Parameters[i].Name)
 		}
 	}
-	p, err := b.Encoder.Place(r)
+	p, err := b.Encoder.Prepare(r)
 	if err != nil {
 		return err
 	}

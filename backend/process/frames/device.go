@@ -7,40 +7,40 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// onDevice returns the place of a tensor on a device, for a stub that accepts it there.
+// onDevice returns the storage of a tensor on a device, for a stub that accepts it there.
 // Encoder.name adds the name by which the stub knows it.
-func onDevice(m *cudaipc.Memory) place {
-	// Called before the place and the loan have references of their own: the only holder now is
+func onDevice(m *cudaipc.Memory) storage {
+	// Called before the storage and the loan have references of their own: the only holder now is
 	// this request or response, which is about to pass it on.
 	whose := uint32(0)
 	if m.Sole() {
 		whose = ipc.SoleReader
 	}
 	m.Retain()
-	return place{region: ipc.InDevice, offset: m.Offset(), memory: m, length: uint64(m.Size()), whose: whose}
+	return storage{region: ipc.InDevice, offset: m.Offset(), memory: m, length: uint64(m.Size()), whose: whose}
 }
 
-// ofClient returns the place of an input in its client's device memory, for a stub that accepts it
+// ofClient returns the storage of an input in its client's device memory, for a stub that accepts it
 // there. It announces a new allocation to the stub first. The caller holds its lock.
-func (e *Encoder) ofClient(c cudaipc.Client, allocation *foreign.Device, offset uint64) (place, error) {
+func (e *Encoder) ofClient(c cudaipc.Client, allocation *foreign.Device, offset uint64) (storage, error) {
 	number, err := e.announced.Announce(allocation)
 	if err != nil {
-		return place{}, err
+		return storage{}, err
 	}
 	c.Retain()
-	return place{region: ipc.InDevice, offset: offset, memory: c, mapped: number, length: uint64(c.Size()), whose: ipc.ClientsBytes}, nil
+	return storage{region: ipc.InDevice, offset: offset, memory: c, mapped: number, length: uint64(c.Size()), whose: ipc.ClientsBytes}, nil
 }
 
 // name sets the region and number by which the stub knows device memory, and announces new memory
-// to the stub first. The caller holds its lock. After an error the place is released.
-func (e *Encoder) name(p *place) error {
-	m, ok := p.memory.(*cudaipc.Memory)
+// to the stub first. The caller holds its lock. After an error the storage is released.
+func (e *Encoder) name(at *storage) error {
+	m, ok := at.memory.(*cudaipc.Memory)
 	if !ok {
 		return nil
 	}
 	var err error
-	if p.region, p.mapped, err = e.announced.Name(m); err != nil {
-		p.release()
+	if at.region, at.mapped, err = e.announced.Name(m); err != nil {
+		at.release()
 	}
 	return err
 }
@@ -58,10 +58,10 @@ func (e *Encoder) stays(p *infer.Place) (n uint32) {
 	return 1
 }
 
-// placeOnDevice sends the stub a place in its client's device memory, and announces a new
+// wantOnDevice sends the stub a place in its client's device memory, and announces a new
 // allocation first. If the stub cannot be told, the server copies the output. The caller holds its
 // lock.
-func (e *Encoder) placeOnDevice(p *infer.Place, c cudaipc.Client, allocation *foreign.Device, offset uint64) (n uint32) {
+func (e *Encoder) wantOnDevice(p *infer.Place, c cudaipc.Client, allocation *foreign.Device, offset uint64) (n uint32) {
 	name, ok := e.names.outputIndex(p.Output)
 	if !ok || !e.putsThere || c.Size() == 0 {
 		return 0
@@ -75,7 +75,7 @@ func (e *Encoder) placeOnDevice(p *infer.Place, c cudaipc.Client, allocation *fo
 }
 
 // lent locates an output, or an input of a BLS request, in device memory.
-func (d *Decoder) lent(described *ipc.Descriptor, name string, p *place, places []infer.Place) error {
+func (d *Decoder) lent(described *ipc.Descriptor, name string, at *storage, places []infer.Place) error {
 	if !infer.StaysOnDevice(places, name) {
 		return ipc.Broken("descriptor", "output %q lies on a device, where it may not stay", name)
 	}
@@ -85,10 +85,10 @@ func (d *Decoder) lent(described *ipc.Descriptor, name string, p *place, places 
 	if d.devices == nil {
 		return ipc.Broken("descriptor", "output %q lies on a device, of which the stub lends nothing", name)
 	}
-	m, err := d.devices.Borrow(described.Mapping, p.ticket, p.offset, described.Length)
+	m, err := d.devices.Borrow(described.Mapping, at.ticket, at.offset, described.Length)
 	if err != nil {
 		return err
 	}
-	p.memory = m
+	at.memory = m
 	return nil
 }

@@ -72,7 +72,7 @@ func TestPlacesOnDevices(t *testing.T) {
 	}
 	stub := newAnnouncer()
 	p.encoder.SetDevices(stub.known)
-	p.encoder.PlaceOnDevices()
+	p.encoder.AllowDevicePlaces()
 	stub.broken = errors.New("full")
 	if got := plan(); len(got) != 0 {
 		t.Errorf("the stub is told of %+v by a ring that is broken", got)

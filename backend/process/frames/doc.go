@@ -3,16 +3,16 @@
 // their layout; package shm holds tensor bytes that do not travel in them.
 //
 //	infer.Request  ─▶ Encoder.Execute                  EXECUTE         ─┐
-//	infer.Response ─▶ Encoder.Place ─▶ Response.Send   INFER_RESPONSE  ─┤
+//	infer.Response ─▶ Encoder.Prepare ─▶ Response.Send   INFER_RESPONSE  ─┤
 //	a struct       ─▶ EncodeMap ─▶ Encoder.Send        all other kinds ─┴▶ ipc ─▶ stub
 //
 //	infer.Response ◀─ Decoder.Response                 EXECUTED, RESPONSE ◀┬─ ipc ◀─ stub
 //	infer.Request  ◀─ Decoder.Request                  INFER              ◀┤
 //	a struct       ◀─ DecodeMap                        all other kinds    ◀┘
 //
-// A tensor has a place while a frame names it: in the frame, in a block of the requests pool, or in
-// the stub's arena. place.go has the type for both directions; a body that is too long for a frame
-// has a place too (spill.go). Another kind of memory becomes another region of a place: place.go
+// A tensor has storage while a frame names it: in the frame, in a block of the requests pool, or in
+// the stub's arena. storage.go has the type for both directions; a body that is too long for a frame
+// has storage too (spill.go). Another kind of memory becomes another region: storage.go
 // and located.go alone choose, lend, describe and locate it.
 //
 // Names of tensors travel as indices into a table for each direction. It starts with the names of
@@ -27,7 +27,7 @@
 // package keeps no other state and starts no goroutine.
 //
 // Locks: SetNames, Execute and Response.Send are called under one lock of the caller's, and all
-// methods of a Decoder under the channel's receive lock. Send, Place, Copy and their results need
+// methods of a Decoder under the channel's receive lock. Send, Prepare, Copy and their results need
 // no lock. Inside, the locks of loans, pool and arena are taken briefly, and the lock behind
 // Mapped.
 //

@@ -29,16 +29,16 @@ type Encoder struct {
 
 	// The batch that is being sent. The slices are reused; reset clears them. Guarded by the
 	// caller's lock.
-	tensors []ipc.Descriptor
-	places  []place // of tensors, in their order
-	heads   []ipc.RequestHead
-	outputs []uint16
-	wanted  []ipc.Place // of outputs
-	traces  []byte      // texts of all requests, one after another
-	size    int         // bytes of the body
-	group   *shm.Group  // the blocks of tensors, nil without blocks
-	lent    int64       // bytes of tensors in blocks
-	copies  bool        // the stub copies them
+	tensors  []ipc.Descriptor
+	storages []storage // of tensors, in their order
+	heads    []ipc.RequestHead
+	outputs  []uint16
+	wanted   []ipc.Place // of outputs
+	traces   []byte      // texts of all requests, one after another
+	size     int         // bytes of the body
+	group    *shm.Group  // the blocks of tensors, nil without blocks
+	lent     int64       // bytes of tensors in blocks
+	copies   bool        // the stub copies them
 }
 
 // NewEncoder creates the encoder of a life, whose channel and loans the caller closes. Tensors that
@@ -65,8 +65,8 @@ func (e *Encoder) SetDevices(announced *cudaipc.Announced) { e.announced = annou
 // TakeDevices allows inputs on devices.
 func (e *Encoder) TakeDevices() { e.takesDevices = true }
 
-// PlaceOnDevices allows places of outputs on devices. It is called before the first Execute.
-func (e *Encoder) PlaceOnDevices() { e.putsThere = true }
+// AllowDevicePlaces allows places of outputs on devices. It is called before the first Execute.
+func (e *Encoder) AllowDevicePlaces() { e.putsThere = true }
 
 // SetBounds sets the functions that are called before the stub is lent n bytes in blocks, which it
 // may keep for long: mayLend for the inputs of a batch, which the stub may also have to copy, and
@@ -123,14 +123,14 @@ func (e *Encoder) Execute(number uint64, requests []*infer.Request, handles []ui
 func (e *Encoder) reset() {
 	e.tensors, e.heads, e.outputs, e.traces = e.tensors[:0], e.heads[:0], e.outputs[:0], e.traces[:0]
 	e.wanted, e.group, e.lent, e.copies = e.wanted[:0], nil, 0, false
-	clear(e.places)
-	e.places = e.places[:0]
+	clear(e.storages)
+	e.storages = e.storages[:0]
 }
 
 // undo ends the loans of plan when the frame was not sent.
 func (e *Encoder) undo() {
-	for i := range e.places {
-		e.places[i].takeBack(e.loans)
+	for i := range e.storages {
+		e.storages[i].takeBack(e.loans)
 	}
 }
 
@@ -171,7 +171,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 			e.size += ipc.Align8(2 * int(h.Outputs))
 		}
 		if len(r.Places) > 0 {
-			h.Places = e.placesOf(r)
+			h.Places = e.wantedPlaces(r)
 			e.size += ipc.PlaceSize * int(h.Places)
 		}
 		e.heads = append(e.heads, h)
@@ -183,7 +183,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 	// After the heads of all requests come the tensor bytes that travel in the frame.
 	for _, r := range requests {
 		for j := range r.Inputs {
-			if err := e.place(&r.Inputs[j]); err != nil {
+			if err := e.addInput(&r.Inputs[j]); err != nil {
 				e.undo()
 				return err
 			}
@@ -199,30 +199,30 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 	return err
 }
 
-// place chooses where one tensor's bytes travel.
-func (e *Encoder) place(t *infer.Tensor) error {
+// addInput chooses where one tensor's bytes travel.
+func (e *Encoder) addInput(t *infer.Tensor) error {
 	index, ok := e.names.index[t.Name]
 	if !ok {
 		return infer.Errorf(infer.Internal, "input %q is not in the model's table of names", t.Name)
 	}
 	d := ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}
 	foreign := t.Foreign()
-	p, size, ok := place{}, e.size, false
+	at, size, ok := storage{}, e.size, false
 	if foreign == nil {
-		p, size, ok = inFrame(t.Data, e.size, ipc.MaxInlineBody)
+		at, size, ok = inFrame(t.Data, e.size, ipc.MaxInlineBody)
 	}
 	e.size = size
 	if !ok {
 		var err error
 		if foreign != nil {
-			p, err = e.placeForeign(t, foreign)
+			at, err = e.foreignStorage(t, foreign)
 		} else {
-			p, err = e.inRequests(t)
+			at, err = e.inRequests(t)
 		}
 		if err != nil {
 			return err
 		}
-		if p.region == ipc.InRequests {
+		if at.region == ipc.InRequests {
 			e.lent += int64(len(t.Data))
 			if e.group == nil {
 				e.group = &shm.Group{}
@@ -231,14 +231,14 @@ func (e *Encoder) place(t *infer.Tensor) error {
 		// Lent before the frame is written: a stub that reads the ticket may return it at once. The
 		// loan is a reference of its own, so the request may be released, cancelled or answered
 		// while the stub still reads.
-		err = p.lend(e.loans, e.group)
-		p.release()
+		err = at.lend(e.loans, e.group)
+		at.release()
 		if err != nil {
 			return err
 		}
 	}
-	p.describe(&d)
-	e.tensors, e.places = append(e.tensors, d), append(e.places, p) // bound: the inputs of a batch, which are charged; from here on undo knows the loan
+	at.describe(&d)
+	e.tensors, e.storages = append(e.tensors, d), append(e.storages, at) // bound: the inputs of a batch, which are charged; from here on undo knows the loan
 	return nil
 }
 
@@ -264,14 +264,14 @@ func (e *Encoder) write(body []byte, requests []*infer.Request) {
 	}
 	binary.LittleEndian.PutUint32(b[4:], flags)
 	b = b[ipc.ExecuteSize:]
-	tensors, places, outputs, wanted, traces := e.tensors, e.places, e.outputs, e.wanted, e.traces
+	tensors, storages, outputs, wanted, traces := e.tensors, e.storages, e.outputs, e.wanted, e.traces
 	for i, r := range requests {
 		h := &e.heads[i]
 		b = h.Put(b)
 		for range r.Inputs {
 			b = tensors[0].Put(b)
-			places[0].fill(body)
-			tensors, places = tensors[1:], places[1:]
+			storages[0].fill(body)
+			tensors, storages = tensors[1:], storages[1:]
 		}
 		if h.Outputs != ipc.AllOutputs {
 			n := int(h.Outputs)

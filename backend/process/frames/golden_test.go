@@ -105,7 +105,7 @@ func TestGoldenInferResponsesAreEncoded(t *testing.T) {
 		"infer_response_error": infer.ErrorResponse(infer.Errorf(infer.NotFound, "nöt found")),
 		"infer_response_end":   {Final: true, Empty: true},
 	} {
-		r, err := p.encoder.Place(r)
+		r, err := p.encoder.Prepare(r)
 		if err != nil {
 			t.Fatal(err)
 		}

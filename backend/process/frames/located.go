@@ -46,7 +46,7 @@ func (d *Decoder) tensor(described *ipc.Descriptor, f *ipc.Frame, most float64, 
 			return t, nil, ipc.Broken("descriptor", "output %q of BYTES%s has %d elements and %d bytes left over", name, infer.ShapeString(t.Shape), s.Count, s.Rest)
 		}
 	}
-	t.Data, t.Memory = at.data, at.memory // takes over the place's reference
+	t.Data, t.Memory = at.data, at.memory // takes over the reference of the storage
 	return t, nil, nil
 }
 
@@ -69,61 +69,61 @@ func checkLength(t *infer.Tensor, described *ipc.Descriptor) (elements int64, er
 	return elements, nil
 }
 
-// locate checks the location of an output's bytes and returns the place, with a reference. An
+// locate checks the location of an output's bytes and returns the storage, with a reference. An
 // *infer.Error means that the bytes are unavailable at the moment, but the stub is not at fault.
-func (d *Decoder) locate(described *ipc.Descriptor, name string, f *ipc.Frame, most float64, places []infer.Place, kept *Kept) (place, error) {
-	p := place{region: described.Region, offset: described.Offset, ticket: shm.Ticket(described.Ticket)}
-	switch p.region {
+func (d *Decoder) locate(described *ipc.Descriptor, name string, f *ipc.Frame, most float64, places []infer.Place, kept *Kept) (storage, error) {
+	at := storage{region: described.Region, offset: described.Offset, ticket: shm.Ticket(described.Ticket)}
+	switch at.region {
 	case ipc.InFrame:
 		data, err := described.InlineBytes(f.Body) // part of a private copy, which the tensor holds
-		p.data = data
+		at.data = data
 		if err != nil || kept.refusal != nil {
-			return p, err
+			return at, err
 		}
 		if f.Spilled {
-			p.data = append(make([]byte, 0, len(data)), data...) // bound: charged
+			at.data = append(make([]byte, 0, len(data)), data...) // bound: charged
 		}
 		kept.Retain()
-		p.memory = kept
-		return p, nil
+		at.memory = kept
+		return at, nil
 	case ipc.InRequests:
 		// The stub may pass on a loan until it has returned it. The block is retained, so the
 		// ticket may come back in the same frame.
-		block, data, err := d.loans.Borrow(p.ticket, p.offset, described.Length)
+		block, data, err := d.loans.Borrow(at.ticket, at.offset, described.Length)
 		if err != nil {
-			return p, ipc.Broken("descriptor", "output %q: %v", name, err)
+			return at, ipc.Broken("descriptor", "output %q: %v", name, err)
 		}
-		p.data, p.memory = data, block
-		return p, nil
+		at.data, at.memory = data, block
+		return at, nil
 	case ipc.InArena:
-		err := d.borrow(&p, described.Length, name, most)
-		return p, err
+		err := d.borrow(&at, described.Length, name, most)
+		return at, err
 	case ipc.InDevice:
-		err := d.lent(described, name, &p, places)
-		return p, err
+		err := d.lent(described, name, &at, places)
+		return at, err
 	}
-	return p, ipc.Broken("descriptor", "output %q of %s lies in region %d", name, infer.DataType(described.Type), p.region)
+	return at, ipc.Broken("descriptor", "output %q of %s lies in region %d", name, infer.DataType(described.Type), at.region)
 }
 
-// borrow sets the bytes of a place in the arena: the stub's own, or a copy. A copy is made of a
+// borrow sets the bytes of storage in the arena: the stub's own, or a copy. A copy is made of a
 // named file, which can vanish while the response is written, and while clients hold much of the
 // memory that the stub can lend. The stub does not reuse these bytes until the extent is released;
 // with a copy that is at once.
-func (d *Decoder) borrow(p *place, length uint64, name string, most float64) error {
+func (d *Decoder) borrow(at *storage, length uint64, name string, most float64) error {
 	arena := d.channel.Arena()
 	load := arena.Load() // of the other loans
-	extent, data, err := arena.Lend(p.ticket, p.offset, length)
+	extent, data, err := arena.Lend(at.ticket, at.offset, length)
 	if err != nil {
 		return ipc.Broken("descriptor", "output %q: %v", name, err)
 	}
 	if arena.Sealed() && load <= most {
-		p.data, p.memory = data, extent
+		at.data, at.memory = data, extent
 		return nil
 	}
 	copied, owner, err := d.copies.copyOf(data, d.channel.MaxArena())
 	var short *infer.Error
 	if errors.As(err, &short) && arena.Sealed() && load <= full {
-		p.data, p.memory = data, extent
+		at.data, at.memory = data, extent
 		return nil
 	}
 	extent.Release()
@@ -133,6 +133,6 @@ func (d *Decoder) borrow(p *place, length uint64, name string, most float64) err
 	case err != nil: // the stub has truncated its file
 		return ipc.Broken("memory", "output %q: %v", name, err)
 	}
-	p.data, p.memory = copied, owner
+	at.data, at.memory = copied, owner
 	return nil
 }

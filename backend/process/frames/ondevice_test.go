@@ -32,10 +32,10 @@ func lender(t *testing.T, p *peer) *cudaipc.Lent {
 	return lent
 }
 
-// TestPlacesOfInputsOnDevices checks that inputs on devices stay there: in an allocation announced
+// TestStorageOfInputsOnDevices checks that inputs on devices stay there: in an allocation announced
 // before the descriptor, or in one of the stub's own, with the permitted use. A failed announcement
 // is an error; after it, or when the frame is taken back, nothing is lent.
-func TestPlacesOfInputsOnDevices(t *testing.T) {
+func TestStorageOfInputsOnDevices(t *testing.T) {
 	borrow := func(t *testing.T, lent *cudaipc.Lent) *cudaipc.Memory {
 		m, err := lent.Borrow(3, 1<<31, 1024, 2048)
 		if err != nil {

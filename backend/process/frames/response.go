@@ -20,16 +20,16 @@ type Response struct {
 	head       ipc.ResponseHead
 	text       string // of the error
 	parameters []infer.Parameter
-	outputs    []placedOutput  // bound: the outputs of a response, which are charged
-	few        [2]placedOutput // initial memory of outputs
-	size       int             // bytes of the body
+	outputs    []preparedOutput  // bound: the outputs of a response, which are charged
+	few        [2]preparedOutput // initial memory of outputs
+	size       int               // bytes of the body
 }
 
-// placedOutput is one output of a Response. Its place holds its block until Release. It is lent
+// preparedOutput is one output of a Response. Its storage holds its block until Release. It is lent
 // only under the caller's lock, right before the frame is sent.
-type placedOutput struct {
+type preparedOutput struct {
 	tensor     *infer.Tensor
-	place      place
+	storage    storage
 	descriptor ipc.Descriptor
 }
 
@@ -37,9 +37,9 @@ type placedOutput struct {
 // small tensors travel in blocks.
 const patientBacklog = 1 << 20
 
-// Place chooses where each output's bytes travel, and copies those that need it. The caller keeps r
+// Prepare chooses where each output's bytes travel, and copies those that need it. The caller keeps r
 // until it has released the Response. An error says why the response cannot be sent.
-func (e *Encoder) Place(r *infer.Response) (*Response, error) {
+func (e *Encoder) Prepare(r *infer.Response) (*Response, error) {
 	text, err := checkResponse(r)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 		}
 	}()
 	for i := range r.Outputs {
-		if err := p.place(&r.Outputs[i], most); err != nil {
+		if err := p.addOutput(&r.Outputs[i], most); err != nil {
 			return nil, err
 		}
 	}
@@ -85,12 +85,12 @@ func (e *Encoder) Place(r *infer.Response) (*Response, error) {
 	return p, nil
 }
 
-// place chooses where one output's bytes travel.
-func (p *Response) place(t *infer.Tensor, most int) error {
+// addOutput chooses where one output's bytes travel.
+func (p *Response) addOutput(t *infer.Tensor, most int) error {
 	e := p.encoder
 	if m := cudaipc.Of(t); m != nil {
 		// The request allowed outputs to stay there.
-		p.outputs = append(p.outputs, placedOutput{tensor: t, place: onDevice(m)})
+		p.outputs = append(p.outputs, preparedOutput{tensor: t, storage: onDevice(m)})
 		return nil
 	}
 	at, size, ok := inFrame(t.Data, p.size, most)
@@ -112,11 +112,11 @@ func (p *Response) place(t *infer.Tensor, most int) error {
 			return err
 		}
 	}
-	p.outputs = append(p.outputs, placedOutput{tensor: t, place: at})
+	p.outputs = append(p.outputs, preparedOutput{tensor: t, storage: at})
 	return nil
 }
 
-// ToCopy returns the bytes of a response's outputs that Place must copy into the requests pool.
+// ToCopy returns the bytes of a response's outputs that Prepare must copy into the requests pool.
 func ToCopy(pool *shm.Pool, r *infer.Response) (n int) {
 	for i := range r.Outputs {
 		if t := &r.Outputs[i]; len(t.Data) > ipc.MaxInline && own(pool, t) == nil {
@@ -126,10 +126,10 @@ func ToCopy(pool *shm.Pool, r *infer.Response) (n int) {
 	return n
 }
 
-// Release releases the response's places; loans hold the memory that was sent.
+// Release releases the response's storage; loans hold the memory that was sent.
 func (p *Response) Release() {
 	for i := range p.outputs {
-		p.outputs[i].place.release()
+		p.outputs[i].storage.release()
 	}
 }
 
@@ -142,7 +142,7 @@ func (p *Response) Send(number uint64) error {
 	}
 	if err != nil {
 		for i := range p.outputs {
-			p.outputs[i].place.takeBack(p.encoder.loans)
+			p.outputs[i].storage.takeBack(p.encoder.loans)
 		}
 	}
 	return err
@@ -158,14 +158,14 @@ func (p *Response) describe() error {
 		if err != nil {
 			return err
 		}
-		if err := p.encoder.name(&out.place); err != nil {
+		if err := p.encoder.name(&out.storage); err != nil {
 			return err
 		}
-		if err := out.place.lend(p.encoder.loans, nil); err != nil {
+		if err := out.storage.lend(p.encoder.loans, nil); err != nil {
 			return err
 		}
 		out.descriptor = ipc.Descriptor{Name: index, Type: uint8(t.DataType), Shape: t.Shape, Element: element(t)}
-		out.place.describe(&out.descriptor)
+		out.storage.describe(&out.descriptor)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (p *Response) write(body []byte) {
 	b := p.head.Put(body[ipc.InferResponseSize:])
 	for i := range p.outputs {
 		b = p.outputs[i].descriptor.Put(b)
-		p.outputs[i].place.fill(body)
+		p.outputs[i].storage.fill(body)
 	}
 	b = b[putParameters(b, p.head.Parameters, p.parameters):]
 	copy(b, p.text)

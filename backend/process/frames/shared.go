@@ -41,10 +41,10 @@ func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) 
 	return s, region, offset
 }
 
-// placeForeign chooses a place for a tensor in foreign memory: its own if the stub has mapped it,
+// foreignStorage chooses storage for a tensor in foreign memory: its own if the stub has mapped it,
 // otherwise the requests pool. The copy is for the successor of a stub that was lost after the
 // request had passed the door; otherwise the copy is made there.
-func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, error) {
+func (e *Encoder) foreignStorage(t *infer.Tensor, foreign infer.Foreign) (storage, error) {
 	if e.takesDevices {
 		if m := cudaipc.Of(t); m != nil {
 			p := onDevice(m)
@@ -57,12 +57,12 @@ func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, e
 	if s, region, offset := SharedOf(t); s != nil && e.mapped != nil && region.Trusted() {
 		if number, ok := e.mapped(region, false); ok {
 			s.Retain()
-			return place{region: ipc.InClient, offset: uint64(offset), memory: s, mapped: number, length: uint64(s.Size())}, nil
+			return storage{region: ipc.InClient, offset: uint64(offset), memory: s, mapped: number, length: uint64(s.Size())}, nil
 		}
 	}
 	data, memory, err := foreign.Copy(context.Background()) // the request's context is not available here; the copy is limited
 	if err != nil {
-		return place{}, err
+		return storage{}, err
 	}
 	copied := infer.Tensor{Data: data, Memory: memory}
 	defer copied.Release()
@@ -73,10 +73,10 @@ func (e *Encoder) placeForeign(t *infer.Tensor, foreign infer.Foreign) (place, e
 // WRITE_MIN in regions.py.
 const WriteFrom = 64 << 10
 
-// placesOf chooses the places of a request's outputs to which the stub can write directly. Nothing
+// wantedPlaces chooses the places of a request's outputs to which the stub can write directly. Nothing
 // is lent: the request holds the places until it is answered, and the stub's claims are checked
 // against them (Decoder.inPlace).
-func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
+func (e *Encoder) wantedPlaces(r *infer.Request) (n uint32) {
 	for i := range r.Places {
 		p := &r.Places[i]
 		if p.OnDevice {
@@ -84,7 +84,7 @@ func (e *Encoder) placesOf(r *infer.Request) (n uint32) {
 			continue
 		}
 		if c, allocation, offset := cudaipc.ClientAt(p); c != nil {
-			n += e.placeOnDevice(p, c, allocation, offset)
+			n += e.wantOnDevice(p, c, allocation, offset)
 			continue
 		}
 		if e.mapped == nil {

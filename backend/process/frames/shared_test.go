@@ -46,9 +46,9 @@ func (c *clientMemory) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return make([]byte, 70_000), nil, nil
 }
 
-// TestPlacesOfForeignInputs wants an input where its client has put it, if the stub has mapped
+// TestStorageOfForeignInputs wants an input where its client has put it, if the stub has mapped
 // that and it is trusted; else in a copy, and an error if there is nothing to copy.
-func TestPlacesOfForeignInputs(t *testing.T) {
+func TestStorageOfForeignInputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	mapped := true
 	p.encoder.SetMapped(func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, mapped && !writable })

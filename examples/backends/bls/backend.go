@@ -44,9 +44,9 @@ func check(config *kserve.ModelConfig) error {
 		return refuse("expected 2 outputs, got %d", len(out))
 	}
 	tensors := []struct {
-		place, want, got string
-		dims             []int64
-		dataType         kserve.DataType
+		role, want, got string
+		dims            []int64
+		dataType        kserve.DataType
 	}{
 		{"first input", "INPUT0", in[0].Name, in[0].Dims, in[0].DataType},
 		{"second input", "INPUT1", in[1].Name, in[1].Dims, in[1].DataType},
@@ -55,7 +55,7 @@ func check(config *kserve.ModelConfig) error {
 	}
 	for _, t := range tensors {
 		if t.got != t.want {
-			return refuse("expected %s tensor name to be %s, got %s", t.place, t.want, t.got)
+			return refuse("expected %s tensor name to be %s, got %s", t.role, t.want, t.got)
 		}
 	}
 	for _, t := range tensors {

@@ -47,12 +47,12 @@ func check(config *kserve.ModelConfig) error {
 	case len(out) != 2:
 		return refuse("expected 2 outputs, got %d", len(out))
 	}
-	for _, t := range []struct{ place, want, got string }{
+	for _, t := range []struct{ role, want, got string }{
 		{"first input", "IN", in[0].Name}, {"second input", "DELAY", in[1].Name}, {"third input", "WAIT", in[2].Name},
 		{"first output", "OUT", out[0].Name}, {"second output", "IDX", out[1].Name},
 	} {
 		if t.got != t.want {
-			return refuse("expected %s tensor name to be %s, got %s", t.place, t.want, t.got)
+			return refuse("expected %s tensor name to be %s, got %s", t.role, t.want, t.got)
 		}
 	}
 	if len(in[0].Dims) != 1 {

@@ -17,7 +17,7 @@ import (
 // maxPixels bounds the pictures that are decoded or encoded here.
 const maxPixels = 8 << 20
 
-// decodedBytes bounds a decoder's memory for a pixel.
+// decodedBytes bounds a decoder's memory for a element.
 const decodedBytes = 12
 
 // layout has the dimensions of a tensor of pixels.
@@ -110,12 +110,12 @@ func (f *Field) fill(dst []byte, picture image.Image, l layout) {
 				if l.first {
 					i = (k*l.height+y)*l.width + x
 				}
-				place := dst[i*size : (i+1)*size]
+				element := dst[i*size : (i+1)*size]
 				switch f.Type {
 				case infer.FP16, infer.FP32, infer.FP64, infer.BF16:
-					putFloat(f.Type, place, float64(values[k]))
+					putFloat(f.Type, element, float64(values[k]))
 				default:
-					putUint(place, uint64(values[k]))
+					putUint(element, uint64(values[k]))
 				}
 			}
 		}

@@ -77,11 +77,11 @@ func (p Page) HTML() []byte {
 	}
 	b.WriteString("</table>")
 	for _, address := range p.Addresses {
-		text, place, _ := strings.Cut(address, "http://")
+		text, link, _ := strings.Cut(address, "http://")
 		b.WriteString("<p>" + html.EscapeString(text))
-		if place != "" {
-			place = html.EscapeString("http://" + place)
-			b.WriteString(`<a href="` + place + `">` + place + "</a>")
+		if link != "" {
+			link = html.EscapeString("http://" + link)
+			b.WriteString(`<a href="` + link + `">` + link + "</a>")
 		}
 		b.WriteString("</p>")
 	}

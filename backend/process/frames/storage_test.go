@@ -16,9 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestPlacesOfInputs wants each input where the stub can read it best: small ones in the
+// TestStorageOfInputs wants each input where the stub can read it best: small ones in the
 // frame, blocks of the pool as they are, all others in a copy.
-func TestPlacesOfInputs(t *testing.T) {
+func TestStorageOfInputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	block, err := p.pool.Alloc(8192)
 	if err != nil {
@@ -99,11 +99,11 @@ func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
 			return execute(p.encoder, large)
 		},
 		"no room for an output": func(p *peer) error {
-			_, err := p.encoder.Place(&infer.Response{Outputs: []infer.Tensor{huge, huge}})
+			_, err := p.encoder.Prepare(&infer.Response{Outputs: []infer.Tensor{huge, huge}})
 			return err
 		},
 		"a response to a closed channel": func(p *peer) error {
-			r, err := p.encoder.Place(&infer.Response{Outputs: []infer.Tensor{huge}})
+			r, err := p.encoder.Prepare(&infer.Response{Outputs: []infer.Tensor{huge}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -355,7 +355,7 @@ func TestLongParametersTakeNoHeap(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.encoder.write(body[:p.encoder.size], requests)
-	response, err := p.encoder.Place(&infer.Response{Parameters: long})
+	response, err := p.encoder.Prepare(&infer.Response{Parameters: long})
 	if err != nil {
 		t.Fatal(err)
 	}

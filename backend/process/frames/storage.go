@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// place is the location of the bytes of a tensor, or of a spilled body, while a frame names them:
+// storage is the location of the bytes of a tensor, or of a spilled body, while a frame names them:
 // as the frame describes it (region, offset, ticket), as this process has mapped it (data), and the
 // memory that keeps it valid (memory).
 //
@@ -20,12 +20,12 @@ import (
 //	            a client's, on a device        cudaipc.Client    as InRequests; only to a stub
 //	InOwnDevice lent by the very stub          *cudaipc.Memory   as InRequests; only to a stub
 //
-// Outputs that a stub has written into clients' regions have no place here (shared.go).
+// Outputs that a stub has written into clients' regions have no storage here (shared.go).
 //
-// On its way to a stub a place is chosen (inFrame, Encoder.inRequests), lent and described; after
-// lend the loan holds the block, and the place may be released. On its way from a stub it is
+// On its way to a stub storage is chosen (inFrame, Encoder.inRequests), lent and described; after
+// lend the loan holds the block, and the storage may be released. On its way from a stub it is
 // located (Decoder.locate): read from a descriptor once, checked, and only then mapped.
-type place struct {
+type storage struct {
 	region uint32
 	offset uint64       // in the region; in a frame, from the first byte of its header
 	ticket shm.Ticket   // 0 before the loan; no ticket is 0
@@ -36,36 +36,36 @@ type place struct {
 	whose  uint32       // the descriptor's element for InDevice
 }
 
-// inFrame chooses a place in a frame whose body has size bytes so far, and returns the size with
+// inFrame chooses storage in a frame whose body has size bytes so far, and returns the size with
 // it. It returns false if the tensor is too long, or the body would have more than most bytes. The
 // bytes are copied when the body is written.
-func inFrame(data []byte, size, most int) (p place, after int, ok bool) {
+func inFrame(data []byte, size, most int) (s storage, after int, ok bool) {
 	begin := ipc.AlignInline(size)
 	if n := len(data); n > 0 && (n > ipc.MaxInline || begin+n > most) {
-		return p, size, false
+		return s, size, false
 	}
-	return place{region: ipc.InFrame, offset: uint64(ipc.HeaderSize + begin), data: data}, begin + len(data), true
+	return storage{region: ipc.InFrame, offset: uint64(ipc.HeaderSize + begin), data: data}, begin + len(data), true
 }
 
-// inRequests chooses a place in the requests pool: the tensor's own if it already lies there,
+// inRequests chooses storage in the requests pool: the tensor's own if it already lies there,
 // otherwise a copy's.
-func (e *Encoder) inRequests(t *infer.Tensor) (place, error) {
+func (e *Encoder) inRequests(t *infer.Tensor) (storage, error) {
 	block := own(e.pool, t)
 	if block != nil {
 		block.Retain()
 	} else {
 		var err error
 		if block, err = Copy(e.pool, t.Data); err != nil {
-			return place{}, err
+			return storage{}, err
 		}
 	}
 	return inBlock(block, len(t.Data)), nil
 }
 
-// inBlock returns the place of the first n bytes of a block. It takes over the reference to the
+// inBlock returns the storage of the first n bytes of a block. It takes over the reference to the
 // block.
-func inBlock(block *shm.Block, n int) place {
-	return place{region: ipc.InRequests, offset: block.Offset(), data: block.Bytes()[:n], memory: block}
+func inBlock(block *shm.Block, n int) storage {
+	return storage{region: ipc.InRequests, offset: block.Offset(), data: block.Bytes()[:n], memory: block}
 }
 
 // own returns the block of the requests pool that holds the tensor's bytes, or nil. A range that
@@ -90,57 +90,57 @@ func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
 	return block, nil
 }
 
-// lend lends the place's memory, if it has any: the stub may read it until the ticket comes back or
+// lend lends the memory, if it has any: the stub may read it until the ticket comes back or
 // the life ends. group collects the blocks of a batch; it may be nil. After ipc.ErrClosed nothing
 // is lent.
-func (p *place) lend(loans *shm.Loans, group *shm.Group) error {
+func (s *storage) lend(loans *shm.Loans, group *shm.Group) error {
 	var ticket shm.Ticket
 	var ok bool
-	switch p.region {
+	switch s.region {
 	case ipc.InRequests:
-		ticket, ok = loans.LendFor(p.memory.(*shm.Block), group)
+		ticket, ok = loans.LendFor(s.memory.(*shm.Block), group)
 	case ipc.InClient, ipc.InDevice, ipc.InOwnDevice:
-		ticket, ok = loans.LendHeld(p.memory)
+		ticket, ok = loans.LendHeld(s.memory)
 	default:
 		return nil
 	}
 	if !ok {
 		return ipc.ErrClosed
 	}
-	p.ticket = ticket
+	s.ticket = ticket
 	return nil
 }
 
-// takeBack ends the loan of a place whose frame was not sent: the stub does not know the ticket.
-func (p *place) takeBack(loans *shm.Loans) {
-	if p.ticket != 0 {
-		_ = loans.Return(p.ticket)
-		p.ticket = 0
+// takeBack ends the loan of storage whose frame was not sent: the stub does not know the ticket.
+func (s *storage) takeBack(loans *shm.Loans) {
+	if s.ticket != 0 {
+		_ = loans.Return(s.ticket)
+		s.ticket = 0
 	}
 }
 
-// release drops the place's own reference.
-func (p *place) release() {
-	if p.memory != nil {
-		p.memory.Release()
-		p.memory = nil
+// release drops its own reference.
+func (s *storage) release() {
+	if s.memory != nil {
+		s.memory.Release()
+		s.memory = nil
 	}
 }
 
 // fill copies the bytes that travel in the frame into its body.
-func (p *place) fill(body []byte) {
-	if p.region == ipc.InFrame {
-		copy(body[p.offset-ipc.HeaderSize:], p.data)
+func (s *storage) fill(body []byte) {
+	if s.region == ipc.InFrame {
+		copy(body[s.offset-ipc.HeaderSize:], s.data)
 	}
 }
 
-// describe writes the place into a descriptor.
-func (p *place) describe(d *ipc.Descriptor) {
-	d.Region, d.Offset, d.Length, d.Ticket = p.region, p.offset, uint64(len(p.data)), uint64(p.ticket)
-	if p.region >= ipc.InClient {
-		d.Length, d.Mapping = p.length, p.mapped
+// describe writes the storage into a descriptor.
+func (s *storage) describe(d *ipc.Descriptor) {
+	d.Region, d.Offset, d.Length, d.Ticket = s.region, s.offset, uint64(len(s.data)), uint64(s.ticket)
+	if s.region >= ipc.InClient {
+		d.Length, d.Mapping = s.length, s.mapped
 	}
-	if p.whose != 0 {
-		d.Element = p.whose
+	if s.whose != 0 {
+		d.Element = s.whose
 	}
 }

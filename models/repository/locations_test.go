@@ -24,8 +24,8 @@ func (oneModel) Open(context.Context, objectstore.Object) (io.ReadCloser, error)
 
 func (oneModel) Close() error { return nil }
 
-// TestOnePlaceInAStoreCountsOnce, though its URLs differ: its models are not in two repositories.
-func TestOnePlaceInAStoreCountsOnce(t *testing.T) {
+// TestOneLocationInAStoreCountsOnce, though its URLs differ: its models are not in two repositories.
+func TestOneLocationInAStoreCountsOnce(t *testing.T) {
 	stop, opened := make(chan struct{}), 0
 	defer close(stop)
 	t.Setenv("TMPDIR", t.TempDir())
