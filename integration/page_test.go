@@ -363,7 +363,7 @@ func TestPageInABrowser(t *testing.T) {
 				t.Fatalf("got %d %s", status, body)
 			}
 		}
-		b.until(`document.querySelector("#windows tbody td").innerText === "3"`)
+		b.until(`document.querySelector("#periods tbody td").innerText === "3"`)
 		b.until(`document.getElementById("instances").innerText.match(/ready/)`)
 		if open := b.script(`document.getElementById("config-whole").open`); open != "true" {
 			t.Error("a refresh has closed what a person has opened")

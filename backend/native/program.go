@@ -57,7 +57,7 @@ type initializeBody struct {
 	ipc.PluginInstance
 	process.Tensors
 	process.Surroundings
-	process.Windows
+	process.WindowLimits
 }
 
 func (p *program) wireBackend() ipc.PluginBackend {
@@ -79,7 +79,7 @@ func (p *program) Complete(config []byte, surroundings process.Surroundings) any
 func (p *program) Initialize(at process.InstanceSpec, i process.Initialization) any {
 	return &initializeBody{
 		PluginBackend: p.wireBackend(), PluginModel: p.wireModel(at.Config, false), PluginInstance: wireInstance(at),
-		Tensors: i.Tensors, Surroundings: i.Surroundings, Windows: i.Windows,
+		Tensors: i.Tensors, Surroundings: i.Surroundings, WindowLimits: i.WindowLimits,
 	}
 }
 

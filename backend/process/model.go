@@ -322,7 +322,7 @@ func (l *life) initialization() Initialization {
 	return Initialization{
 		Tensors:      Tensors{Names: names.List(), Inputs: names.Inputs(), Outputs: names.Outputs(), Decoupled: l.decoupled},
 		Surroundings: l.surroundings(),
-		Windows:      Windows{Responses: windowResponses, Bytes: windowBytes},
+		WindowLimits: WindowLimits{Responses: windowResponses, Bytes: windowBytes},
 	}
 }
 

@@ -101,8 +101,8 @@ type Surroundings struct {
 	Max     int64     `msgpack:"max_bytes"`
 }
 
-// Windows limits the uncredited responses of one request.
-type Windows struct {
+// WindowLimits limits the uncredited responses of one request.
+type WindowLimits struct {
 	Responses int   `msgpack:"window_responses"`
 	Bytes     int64 `msgpack:"window_bytes"`
 }
@@ -112,7 +112,7 @@ type Windows struct {
 type Initialization struct {
 	Tensors
 	Surroundings
-	Windows
+	WindowLimits
 }
 
 // Fault is a fault that the program describes in its own words.

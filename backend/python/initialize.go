@@ -24,7 +24,7 @@ type initializeBody struct {
 	process.Tensors
 	moduleBody
 	process.Surroundings
-	process.Windows
+	process.WindowLimits
 	AsyncOverlap  int  `msgpack:"async_overlap"`
 	StrictOutputs bool `msgpack:"strict_outputs,omitempty"`
 }
@@ -72,7 +72,7 @@ func (c *code) Initialize(p process.InstanceSpec, i process.Initialization) any 
 		Tensors:      i.Tensors,
 		moduleBody:   c.module(),
 		Surroundings: i.Surroundings,
-		Windows:      i.Windows,
+		WindowLimits: i.WindowLimits,
 		AsyncOverlap: c.overlap, StrictOutputs: c.backend.config.StrictOutputs,
 	}
 }

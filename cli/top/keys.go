@@ -57,7 +57,7 @@ func (u *ui) press(name string, v *View, height int) (more bool, a *act) {
 	case "S":
 		u.reverse = !u.reverse
 	case "w":
-		u.window = (u.window + 1) % len(windowNames)
+		u.period = (u.period + 1) % len(periodNames)
 	case " ":
 		u.paused = !u.paused
 	case "i":

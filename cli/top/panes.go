@@ -27,7 +27,7 @@ type ui struct {
 	sort    int // a column
 	reverse bool
 	filter  string
-	window  int // of percentiles: 1, 5 or 15 minutes
+	period  int // of percentiles: 1, 5 or 15 minutes
 
 	chosen key // the selected row
 	pane   pane
@@ -44,7 +44,7 @@ type ui struct {
 	ask     *question
 }
 
-var windowNames = [...]string{"1 min", "5 min", "15 min"}
+var periodNames = [...]string{"1 min", "5 min", "15 min"}
 
 // head returns the lines above the table.
 func head(v *View, u *ui) []line {
@@ -81,7 +81,7 @@ func head(v *View, u *ui) []line {
 	}
 	summary := fmt.Sprintf("models %d, ready %d, instances %d; ", len(v.Models), ready, instances)
 	if v.hasStatus {
-		summary += "percentiles of the last " + windowNames[u.window]
+		summary += "percentiles of the last " + periodNames[u.period]
 	} else if v.timed {
 		summary += "percentiles since the start of nereid top"
 	} else {
@@ -220,7 +220,7 @@ func details(r *Row, u *ui) (lines []line) {
 	for i, p := range r.Percentiles {
 		name := "so far"
 		if len(r.Percentiles) > 1 {
-			name = windowNames[i]
+			name = periodNames[i]
 		}
 		if p == nil {
 			continue

@@ -271,7 +271,7 @@ func (p *poller) addStatus(v *View, s *status.Snapshot) {
 			r.P99 = number(r.Percentiles[0].P99)
 		}
 		if m.State != unavailable {
-			r.fromWindow(&m)
+			r.fromPeriod(&m)
 		}
 		v.Models = append(v.Models, r)
 	}
@@ -281,8 +281,8 @@ func (p *poller) addStatus(v *View, s *status.Snapshot) {
 	p.errors = lastOf(append(slices.Clone(p.errors), s.Errors...))
 }
 
-// fromWindow uses the server's rates of the last minute until there are rates from polling.
-func (r *Row) fromWindow(m *status.Version) {
+// fromPeriod uses the server's rates of the last minute until there are rates from polling.
+func (r *Row) fromPeriod(m *status.Version) {
 	c := m.Counters
 	r.Succeeded, r.Failed = number(float64(c.Succeeded)), number(float64(c.Failures()))
 	if len(m.Recent) == 0 || m.Recent[0].Covered <= 0 {

@@ -29,7 +29,7 @@ func columns() []column {
 	}
 	percentile := func(pick func(*status.Percentiles) float64) func(r *Row, u *ui) *float64 {
 		return func(r *Row, u *ui) *float64 {
-			if p := r.percentiles(u.window); p != nil {
+			if p := r.percentiles(u.period); p != nil {
 				return number(pick(p))
 			}
 			return nil
@@ -73,11 +73,11 @@ func columnNames() (names []string) {
 func columnOf(name string) int { return slices.Index(columnNames(), name) }
 
 // percentiles returns the percentiles of a window, or the only ones that there are.
-func (r *Row) percentiles(window int) *status.Percentiles {
+func (r *Row) percentiles(period int) *status.Percentiles {
 	if len(r.Percentiles) == 0 {
 		return nil
 	}
-	return r.Percentiles[min(window, len(r.Percentiles)-1)]
+	return r.Percentiles[min(period, len(r.Percentiles)-1)]
 }
 
 // rows returns the selected rows in the user's order.

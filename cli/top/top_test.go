@@ -119,7 +119,7 @@ func snapshotOf(at, started time.Time, succeeded, failed int64, cpu float64, lin
 			Model: "m", Version: 2, State: "READY", Queue: 3, InFlight: 4, Groups: []status.Group{{Name: "m_0", Kind: "CPU", Count: 1}},
 			Counters: status.Counters{Succeeded: succeeded, Failed: map[string]int64{"OTHER": failed}, Inferences: 2 * succeeded, Executions: succeeded},
 			Latency:  &status.Latency{Request: status.Times{Sum: float64(succeeded) / 100}},
-			Recent: []status.Window{
+			Recent: []status.Period{
 				{Seconds: 60, Covered: 30, Succeeded: 90, Request: &status.Percentiles{P50: 0.001, P99: 0.004}},
 				{Seconds: 300, Covered: 30, Request: &status.Percentiles{P50: 0.002, P99: 0.005}},
 				{Seconds: 900, Covered: 30},

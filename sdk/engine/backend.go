@@ -13,9 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
 
-// Window limits the responses of one request of a decoupled model that are on their way; its zero
+// WindowLimits bounds the responses of one request of a decoupled model that are on their way; its zero
 // values are 64 responses and 8 MiB.
-type Window = execution.Window
+type WindowLimits = execution.WindowLimits
 
 // SmallOutput is the largest size of an output on the Go heap; Environment.Allocate lends memory
 // for others.
@@ -47,7 +47,7 @@ type Environment struct {
 	// Activity takes an author's report about a traced request, at ns of CLOCK_MONOTONIC; nil: the
 	// request has its trace itself.
 	Activity func(r *infer.Request, name string, at int64)
-	Window   Window
+	Window   WindowLimits
 }
 
 // Backend is an initialized backend.

@@ -292,10 +292,10 @@ func TestForwardedInputsAreNotCopied(t *testing.T) {
 // TestSendWaitsForRoom: a decoupled model is no more than its window ahead of its client.
 func TestSendWaitsForRoom(t *testing.T) {
 	for name, test := range map[string]struct {
-		window Window
+		window WindowLimits
 		n      int // responses that fit
 	}{
-		"responses": {Window{Responses: 3}, 3}, "bytes": {Window{Bytes: 9}, 3}, "default": {Window{}, 64},
+		"responses": {WindowLimits{Responses: 3}, 3}, "bytes": {WindowLimits{Bytes: 9}, 3}, "default": {WindowLimits{}, 64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sent sync.WaitGroup

@@ -56,7 +56,7 @@ type session struct {
 	names     *names
 	decoupled bool
 	batches   bool // inputs begin with the batch's dimension
-	window    engine.Window
+	window    engine.WindowLimits
 	instance  *engine.Instance
 	started   chan struct{} // closed when INITIALIZED has been sent
 	running   atomic.Bool   // from then on until FINALIZE: other models may be called
@@ -318,7 +318,7 @@ func (s *session) opening(m peer.Message, more *settings) (ipc.PluginModel, erro
 	s.arena = s.peer.OpenArena(peer.Sizes{Default: more.Default, Growth: more.Growth, Max: more.Max})
 	s.calls.init(s)
 	s.model = model
-	s.window = engine.Window{Responses: more.WindowResponses, Bytes: more.WindowBytes}
+	s.window = engine.WindowLimits{Responses: more.WindowResponses, Bytes: more.WindowBytes}
 	opened, err := engine.Open(s.initialize, engine.Environment{
 		Name: b.Name, Directory: b.Directory, Settings: b.Settings, Message: b.Message,
 		Log: s.logs.log, Enabled: s.logs.enabled, Own: s.own, Allocate: s.allocate, AnswersFirst: true,

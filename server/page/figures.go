@@ -18,8 +18,8 @@ type Status interface {
 	Snapshot(ctx context.Context, after uint64, lines int) *status.Snapshot
 }
 
-// shownWindow is the index in status.Version.Recent of the overview's window: five minutes.
-const shownWindow = 1
+// shownPeriod is the index in status.Version.Recent of the overview's period: five minutes.
+const shownPeriod = 1
 
 // snapshot has the status of the versions by name and number. All but errors is empty if the group
 // statistics is closed.
@@ -75,10 +75,10 @@ func (s *snapshot) of(model, version string) *figures {
 		}
 	}
 	for i := range v.Recent {
-		f.Windows = append(f.Windows, windowOf(&v.Recent[i])) // bound: the windows of the status
+		f.Periods = append(f.Periods, periodOf(&v.Recent[i])) // bound: the periods of the status
 	}
-	if len(v.Recent) > shownWindow {
-		f.Recent = &f.Windows[shownWindow]
+	if len(v.Recent) > shownPeriod {
+		f.Recent = &f.Periods[shownPeriod]
 	}
 	for i := range v.Instances {
 		one := s.instance(&v.Instances[i])
@@ -97,8 +97,8 @@ type figures struct {
 	Succeeded, Failed, Executions int64
 	CacheHits, CacheMisses        int64
 	FailedBy                      []reason
-	Windows                       []window
-	Recent                        *window // the window of the overview; nil if missing
+	Periods                       []period
+	Recent                        *period // the period of the overview; nil if missing
 	Instances                     []instance
 	Ready, Total                  int
 	Memory                        int64 // of the processes, in bytes
@@ -111,8 +111,8 @@ type reason struct {
 	Count int64
 }
 
-// window has the counts of a version in the last minutes.
-type window struct {
+// period has the counts of a version in the last minutes.
+type period struct {
 	Name              string
 	Partly            string // the observed part of it, "" if all
 	Succeeded, Failed int64
@@ -125,27 +125,27 @@ type window struct {
 // stage has the percentiles of a part of the requests' time.
 type stage struct{ Name, P50, P90, P95, P99 string }
 
-func windowOf(w *status.Window) window {
-	one := window{Name: strconv.Itoa(w.Seconds/60) + " min", Succeeded: w.Succeeded, Failed: w.Failed, Batch: "–", Rate: "–"}
-	if w.Covered < float64(w.Seconds)-1 {
-		one.Partly = ageText(seconds(w.Covered))
+func periodOf(p *status.Period) period {
+	one := period{Name: strconv.Itoa(p.Seconds/60) + " min", Succeeded: p.Succeeded, Failed: p.Failed, Batch: "–", Rate: "–"}
+	if p.Covered < float64(p.Seconds)-1 {
+		one.Partly = ageText(seconds(p.Covered))
 	}
-	if w.Covered > 0 {
-		one.Rate = strconv.FormatFloat(float64(w.Succeeded+w.Failed)/w.Covered, 'f', decimals(float64(w.Succeeded+w.Failed)/w.Covered), 64)
+	if p.Covered > 0 {
+		one.Rate = strconv.FormatFloat(float64(p.Succeeded+p.Failed)/p.Covered, 'f', decimals(float64(p.Succeeded+p.Failed)/p.Covered), 64)
 	}
-	if w.Executions > 0 {
-		one.Batch = fmt.Sprintf("%.1f", float64(w.Inferences)/float64(w.Executions))
+	if p.Executions > 0 {
+		one.Batch = fmt.Sprintf("%.1f", float64(p.Inferences)/float64(p.Executions))
 	}
 	for _, s := range []struct {
 		name string
 		of   *status.Percentiles
-	}{{"request", w.Request}, {"queue", w.Queue}, {"execution", w.Infer}} {
+	}{{"request", p.Request}, {"queue", p.Queue}, {"execution", p.Infer}} {
 		if s.of != nil {
 			one.Stages = append(one.Stages, stage{s.name, secondsText(s.of.P50), secondsText(s.of.P90), secondsText(s.of.P95), secondsText(s.of.P99)}) // bound: three stages
 		}
 	}
-	if w.Request != nil {
-		one.P50, one.P99 = secondsText(w.Request.P50), secondsText(w.Request.P99)
+	if p.Request != nil {
+		one.P50, one.P99 = secondsText(p.Request.P50), secondsText(p.Request.P99)
 	}
 	return one
 }

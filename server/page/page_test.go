@@ -469,7 +469,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 		Versions: []status.Version{{
 			Model: "batch", Version: 1, State: "READY", Queue: 17, InFlight: 19, Groups: []status.Group{{Name: "batch_0", Kind: "CPU", Count: 2}},
 			Counters: status.Counters{Succeeded: 12345, Failed: map[string]int64{"REJECTED": 6, "BACKEND": 1}, Inferences: 30, Executions: 20},
-			Recent: []status.Window{
+			Recent: []status.Period{
 				{Seconds: 60, Covered: 60, Succeeded: 600, Failed: 1, Inferences: 1200, Executions: 500, Request: times, Queue: times, Infer: times},
 				{Seconds: 300, Covered: 200, Succeeded: 2000, Failed: 3, Request: times}, {Seconds: 900, Covered: 200},
 			},

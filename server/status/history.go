@@ -10,14 +10,14 @@ import (
 const (
 	// Step is the interval of the points of the history.
 	Step = 10 * time.Second
-	// Points is the number of points for the longest window.
+	// Points is the number of points for the longest period.
 	Points = 15*6 + 1
 	// busyVersions bounds the versions with a history, each of whose points takes 300 bytes.
 	busyVersions = 1024
 )
 
-// windows are those of Version.Recent.
-var windows = [...]time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
+// periods are those of Version.Recent.
+var periods = [...]time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
 
 // buckets are the buckets of metrics.StageBounds and the one above them.
 const buckets = len(metrics.Times{}.Counts)
@@ -65,7 +65,7 @@ func (p *point) same(q *point) bool {
 	return equal
 }
 
-// keep adds a point, and drops the points that no window needs.
+// keep adds a point, and drops the points that no period needs.
 func (h *history) keep(p point) {
 	if n := len(h.points); n >= 2 && h.points[n-1].same(&p) && h.points[n-2].same(&p) {
 		h.points[n-1].at = p.at
@@ -73,32 +73,32 @@ func (h *history) keep(p point) {
 		h.points = append(h.points, p)
 	}
 	old := 0
-	for len(h.points)-old > 1 && (p.at.Sub(h.points[old+1].at) >= windows[len(windows)-1] || len(h.points)-old > Points) {
+	for len(h.points)-old > 1 && (p.at.Sub(h.points[old+1].at) >= periods[len(periods)-1] || len(h.points)-old > Points) {
 		old++
 	}
 	h.points = append(h.points[:0], h.points[old:]...)
 }
 
-// recent compares the present with the last point before each window. A window that begins before
+// recent compares the present with the last point before each period. A period that begins before
 // the first point uses that one.
-func (h *history) recent(now *point, timed bool) []Window {
-	list := make([]Window, 0, len(windows))
-	for _, long := range windows {
-		w := Window{Seconds: int(long / time.Second)}
+func (h *history) recent(now *point, timed bool) []Period {
+	list := make([]Period, 0, len(periods))
+	for _, long := range periods {
+		p := Period{Seconds: int(long / time.Second)}
 		for i := len(h.points) - 1; i >= 0; i-- {
 			then := &h.points[i]
 			if i > 0 && now.at.Sub(then.at) < long {
 				continue
 			}
-			w.Covered = min(now.at.Sub(then.at), long).Seconds()
-			w.Succeeded, w.Failed = int64(now.succeeded-then.succeeded), int64(now.failed-then.failed)
-			w.Inferences, w.Executions = int64(now.inferences-then.inferences), int64(now.executions-then.executions)
+			p.Covered = min(now.at.Sub(then.at), long).Seconds()
+			p.Succeeded, p.Failed = int64(now.succeeded-then.succeeded), int64(now.failed-then.failed)
+			p.Inferences, p.Executions = int64(now.inferences-then.inferences), int64(now.executions-then.executions)
 			if timed {
-				w.Request, w.Queue, w.Infer = between(&then.request, &now.request), between(&then.queue, &now.queue), between(&then.infer, &now.infer)
+				p.Request, p.Queue, p.Infer = between(&then.request, &now.request), between(&then.queue, &now.queue), between(&then.infer, &now.infer)
 			}
 			break
 		}
-		list = append(list, w)
+		list = append(list, p)
 	}
 	return list
 }

@@ -130,7 +130,7 @@ func (k *Keeper) versions(now time.Time, keep bool) []Version {
 		if !known {
 			i = len(list)
 			at[of] = i
-			list = append(list, Version{Model: of.model, Namespace: of.namespace, Version: of.version, Instances: []Instance{}, Recent: []Window{}})
+			list = append(list, Version{Model: of.model, Namespace: of.namespace, Version: of.version, Instances: []Instance{}, Recent: []Period{}})
 		}
 		return &list[i]
 	}

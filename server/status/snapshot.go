@@ -67,7 +67,7 @@ type Version struct {
 	// Latency is nil if the histograms of stages are off.
 	Latency *Latency `json:"latency,omitempty"`
 	// Recent are the last 1, 5 and 15 minutes, as far as the server has run.
-	Recent    []Window   `json:"recent"`
+	Recent    []Period   `json:"recent"`
 	Instances []Instance `json:"instances"`
 }
 
@@ -112,9 +112,9 @@ type Times struct {
 	Sum    float64  `json:"sum_seconds"`
 }
 
-// Window has the counts of a version in a recent period.
-type Window struct {
-	// Seconds is the length of the window: 60, 300 or 900. Covered is how much of it has been
+// Period has the counts of a version in a recent period.
+type Period struct {
+	// Seconds is the length of the period: 60, 300 or 900. Covered is how much of it has been
 	// observed, which is less after the start of server or version.
 	Seconds    int     `json:"seconds"`
 	Covered    float64 `json:"covered_seconds"`
@@ -182,7 +182,7 @@ type Line struct {
 func (s *Snapshot) MostBytes() int64 {
 	const (
 		whole    = 4 << 10
-		version  = 8 << 10 // mostly histograms and windows
+		version  = 8 << 10 // mostly histograms and periods
 		group    = 256
 		instance = 1 << 10
 		line     = 256

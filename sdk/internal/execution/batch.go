@@ -63,7 +63,7 @@ type entry struct {
 	pending        bool // it counts there as one without an answer
 	previous, next *entry
 
-	window *occupancy // not changed; nil unless the model is decoupled
+	window *window // not changed; nil unless the model is decoupled
 }
 
 // single is the batch of one request.
@@ -89,7 +89,7 @@ func (c *Tracker) Begin(tasks *backend.Batch, requests []Request, begun, started
 		e, r := &b.entries[i], &requests[i]
 		e.batch, e.task, e.memory = b, task, e.few[:0]
 		if c.Decoupled {
-			e.window = &occupancy{of: &c.Window}
+			e.window = &window{limits: &c.Window}
 		}
 		r.entry, r.request, r.task = e, task.Request, task.Context
 		r.inputs = r.few[:0]

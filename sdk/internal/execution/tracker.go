@@ -34,7 +34,7 @@ type Config struct {
 	// Activity takes an author's report about a traced request, at ns of CLOCK_MONOTONIC; nil: the
 	// request has its trace itself.
 	Activity func(r *infer.Request, name string, at int64)
-	Window   Window
+	Window   WindowLimits
 	GPU      int32 // backend.Report.GPU
 	// Fault receives a sentence for each violation of the backend.
 	Fault func(text string)

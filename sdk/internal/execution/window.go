@@ -6,26 +6,26 @@ import (
 	"sync/atomic"
 )
 
-// Window limits the responses of one request of a decoupled model that have been sent and have not
+// WindowLimits bounds the responses of one request of a decoupled model that have been sent and have not
 // left the server. Send waits while it is full.
-type Window struct {
+type WindowLimits struct {
 	Responses int   // 0: 64
 	Bytes     int64 // of outputs; 0: 8 MiB
 }
 
-func (w Window) withDefaults() Window {
-	if w.Responses <= 0 {
-		w.Responses = 64
+func (l WindowLimits) withDefaults() WindowLimits {
+	if l.Responses <= 0 {
+		l.Responses = 64
 	}
-	if w.Bytes <= 0 {
-		w.Bytes = 8 << 20
+	if l.Bytes <= 0 {
+		l.Bytes = 8 << 20
 	}
-	return w
+	return l
 }
 
-// occupancy counts the responses of one request in its window.
-type occupancy struct {
-	of *Window
+// window counts the responses of one request in its window.
+type window struct {
+	limits *WindowLimits
 
 	mu        sync.Mutex // a leaf
 	responses int
@@ -36,10 +36,10 @@ type occupancy struct {
 
 // enter counts a response once there is room for it, or returns false if ctx ends first. The last
 // response does not wait.
-func (w *occupancy) enter(ctx context.Context, bytes int64, last bool) bool {
+func (w *window) enter(ctx context.Context, bytes int64, last bool) bool {
 	for {
 		w.mu.Lock()
-		if last || w.over || w.responses < w.of.Responses && w.bytes < w.of.Bytes {
+		if last || w.over || w.responses < w.limits.Responses && w.bytes < w.limits.Bytes {
 			w.responses++
 			w.bytes += bytes
 			w.mu.Unlock()
@@ -58,7 +58,7 @@ func (w *occupancy) enter(ctx context.Context, bytes int64, last bool) bool {
 	}
 }
 
-func (w *occupancy) leave(bytes int64) {
+func (w *window) leave(bytes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.responses--
@@ -67,7 +67,7 @@ func (w *occupancy) leave(bytes int64) {
 }
 
 // end wakes all waiters. w may be nil.
-func (w *occupancy) end() {
+func (w *window) end() {
 	if w == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (w *occupancy) end() {
 	w.wakeLocked()
 }
 
-func (w *occupancy) wakeLocked() {
+func (w *window) wakeLocked() {
 	if w.room != nil {
 		close(w.room)
 		w.room = nil
@@ -86,12 +86,12 @@ func (w *occupancy) wakeLocked() {
 
 // slot is the slot of a response in its window. It implements infer.Memory.
 type slot struct {
-	window *occupancy
+	window *window
 	bytes  int64
 	refs   atomic.Int32
 }
 
-func newSlot(w *occupancy, bytes int64) *slot {
+func newSlot(w *window, bytes int64) *slot {
 	s := &slot{window: w, bytes: bytes}
 	s.refs.Store(1)
 	return s
