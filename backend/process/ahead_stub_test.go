@@ -47,7 +47,7 @@ func waitFor(t *testing.T, result <-chan outcome) outcome {
 
 // TestBatchesAheadAreExecutedInTurn hands over the next batch while one is executed.
 func TestBatchesAheadAreExecutedInTurn(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("copies", infer.Uint8)
 	in := m.instance()
 	for round := range 200 {
@@ -82,7 +82,7 @@ func TestBatchesAheadAreExecutedInTurn(t *testing.T) {
 
 // TestAheadOfALoss loses the stub in one batch and wants the next one back.
 func TestAheadOfALoss(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	for _, way := range []string{"SIGKILL", "exit 0"} {
 		m.wantGood()

@@ -52,7 +52,7 @@ func processorTime(b *testing.B, pid int) int64 {
 func BenchmarkStart(b *testing.B) {
 	for _, start := range []string{"template", "program"} {
 		b.Run(start, func(b *testing.B) {
-			r := newRig(b, func(c *Options) { c.NoTemplate = start == "program" })
+			r := newFixture(b, func(c *Options) { c.NoTemplate = start == "program" })
 			if _, _, _, err := r.backend.Interpreter(); err != nil {
 				b.Fatal(err)
 			}
@@ -83,7 +83,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	for _, model := range []string{"identity", "copies"} {
 		for _, size := range []int{16, 4096, 64 << 10, 1 << 20, 16 << 20} {
 			b.Run(fmt.Sprintf("%s/%d", model, size), func(b *testing.B) {
-				r := newRig(b, nil)
+				r := newFixture(b, nil)
 				m := r.in(b).start(model, infer.Uint8)
 				request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, 1))}}
 				defer releaseInputs(request)

@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neighbours is a registry of models that run, without a scheduler: a request
+// runningModels is a registry of models that run, without a scheduler: a request
 // waits until the instance takes it.
-type neighbours struct {
+type runningModels struct {
 	backend.Host
 	models map[string]*running
 	ended  sync.WaitGroup
 }
 
-func (n *neighbours) Target(model string, _ int64) (backend.Target, error) {
+func (n *runningModels) Target(model string, _ int64) (backend.Target, error) {
 	if n.models[model] == nil {
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' is not found", model)
 	}
 	return &backendtest.Target{Run: n.submit}, nil
 }
 
-func (n *neighbours) submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
+func (n *runningModels) submit(ctx context.Context, r *infer.Request, send infer.Sender) error {
 	in := n.models[r.Model].instance()
 	n.ended.Add(1)
 	task := &backend.Task{Context: ctx, Request: r}
@@ -135,8 +135,8 @@ func TestModelsCallModels(t *testing.T) {
 	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
 		for kind, prefix := range map[string]string{"sealed": "", "named": "nereid_test_bls_"} {
 			t.Run(python.String()+"/"+kind, func(t *testing.T) {
-				r := newRigWith(t, python.Path, func(c *Options) { c.RegionPrefix = prefix })
-				host := &neighbours{}
+				r := newFixtureWith(t, python.Path, func(c *Options) { c.RegionPrefix = prefix })
+				host := &runningModels{}
 				r.host = host
 				callee := r.start("identity", infer.Uint8)
 				caller, err := r.open(r.writeModel("caller", callingModel), modelConfig("caller", 1, infer.Uint8))
@@ -178,8 +178,8 @@ func TestModelsCallModels(t *testing.T) {
 func TestCallsThatAreCutOff(t *testing.T) {
 	for _, victim := range []string{"caller", "callee"} {
 		t.Run(victim, func(t *testing.T) {
-			r := newRig(t, nil)
-			host := &neighbours{}
+			r := newFixture(t, nil)
+			host := &runningModels{}
 			r.host = host
 			callee, err := r.open(r.copyModel("waits_for_cancellation"), modelConfig("waits_for_cancellation", 1, infer.Uint8))
 			if err != nil {

@@ -16,7 +16,7 @@ import (
 // and the request cancelled when the clients of that execution have all gone.
 func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	host := &processtest.Host{}
-	l := newStandIn(t, shm.Memfd{}).newLife()
+	l := newFakeLife(t, shm.Memfd{}).newLife()
 	l.seen = phaseInitialized
 	l.bls.Host, l.bls.Version = host, 3
 	defer func() {

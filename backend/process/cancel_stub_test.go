@@ -11,7 +11,7 @@ import (
 
 // TestCancellationReachesARunningModel tells a running model that its client has gone.
 func TestCancellationReachesARunningModel(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("waits_for_cancellation", infer.Uint8)
 	answers := make(chan *infer.Response, 1)
 	done := make(chan backend.Report, 1)

@@ -34,7 +34,7 @@ class TritonPythonModel:
 // TestCloseWhileInstancesStart: the time for the end of a model is over while some
 // of its new instances are up and others are not.
 func TestCloseWhileInstancesStart(t *testing.T) {
-	r := newRig(t, func(c *Options) { c.FinalizeTimeout = time.Hour })
+	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = time.Hour })
 	m, err := r.open(r.writeModel("slow", slowToStart), modelConfig("slow", 1, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestCloseWhileInstancesStart(t *testing.T) {
 		grown <- err
 	}()
 	testkit.Eventually(t, patience, func() bool {
-		ups, _ := m.floor.counted()
+		ups, _ := m.events.counted()
 		return ups == 2
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestCloseWhileInstancesStart(t *testing.T) {
 // TestDoomedWhileItStarts: a stub that becomes ready when its instance has been
 // killed for good does not stay.
 func TestDoomedWhileItStarts(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	in := m.instance()
 	in.doomed.Store(true) // as if it had no stub just now
@@ -101,19 +101,19 @@ class TritonPythonModel:
 
 // warmer has each instance that is up execute something.
 type warmer struct {
-	floor
+	fakeEvents
 	batch func() *backend.Batch
 }
 
 func (w *warmer) Available(in backend.Instance) {
-	w.floor.Available(in)
+	w.fakeEvents.Available(in)
 	in.Execute(w.batch())
 }
 
 // TestStartThatFailsEndsWithItsContext: one instance is warmed up for ever when
 // another does not start.
 func TestStartThatFailsEndsWithItsContext(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	dir, config := r.writeModel("busy", busyWhileOthersFail), modelConfig("busy", 2, infer.Uint8)
 	text, err := json.Marshal(config)
 	if err != nil {

@@ -44,7 +44,7 @@ class TritonPythonModel:
 
 // complete opens the model in dir and asks it for its config. The model is
 // closed at the end of the test.
-func (r *rig) complete(dir string, config *kserve.ModelConfig) (*Model, []byte, error) {
+func (r *fixture) complete(dir string, config *kserve.ModelConfig) (*Model, []byte, error) {
 	r.t.Helper()
 	opened, err := r.backend.Open(envOf(dir, config))
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *rig) complete(dir string, config *kserve.ModelConfig) (*Model, []byte, 
 func textConfig(instances int) *kserve.ModelConfig { return modelConfig("m", instances, infer.Bytes) }
 
 // living is how many processes of stubs the backend watches, templates apart.
-func (r *rig) living() int {
+func (r *fixture) living() int {
 	n := r.supervisor.children.Count()
 	if r.template() != 0 {
 		n--
@@ -78,7 +78,7 @@ func (r *rig) living() int {
 func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		t.Run(python.String(), func(t *testing.T) {
-			r := newRigWith(t, python.Path, nil)
+			r := newFixtureWith(t, python.Path, nil)
 			config := textConfig(2)
 			m, answer, err := r.complete(r.writeModel("m", completing(`config.set_max_batch_size(3)`)), config)
 			if err != nil {
@@ -89,13 +89,13 @@ func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 				t.Errorf("AutoComplete: got %s, error %v, want max_batch_size 3", answer, err)
 			}
 			asked := m.primed.primed.process.PID()
-			run := &running{rig: r, model: m, floor: &floor{}}
-			if err := m.Start(t.Context(), config, answer, run.floor); err != nil {
+			run := &running{fixture: r, model: m, events: &fakeEvents{}}
+			if err := m.Start(t.Context(), config, answer, run.events); err != nil {
 				t.Fatalf("Start: got error %v", err)
 			}
 			for i, want := range []string{fmt.Sprintf("import complete m_0_0 %d", asked), "import m_0_1 "} {
 				in := m.Instances()[i].(*Instance)
-				response := (&running{rig: r, model: only{m, in}}).mustInfer(&infer.Request{})
+				response := (&running{fixture: r, model: modelOfOne{m, in}}).mustInfer(&infer.Request{})
 				if got := string(response.Outputs[0].Data[4:]); !strings.HasPrefix(got, want) {
 					t.Errorf("instance %d: got steps %q, want %q", i, got, want)
 				}
@@ -116,16 +116,16 @@ func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 	}
 }
 
-// only is a model with one of its instances.
-type only struct {
+// modelOfOne is a model with one of its instances.
+type modelOfOne struct {
 	backend.Model
 	in *Instance
 }
 
-func (o only) Instances() []backend.Instance { return []backend.Instance{o.in} }
+func (o modelOfOne) Instances() []backend.Instance { return []backend.Instance{o.in} }
 
 func TestAutoCompleteFails(t *testing.T) {
-	patient, hurried := newRig(t, nil), newRig(t, func(c *Options) { c.InitializeTimeout = time.Second })
+	patient, hurried := newFixture(t, nil), newFixture(t, func(c *Options) { c.InitializeTimeout = time.Second })
 	const unwell = `^Stub process '' is not healthy\.$`
 	for _, c := range []struct{ name, body, want, logged string }{
 		{"raises", `raise ValueError("no")`, `(?s)^ValueError: no\n\nAt:\n  .*/1/model\.py\(\d+\): auto_complete_config\n$`, "Failed to initialize Python stub for auto-complete: ValueError: no"},
@@ -165,7 +165,7 @@ func TestAutoCompleteFails(t *testing.T) {
 // TestAutoCompleteWithoutStart has Close end the stub, and Start when it refuses
 // the model.
 func TestAutoCompleteWithoutStart(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	dir := r.writeModel("m", completing("pass"))
 	for name, end := range map[string]func(t *testing.T, m *Model){
 		"close": func(t *testing.T, m *Model) {
@@ -176,7 +176,7 @@ func TestAutoCompleteWithoutStart(t *testing.T) {
 		"start": func(t *testing.T, m *Model) {
 			empty := textConfig(1)
 			empty.InstanceGroup = nil
-			if err := m.Start(t.Context(), empty, nil, &floor{}); err == nil {
+			if err := m.Start(t.Context(), empty, nil, &fakeEvents{}); err == nil {
 				t.Error("Start without instances: got no error")
 			}
 		},
@@ -201,14 +201,14 @@ func TestAutoCompleteWithoutStart(t *testing.T) {
 // TestAutoCompleteThenDies has the stub die between the two questions: the start
 // fails, in the name of the instance.
 func TestAutoCompleteThenDies(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	config := textConfig(1)
 	m, answer, err := r.complete(r.writeModel("m", completing("pass")), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.primed.primed.process.Kill()
-	err = m.Start(t.Context(), config, answer, &floor{})
+	err = m.Start(t.Context(), config, answer, &fakeEvents{})
 	if want := "Stub process 'm_0_0' is not healthy."; err == nil || infer.AsError(err).Message != want {
 		t.Errorf("Start: got error %v, want %q", err, want)
 	}
@@ -219,7 +219,7 @@ func TestAutoCompleteThenDies(t *testing.T) {
 
 // TestAutoCompleteIsStopped ends the context of a load while the model thinks.
 func TestAutoCompleteIsStopped(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	mark := t.TempDir() + "/asked"
 	dir := r.writeModel("m", completing(fmt.Sprintf(`open(%q, "w").close(); time.sleep(1000)`, mark)))
 	opened, err := r.backend.Open(envOf(dir, textConfig(1)))
@@ -250,7 +250,7 @@ func TestAutoCompleteIsStopped(t *testing.T) {
 // TestMissingModelFileIsNamed wants Triton's text, where the stub of auto-complete has no name,
 // followed by the missing file. Clients get its path in the repository, operators all of it.
 func TestMissingModelFileIsNamed(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	dir := t.TempDir()
 	_, _, err := r.complete(dir, textConfig(1))
 	missing := " Python model file not found in '" + dir + "/1/model.py'"
@@ -271,7 +271,7 @@ func TestMissingModelFileIsNamed(t *testing.T) {
 
 // TestOpenSaysWhatAModelNeeds: Open logs or refuses before any code of the model runs.
 func TestOpenSaysWhatAModelNeeds(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	dir := r.writeModel("m", "")
 	backends := t.TempDir()
 	packed := filepath.Join(backends, "pb_exec_env_model.py.tar.gz")
@@ -347,7 +347,7 @@ func TestOpenSaysWhatAModelNeeds(t *testing.T) {
 // TestLongConfigTravelsInBlocks has a config that no frame holds: it goes to the stub, and
 // comes back, in blocks.
 func TestLongConfigTravelsInBlocks(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	config := textConfig(1)
 	config.Parameters = make(map[string]*kserve.ModelParameter)
 	for i := range 2000 {
@@ -365,13 +365,13 @@ func TestLongConfigTravelsInBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &running{rig: r, model: opened, floor: &floor{}}
+	m := &running{fixture: r, model: opened, events: &fakeEvents{}}
 	defer m.close()
 	answer, err := opened.AutoComplete(t.Context(), text)
 	if err != nil || len(answer) < len(text) {
 		t.Errorf("AutoComplete: got %d bytes, error %v, want at least %d", len(answer), err, len(text))
 	}
-	if err := opened.Start(t.Context(), config, text, m.floor); err != nil {
+	if err := opened.Start(t.Context(), config, text, m.events); err != nil {
 		t.Errorf("Start: got error %v", err)
 	}
 	m.mustInfer(&infer.Request{}).Release()
@@ -383,14 +383,14 @@ func TestLongConfigTravelsInBlocks(t *testing.T) {
 // TestAutoCompleteThenAnotherFails has the second instance fail its start: the
 // first one, which goes on in the stub that was asked, is ended too.
 func TestAutoCompleteThenAnotherFails(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	source := completing("pass") + "\n    def __init__(self):\n        if steps == ['import']:\n            raise ValueError('not me')\n"
 	config := textConfig(2)
 	m, answer, err := r.complete(r.writeModel("m", source), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = m.Start(t.Context(), config, answer, &floor{})
+	err = m.Start(t.Context(), config, answer, &fakeEvents{})
 	if err == nil || !strings.HasPrefix(infer.AsError(err).Message, "ValueError: not me\n\nAt:\n") {
 		t.Errorf("Start: got error %v, want the second instance's", err)
 	}
@@ -401,7 +401,7 @@ func TestAutoCompleteThenAnotherFails(t *testing.T) {
 
 // TestInstancesInTheLog has the line that says which instances a model gets.
 func TestInstancesInTheLog(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	config := textConfig(2)
 	config.InstanceGroup[0].Kind = kserve.ModelInstanceGroup_KIND_MODEL
 	m, err := r.open(r.writeModel("m", "class TritonPythonModel:\n    def execute(self, requests):\n        return None\n"), config)

@@ -11,7 +11,7 @@ import (
 // it from answering others. Outputs beyond a quarter of the arena are copied on arrival.
 func TestCrowdedArenaServesOthers(t *testing.T) {
 	const requests, responses = 72, 60 // more than the 4096 descriptors, each request within its window
-	r := newRigWith(t, testkit.Python(t).Path, nil)
+	r := newFixtureWith(t, testkit.Python(t).Path, nil)
 	m := r.startDecoupled("counting", countingModel)
 	var held []*infer.Response
 	for range requests {

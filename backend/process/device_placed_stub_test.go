@@ -66,14 +66,14 @@ func (c *clientAllocation) OnDevice() (*foreign.Device, uint64) { return c.alloc
 
 // askFor executes a request whose first output is wanted in memory of its client.
 func (m *running) askFor(c *clientAllocation) *infer.Response {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	return m.askForDevice([]infer.Place{{Output: "OUT0", Memory: c}})
 }
 
 // TestOutputsAreCopiedToDevices: an output that a stub reports as written lies in its client's
 // memory, which the response holds. The stub learns of the allocation once, and of its end.
 func TestOutputsAreCopiedToDevices(t *testing.T) {
-	r := newRigWith(t, "", nil)
+	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
 	m, err := r.openProgram(placeLie + "none")
 	if err != nil {
@@ -113,7 +113,7 @@ func TestOutputsAreCopiedToDevices(t *testing.T) {
 // TestLiesAboutPlacesOnDevicesEndTheirLife: each ends the life of the stub that tells it, and nothing else;
 // nothing of the client's memory stays held.
 func TestLiesAboutPlacesOnDevicesEndTheirLife(t *testing.T) {
-	r := newRigWith(t, "", nil)
+	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
 	unhealthy := func(t *testing.T, response *infer.Response) {
 		t.Helper()

@@ -65,8 +65,8 @@ func (s *goStub) onDevice(lie string, executions int, d *ipc.Descriptor) {
 // askForDevice executes a request whose outputs may stay on devices, or not, and returns its
 // response.
 func (m *running) askForDevice(places []infer.Place) *infer.Response {
-	m.rig.t.Helper()
-	request := m.rig.small()
+	m.fixture.t.Helper()
+	request := m.fixture.small()
 	request.Places = places
 	responses, _ := m.infer(request)
 	releaseInputs(request)
@@ -75,10 +75,10 @@ func (m *running) askForDevice(places []infer.Place) *infer.Response {
 
 // lent returns the memory lent by the only process, according to the metrics.
 func (m *running) lent() int64 {
-	m.rig.t.Helper()
-	list := m.rig.supervisor.Processes()
+	m.fixture.t.Helper()
+	list := m.fixture.supervisor.Processes()
 	if len(list) != 1 {
-		m.rig.t.Fatalf("got %+v, want one process", list)
+		m.fixture.t.Fatalf("got %+v, want one process", list)
 	}
 	return list[0].Lent
 }
@@ -86,7 +86,7 @@ func (m *running) lent() int64 {
 // TestLiesAboutDevicesEndTheirLife: each lie ends the life of the stub that tells it, and nothing
 // else. Memory that it lent before is released by its last holder.
 func TestLiesAboutDevicesEndTheirLife(t *testing.T) {
-	r := newRigWith(t, "", nil)
+	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
 	const first = "\x01\x01\x00\x00"
 	for _, test := range []struct {
@@ -146,7 +146,7 @@ func TestLiesAboutDevicesEndTheirLife(t *testing.T) {
 // TestTensorsOnDevicesOutliveTheirStub: a reader keeps its memory when the maker has ended, and its
 // end is not an error of the next life.
 func TestTensorsOnDevicesOutliveTheirStub(t *testing.T) {
-	r := newRigWith(t, "", nil)
+	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
 	m, err := r.in(t).openProgram(deviceLie + "none")
 	if err != nil {

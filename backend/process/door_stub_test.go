@@ -17,7 +17,7 @@ import (
 // TestDoorRefusesBatchesThatNoStubDecodes gives an instance batches that its stub could not
 // decode: their clients hear of it, and the stub does not.
 func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	pid := m.instance().current.Load().process.PID()
 	for _, change := range []func(*infer.Request){
@@ -45,7 +45,7 @@ func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
 // TestFullPoolIsNoBrokenChannel fills the pool of requests and executes a batch
 // whose head does not fit into a frame, and one whose input does not.
 func TestFullPoolIsNoBrokenChannel(t *testing.T) {
-	r := newRigOver(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour})
+	r := newFixtureWithPool(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour})
 	m := r.start("identity", infer.Uint8)
 	pid := m.instance().current.Load().process.PID()
 	m.wantGood()
@@ -88,7 +88,7 @@ func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 // not grow with their number.
 func TestBatchesThatCannotBeSent(t *testing.T) {
 	const batches = 2000
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	in := m.instance()
 	deepest, done, answered := 0, 0, make(chan struct{}, batches)

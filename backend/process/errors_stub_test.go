@@ -33,7 +33,7 @@ class TritonPythonModel:
 `
 
 // logLine finds the line of the log with that in its message.
-func (r *rig) logLine(part string) map[string]any {
+func (r *fixture) logLine(part string) map[string]any {
 	r.t.Helper()
 	var found map[string]any
 	if !testkit.Within(patience, func() bool {
@@ -65,7 +65,7 @@ func wantFields(t *testing.T, line map[string]any, want map[string]any) {
 // TestErrorsInTheLog wants the whole traceback beside what clients are told, with
 // the model, its instance and the ids of the requests.
 func TestErrorsInTheLog(t *testing.T) {
-	eachPython(t, func(t *testing.T, r *rig) {
+	eachPython(t, func(t *testing.T, r *fixture) {
 		m, err := r.open(r.writeModel("failing", failingModel), modelConfig("failing", 1, infer.Uint8))
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestErrorsInTheLog(t *testing.T) {
 // TestErrorsOfLateCoroutinesAreLogged has coroutines that run on when their batch has been
 // executed: their errors are logged like others.
 func TestErrorsOfLateCoroutinesAreLogged(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	config := modelConfig("late", 1, infer.Uint8)
 	config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
 	m, err := r.open(r.writeModel("late", `
@@ -166,7 +166,7 @@ class TritonPythonModel:
 
 // TestErrorsOfInitializeAreLogged wants their traceback in the log as well.
 func TestErrorsOfInitializeAreLogged(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	_, err := r.open(r.writeModel("refuses", `
 class TritonPythonModel:
     def initialize(self, args):
@@ -196,9 +196,9 @@ os.system("echo by a child; echo child by stderr >&2")
 sys.stdout.write("no end")
 pb.Logger.log_info("by Logger")`
 	for _, tagged := range []bool{false, true} {
-		r := newRig(t, func(c *Options) { c.TaggedOutput = tagged })
+		r := newFixture(t, func(c *Options) { c.TaggedOutput = tagged })
 		m := r.start("asks", infer.Uint8)
-		m.rows([]row{{printing, "done"}})
+		m.rows([]callCase{{printing, "done"}})
 		wantFields(t, r.logLine("by Logger"), map[string]any{"model": nil, "instance": nil, "file": "asked", "line": 7, "level": "info"})
 		m.close()
 		if tagged {

@@ -16,7 +16,7 @@ import (
 func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 	for name, prefix := range map[string]string{"sealed": "", "named": "nereid_test_evil_"} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(c *Options) {
+			r := newFixture(t, func(c *Options) {
 				c.ExecuteTimeout = time.Second
 				c.RegionPrefix = prefix
 			})
@@ -66,9 +66,9 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 // wantGoodAtLast waits until a valid request succeeds: memory that a stub has corrupted before may
 // still end its life.
 func (m *running) wantGoodAtLast() {
-	m.rig.t.Helper()
-	testkit.Eventually(m.rig.t, patience, func() bool {
-		request := m.rig.small()
+	m.fixture.t.Helper()
+	testkit.Eventually(m.fixture.t, patience, func() bool {
+		request := m.fixture.small()
 		request.ID = "good"
 		responses, _ := m.infer(request)
 		defer responses[0].Release()

@@ -52,7 +52,7 @@ func TestTensorsThereAndBack(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		for _, start := range []string{"template", "program"} {
 			t.Run(python.String()+"/"+start, func(t *testing.T) {
-				r := newRigWith(t, python.Path, func(c *Options) { c.NoTemplate = start == "program" })
+				r := newFixtureWith(t, python.Path, func(c *Options) { c.NoTemplate = start == "program" })
 				for _, model := range []string{"identity", "copies"} {
 					t.Run(model, func(t *testing.T) { thereAndBack(t, r.in(t), model) })
 				}
@@ -61,7 +61,7 @@ func TestTensorsThereAndBack(t *testing.T) {
 	}
 }
 
-func thereAndBack(t *testing.T, r *rig, name string) {
+func thereAndBack(t *testing.T, r *fixture, name string) {
 	types := []infer.DataType{
 		infer.Bool, infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64, infer.Int8, infer.Int16, infer.Int32,
 		infer.Int64, infer.FP16, infer.FP32, infer.FP64, infer.Bytes,
@@ -149,7 +149,7 @@ func thereAndBack(t *testing.T, r *rig, name string) {
 // spinning for some answers and sleeping for others. A bell that is not heard
 // would show as a wait for ever.
 func TestNoBellIsMissedUnderLoad(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m, err := r.open(r.copyModel("copies"), modelConfig("copies", 4, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestNoBellIsMissedUnderLoad(t *testing.T) {
 // TestRefusedResponsesLeaveNothing has more responses refused than a stub may
 // have outputs outstanding: it still answers.
 func TestRefusedResponsesLeaveNothing(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("refused", `
 import numpy as np
 import triton_python_backend_utils as pb_utils

@@ -57,7 +57,7 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 	} {
 		for kind, backing := range processtest.Backings {
 			t.Run(name+" "+kind, func(t *testing.T) {
-				s := newStandIn(t, backing)
+				s := newFakeLife(t, backing)
 				l := s.newLife()
 				v := s.answer(l, func(shm.Ticket, uint64) []byte { return executedBody(nil, test.response) })
 				if rule := processtest.RuleOf(v.err); rule != test.rule {
@@ -84,7 +84,7 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 // TestCopiesAreBounded answers with one block named many times: copies of a named file are limited
 // to the memory that the stub may use, and count until the response has been sent.
 func TestCopiesAreBounded(t *testing.T) {
-	s := newStandIn(t, processtest.Backings["named"])
+	s := newFakeLife(t, processtest.Backings["named"])
 	l := s.newLife()
 	body := executedBody(nil,
 		response{request: 0, flags: good, outputs: []ipc.Descriptor{processtest.InArena(1, 0, processtest.Arena/2), processtest.InArena(2, 0, processtest.Arena/2)}},
@@ -112,9 +112,9 @@ func FuzzAnswers(f *testing.F) {
 	for _, name := range []string{"executed", "executed_failed", "response"} {
 		f.Add(ipctest.Body(f, name), false)
 	}
-	lives := make(map[bool]*standIn)
+	lives := make(map[bool]*fakeLife)
 	for named, kind := range map[bool]string{false: "sealed", true: "named"} {
-		lives[named] = newStandIn(f, processtest.Backings[kind])
+		lives[named] = newFakeLife(f, processtest.Backings[kind])
 	}
 	var lent shm.Ticket
 	var passed ipc.Descriptor
@@ -146,7 +146,7 @@ func FuzzAnswers(f *testing.F) {
 		s.t = t
 		before := s.Returned(t)
 		l := s.newLife()
-		var v verdict
+		var v answered
 		n := testkit.Allocated(func() {
 			v = s.answer(l, func(shm.Ticket, uint64) []byte { return body })
 		})
@@ -181,7 +181,7 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Add(uint16(ipc.Released), uint8(phaseInitialized), uint64(0), []byte{0, 0, 0, 0, 1, 0, 0, 0})
 	f.Add(uint16(ipc.Hello), uint8(phaseStarted), uint64(0), append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, 1000)...))
-	s := newStandIn(f, processtest.Backings["sealed"])
+	s := newFakeLife(f, processtest.Backings["sealed"])
 	f.Fuzz(func(t *testing.T, kind uint16, at uint8, id uint64, body []byte) {
 		l := s.newLife()
 		if phase(at)&completing != 0 {
@@ -256,7 +256,7 @@ func TestReportedTimesAreBounded(t *testing.T) {
 		"backwards": {40, 30, 20, 10}, "begun later": {late, early, early, early}, "negative": {1 << 63, 1 << 63, 1 << 63, 1 << 63},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStandIn(t, processtest.Backings["sealed"])
+			s := newFakeLife(t, processtest.Backings["sealed"])
 			l := s.newLife()
 			program := &timed{}
 			l.in.model.program = program
@@ -290,6 +290,6 @@ func TestReportedTimesAreBounded(t *testing.T) {
 }
 
 // timed is a program whose processes say themselves when they executed.
-type timed struct{ words }
+type timed struct{ fakeProgram }
 
 func (*timed) KeepsTime() {}

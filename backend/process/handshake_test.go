@@ -9,7 +9,7 @@ import (
 
 // TestHostCallsAreRefusedBeforeHello: nothing is believed of a process before its HELLO.
 func TestHostCallsAreRefusedBeforeHello(t *testing.T) {
-	l := newStandIn(t, processtest.Backings["sealed"]).newLife()
+	l := newFakeLife(t, processtest.Backings["sealed"]).newLife()
 	defer l.calls.Close(false)
 	l.seen = phaseStarted
 	body := []byte("\x81\xa9operation\xaanew_family")

@@ -12,7 +12,7 @@ import (
 // TestMetricsOfDeadStubs kills a stub that holds series of its own and one in
 // common with another instance. What only it held must go, and come back from 0.
 func TestMetricsOfDeadStubs(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	const source = `
 import os
 import numpy as np
@@ -60,9 +60,9 @@ class TritonPythonModel:
 // TestMetricsThatAreDropped in finalize, as against those that go with the model
 // object, after it.
 func TestMetricsThatAreDropped(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("asks", infer.Uint8)
-	m.rows([]row{{
+	m.rows([]callCase{{
 		`F = pb.MetricFamily
 a, b = F("dropped", "d", F.GAUGE), F("left", "d", F.GAUGE)
 am, bm = a.Metric(), b.Metric()
@@ -78,7 +78,7 @@ at_the_end = "exec('del names[\"am\"], names[\"a\"]', {'names': globals()})"`, "
 
 // TestMetricsOfFailedModels whose initialize fails leave nothing.
 func TestMetricsOfFailedModels(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	_, err := r.open(r.writeModel("fails", `
 import triton_python_backend_utils as pb_utils
 
@@ -99,11 +99,11 @@ class TritonPythonModel:
 // TestCallsDoNotFreeze waits for a load in one thread, while others compute, log,
 // change metrics and make calls; answers come in another order.
 func TestCallsDoNotFreeze(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	host := &callHost{held: make(chan struct{})}
 	r.host = host
 	m := r.start("asks", infer.Uint8)
-	m.rows([]row{
+	m.rows([]callCase{
 		{`outcomes = []
 def load(n):
     pb.load_model(str(n))
@@ -117,15 +117,15 @@ metric = family.Metric()`, "done"},
 		{"pb.Logger.log_info('while loads wait')", "None"},
 	})
 	close(host.held)
-	m.rows([]row{{"[thread.join() for thread in threads].count(None), sorted(outcomes) == list(range(50))", "(50, True)"}})
+	m.rows([]callCase{{"[thread.join() for thread in threads].count(None), sorted(outcomes) == list(range(50))", "(50, True)"}})
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.log.String(), "while loads wait") })
 }
 
 // TestMetricsSurviveManyThreads changes shared series from many threads and two instances.
 func TestMetricsSurviveManyThreads(t *testing.T) {
-	eachPython(t, func(t *testing.T, r *rig) {
+	eachPython(t, func(t *testing.T, r *fixture) {
 		m := r.start("asks", infer.Uint8)
-		m.rows([]row{{`import gc
+		m.rows([]callCase{{`import gc
 F = pb.MetricFamily
 total = F("storm", "d", F.COUNTER)
 everything = total.Metric({"n": "all"})
@@ -159,10 +159,10 @@ gc.collect()`, "done"},
 // TestCallsInOddPlaces: destructors and signal handlers interrupt the thread that
 // talks to the server, and forked children are not the stub.
 func TestCallsInOddPlaces(t *testing.T) {
-	eachPython(t, func(t *testing.T, r *rig) {
+	eachPython(t, func(t *testing.T, r *fixture) {
 		r.host = &callHost{}
 		m := r.start("asks", infer.Uint8)
-		m.rows([]row{
+		m.rows([]callCase{
 			{`import gc, os, signal, time
 F = pb.MetricFamily
 family = F("odd", "d", F.COUNTER)
@@ -216,27 +216,27 @@ os.waitpid(child, 0)`, "done"},
 
 // TestCallsOfDeadStubs cancels the calls of a stub when it dies.
 func TestCallsOfDeadStubs(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	host := &callHost{held: make(chan struct{})}
 	r.host = host
 	m := r.start("asks", infer.Uint8)
-	m.rows([]row{{"threading.Thread(target=pb.load_model, args=('slow',), daemon=True).start()", "None"}})
+	m.rows([]callCase{{"threading.Thread(target=pb.load_model, args=('slow',), daemon=True).start()", "None"}})
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(host.take(), `load "slow"`) })
 	if err := unix.Kill(m.instance().current.Load().process.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(host.take(), "given up slow") })
-	m.rows([]row{{"1 + 1", "2"}}) // and a new life begins
+	m.rows([]callCase{{"1 + 1", "2"}}) // and a new life begins
 }
 
 // TestTooManyHostCallsAreRefused has one stub make too many calls: those beyond the bound
 // are refused, and the others go on.
 func TestTooManyHostCallsAreRefused(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	host := &callHost{held: make(chan struct{})}
 	r.host = host
 	m := r.start("asks", infer.Uint8)
-	m.rows([]row{
+	m.rows([]callCase{
 		{`outcomes = []
 def load():
     try: outcomes.append(pb.load_model("m"))
@@ -247,5 +247,5 @@ while len(outcomes) < 44: pass`, "done"},
 		{"set(outcomes)", `{"Failed to load model: Failed to process the request for model 'asks_0_0', message: 256 calls of…`},
 	})
 	close(host.held)
-	m.rows([]row{{"[thread.join() for thread in threads].count(None), outcomes.count(None)", "(300, 256)"}})
+	m.rows([]callCase{{"[thread.join() for thread in threads].count(None), outcomes.count(None)", "(300, 256)"}})
 }

@@ -15,8 +15,8 @@ import (
 
 // ask has the model asks run Python text and returns what came of it.
 func (m *running) ask(text string) string {
-	m.rig.t.Helper()
-	request := &infer.Request{Inputs: []infer.Tensor{m.rig.tensor("IN0", infer.Uint8, []int64{1, int64(len(text))}, []byte(text))}}
+	m.fixture.t.Helper()
+	request := &infer.Request{Inputs: []infer.Tensor{m.fixture.tensor("IN0", infer.Uint8, []int64{1, int64(len(text))}, []byte(text))}}
 	defer releaseInputs(request)
 	response := m.mustInfer(request)
 	defer response.Release()
@@ -24,13 +24,13 @@ func (m *running) ask(text string) string {
 }
 
 // exposition returns the output of the metrics endpoint.
-func (r *rig) exposition() string {
+func (r *fixture) exposition() string {
 	w := httptest.NewRecorder()
 	r.counts.custom.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }
 
-func (r *rig) wantLines(lines ...string) {
+func (r *fixture) wantLines(lines ...string) {
 	r.t.Helper()
 	text := r.exposition()
 	for _, line := range lines {
@@ -92,24 +92,24 @@ func (h *callHost) take() string {
 }
 
 // eachPython runs a test with the oldest and the newest Python.
-func eachPython(t *testing.T, test func(t *testing.T, r *rig)) {
+func eachPython(t *testing.T, test func(t *testing.T, r *fixture)) {
 	pythons := testkit.Pythons(t)
 	for i, python := range pythons {
 		if i == 0 || i == len(pythons)-1 {
-			t.Run(python.String(), func(t *testing.T) { test(t, newRigWith(t, python.Path, nil)) })
+			t.Run(python.String(), func(t *testing.T) { test(t, newFixtureWith(t, python.Path, nil)) })
 		}
 	}
 }
 
-// row is an expression of a model and its result: a text, or its prefix if it ends with "…".
-type row struct{ says, want string }
+// callCase is an expression of a model and its result: a text, or its prefix if it ends with "…".
+type callCase struct{ says, want string }
 
-func (m *running) rows(rows []row) {
-	m.rig.t.Helper()
+func (m *running) rows(rows []callCase) {
+	m.fixture.t.Helper()
 	for _, row := range rows {
 		got := m.ask(row.says)
 		if begin, ok := strings.CutSuffix(row.want, "…"); got != row.want && !(ok && strings.HasPrefix(got, begin)) {
-			m.rig.t.Errorf("%s\n got %s\nwant %s", row.says, got, row.want)
+			m.fixture.t.Errorf("%s\n got %s\nwant %s", row.says, got, row.want)
 		}
 	}
 }
@@ -126,9 +126,9 @@ func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 		madeOne  = "<c_python_backend_utils.MetricFamily object at …"
 		strictly = metric + "Bucket Boundaries must be strictly sorted"
 	)
-	eachPython(t, func(t *testing.T, r *rig) {
+	eachPython(t, func(t *testing.T, r *fixture) {
 		m := r.start("asks", infer.Uint8)
-		m.rows([]row{
+		m.rows([]callCase{
 			{"F = pb.MetricFamily", "done"},
 			{"[int(k) for k in (F.COUNTER, F.GAUGE, F.HISTOGRAM)], F.GAUGE == c.GAUGE == c.MetricKind.GAUGE, str(c.COUNTER), repr(c.HISTOGRAM)",
 				"([0, 1, 2], True, 'MetricKind.COUNTER', '<MetricKind.HISTOGRAM: 2>')"},
@@ -237,7 +237,7 @@ func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 // TestLoadAndUnloadAnswerModelsByTheTable has the rules and texts of loading and unloading.
 func TestLoadAndUnloadAnswerModelsByTheTable(t *testing.T) {
 	const failed = "Failed to process the request for model 'asks_0_0', message: "
-	eachPython(t, func(t *testing.T, r *rig) {
+	eachPython(t, func(t *testing.T, r *fixture) {
 		host := &callHost{}
 		r.host = host
 		m := r.start("asks", infer.Uint8)
@@ -268,14 +268,14 @@ func TestLoadAndUnloadAnswerModelsByTheTable(t *testing.T) {
 			{"pb.is_model_ready('m', '99999999999999999999')", "TritonModelException: Failed to check model readiness: " + failed + "failed to get model version from specified version string '99999999999999999999' (details: stol), version should be an integral value > 0", ""},
 			{"pb.is_model_ready('m', '-1')", "TritonModelException: Failed to check model readiness: " + failed + "failed to get model version from specified version string '-1', version should be an integral value > 0", ""},
 		} {
-			m.rows([]row{{tt.says, tt.want}})
+			m.rows([]callCase{{tt.says, tt.want}})
 			if got := host.take(); got != tt.calls {
 				t.Errorf("%s: the server was asked for %.200s, want %.200s", tt.says, got, tt.calls)
 			}
 		}
 		text := "wörld\nat end" + strings.Repeat(".", 50_000)
 		host.fail(&infer.Error{Code: infer.Unavailable, Message: text})
-		m.rows([]row{
+		m.rows([]callCase{
 			{"pb.load_model('m')", "TritonModelException: Failed to load model: " + failed + text},
 			{"pb.unload_model('m')", "TritonModelException: Failed to unload model: " + failed + text},
 			{"pb.is_model_ready('m')", "TritonModelException: Failed to check model readiness: " + failed + text},
@@ -286,7 +286,7 @@ func TestLoadAndUnloadAnswerModelsByTheTable(t *testing.T) {
 // TestHostCallsWorkInEveryPartOfALife makes calls from each part of a model's life, also from
 // other threads.
 func TestHostCallsWorkInEveryPartOfALife(t *testing.T) {
-	eachPython(t, func(t *testing.T, r *rig) {
+	eachPython(t, func(t *testing.T, r *fixture) {
 		host := &callHost{}
 		r.host = host
 		m, err := r.open(r.writeModel("everywhere", `

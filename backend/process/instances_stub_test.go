@@ -37,7 +37,7 @@ func (m *running) names() string {
 	return strings.Join(names, " ")
 }
 
-func (f *floor) counted() (ups, downs int) {
+func (f *fakeEvents) counted() (ups, downs int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ups, f.downs
@@ -46,7 +46,7 @@ func (f *floor) counted() (ups, downs int) {
 // TestInstancesGrowWhileTheModelServes brings instances up and ends others while the model
 // serves.
 func TestInstancesGrowWhileTheModelServes(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	config := modelConfig("identity", 1, infer.Uint8)
 	kept := m.instance().current.Load().process.PID()
@@ -63,7 +63,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	if err != nil || len(added) != 2 || len(surplus) != 0 || m.names() != "identity_0_0 identity_0_1 identity_0_2" {
 		t.Fatalf("got %v added, %v surplus, %v, in all %s", added, surplus, err, m.names())
 	}
-	if ups, _ := m.floor.counted(); ups != 3 {
+	if ups, _ := m.events.counted(); ups != 3 {
 		t.Errorf("%d instances were reported, want 3", ups)
 	}
 
@@ -82,7 +82,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if ups, downs := m.floor.counted(); ups != 3 || downs < 2 {
+	if ups, downs := m.events.counted(); ups != 3 || downs < 2 {
 		t.Errorf("%d were reported and %d taken back, want 3 and at least 2", ups, downs)
 	}
 	if m.names() != "identity_0_0 p_0" || m.instance().current.Load().process.PID() != kept {
@@ -115,7 +115,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 
 // A batch that an instance executes is finished before it ends.
 func TestEndWaitsForTheBatch(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("waits_for_cancellation", infer.Uint8)
 	config, text := groupsOf(t, modelConfig("waits_for_cancellation", 1, infer.Uint8),
 		&kserve.ModelInstanceGroup{Name: "n", Kind: kserve.ModelInstanceGroup_KIND_MODEL, Count: 1})
@@ -159,7 +159,7 @@ func TestStubsArePinned(t *testing.T) {
 		t.Skip("core 1 cannot be used here")
 	}
 	for _, noTemplate := range []bool{false, true} {
-		r := newRig(t, func(c *Options) { c.NoTemplate = noTemplate })
+		r := newFixture(t, func(c *Options) { c.NoTemplate = noTemplate })
 		r.supervisor.policies = cores.HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
 		config := modelConfig("identity", 1, infer.Uint8)
 		config.InstanceGroup[0].HostPolicy = "mine"

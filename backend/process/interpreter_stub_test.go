@@ -37,7 +37,7 @@ func TestInterpreterIsFoundOnPath(t *testing.T) {
 	writeProgram(t, filepath.Join(works, "python3"), fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", good.Path))
 	t.Setenv("PATH", strings.Join([]string{silent, "relative", broken, old, works}, ":"))
 	for _, noTemplate := range []bool{false, true} {
-		r := newRigWith(t, "", func(c *Options) { c.NoTemplate = noTemplate })
+		r := newFixtureWith(t, "", func(c *Options) { c.NoTemplate = noTemplate })
 		version, numpy, path, err := r.backend.Interpreter()
 		if err != nil || numpy != good.Numpy || path != filepath.Join(works, "python3") || !strings.HasPrefix(version, fmt.Sprintf("3.%d.", good.Minor)) {
 			t.Errorf("Interpreter: got Python %q, numpy %q, path %q, error %v", version, numpy, path, err)
@@ -69,7 +69,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 			if test.pythonPath != "" {
 				t.Setenv("PYTHONPATH", test.pythonPath)
 			}
-			r := newRigWith(t, test.executable, nil)
+			r := newFixtureWith(t, test.executable, nil)
 			_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 			for _, want := range test.want {
 				if err == nil || !strings.Contains(infer.Detail(err), want) {
@@ -97,7 +97,7 @@ func TestInterpreterThatDoesNotStartIsNotShortOfNumpy(t *testing.T) {
 			if test.executable == "" {
 				t.Setenv("PATH", dir)
 			}
-			r := newRigWith(t, test.executable, nil)
+			r := newFixtureWith(t, test.executable, nil)
 			_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 			if err == nil || !strings.Contains(infer.Detail(err), test.want) || !strings.Contains(infer.Detail(err), "check PYTHONHOME") || strings.Contains(infer.Detail(err), "numpy") {
 				t.Errorf("Start: got error %v, want one with %q and without numpy", err, test.want)
@@ -111,7 +111,7 @@ func TestCrashOfNumpyIsNoFaultOfTheEnvironment(t *testing.T) {
 	without := t.TempDir()
 	writeProgram(t, filepath.Join(without, "numpy.py"), "import faulthandler, os, signal\nfaulthandler.enable()\nos.kill(os.getpid(), signal.SIGSEGV)\n")
 	t.Setenv("PYTHONPATH", without)
-	r := newRigWith(t, testkit.Python(t).Path, nil)
+	r := newFixtureWith(t, testkit.Python(t).Path, nil)
 	_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 	if err == nil || !strings.Contains(infer.Detail(err), "install numpy") || strings.Contains(infer.Detail(err), "PYTHONHOME") {
 		t.Errorf("Start: got error %v, want one with advice about numpy, and none about variables", err)
@@ -125,7 +125,7 @@ func TestInterpreterIsLookedForAgain(t *testing.T) {
 	dir, without := t.TempDir(), t.TempDir()
 	writeProgram(t, filepath.Join(without, "numpy.py"), "raise ImportError('not here')\n")
 	program := writeProgram(t, filepath.Join(dir, "python3"), fmt.Sprintf("#!/bin/sh\nPYTHONPATH='%s' exec '%s' \"$@\"\n", without, good.Path))
-	r := newRigWith(t, program, nil)
+	r := newFixtureWith(t, program, nil)
 	for range 2 {
 		_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 		if err == nil || !strings.Contains(infer.Detail(err), "ImportError: not here") {
@@ -141,7 +141,7 @@ func TestInterpreterIsLookedForAgain(t *testing.T) {
 // TestInterpreterThatTakesTooLong names the setting that gives it more time.
 func TestInterpreterThatTakesTooLong(t *testing.T) {
 	program := writeProgram(t, filepath.Join(t.TempDir(), "python3"), "#!/bin/sh\nexec sleep 1000\n")
-	r := newRigWith(t, program, func(c *Options) { c.InterpreterTimeout = 50 * time.Millisecond })
+	r := newFixtureWith(t, program, func(c *Options) { c.InterpreterTimeout = 50 * time.Millisecond })
 	_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 	const want = " has not imported numpy 50ms after its start; give it more time with --backend-config=python,interpreter-timeout-seconds=N"
 	if err == nil || !strings.HasSuffix(infer.Detail(err), "python-executable "+program+": "+program+want) {
@@ -158,7 +158,7 @@ func TestLoadEndsBeforeItsInterpreterHasStarted(t *testing.T) {
 	begun, allowed := filepath.Join(dir, "begun"), filepath.Join(dir, "go")
 	program := writeProgram(t, filepath.Join(dir, "python3"),
 		fmt.Sprintf("#!/bin/sh\nif [ -f '%s' ]; then exec '%s' \"$@\"; fi\nsleep 1000 &\n: >'%s'\nwait\n", allowed, good.Path, begun))
-	r := newRigWith(t, program, func(c *Options) { c.InterpreterTimeout = 0 })
+	r := newFixtureWith(t, program, func(c *Options) { c.InterpreterTimeout = 0 })
 	type load struct {
 		cancel context.CancelCauseFunc
 		ended  chan error // sent to once
@@ -173,7 +173,7 @@ func TestLoadEndsBeforeItsInterpreterHasStarted(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		l := load{cancel, make(chan error, 1)}
-		go func() { l.ended <- model.Start(ctx, config, nil, &floor{}) }()
+		go func() { l.ended <- model.Start(ctx, config, nil, &fakeEvents{}) }()
 		loads = append(loads, l)
 	}
 	testkit.Eventually(t, patience, func() bool { _, err := os.Stat(begun); return err == nil })

@@ -16,7 +16,7 @@ import (
 )
 
 // lastCause returns the cause of the latest loss, once that many have happened.
-func (r *rig) lastCause(losses int) string {
+func (r *fixture) lastCause(losses int) string {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() bool { return r.counts.of(&r.counts.lost) >= losses })
 	r.counts.mu.Lock()
@@ -58,7 +58,7 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 		}, "memory", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newFixture(t, nil)
 			m, err := r.open(r.writeModel("loses", endsAs), modelConfig("loses", 1, infer.Uint8))
 			if err != nil {
 				t.Fatal(err)
@@ -75,10 +75,10 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 					t.Errorf("loss %d: got cause %s, want %s", i, got, test.cause)
 				}
 			}
-			m.floor.mu.Lock()
-			defer m.floor.mu.Unlock()
-			if (m.floor.hopeless > 0) != test.hopeless {
-				t.Errorf("the instance was hopeless %d times, want hopeless %t", m.floor.hopeless, test.hopeless)
+			m.events.mu.Lock()
+			defer m.events.mu.Unlock()
+			if (m.events.hopeless > 0) != test.hopeless {
+				t.Errorf("the instance was hopeless %d times, want hopeless %t", m.events.hopeless, test.hopeless)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 // TestLostAfterAnswersRestartsAtOnce loses a stub again and again that has answered in
 // between: it is back at once each time.
 func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
-	r := newRig(t, func(c *Options) { c.ExecuteTimeout = 500 * time.Millisecond })
+	r := newFixture(t, func(c *Options) { c.ExecuteTimeout = 500 * time.Millisecond })
 	m, err := r.open(r.writeModel("ends", endsAs), modelConfig("ends", 1, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
@@ -108,11 +108,11 @@ func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
 		}
 	}
 	m.wantGood()
-	m.floor.mu.Lock()
-	defer m.floor.mu.Unlock()
-	if m.floor.hopeless > 0 || strings.Count(r.log.String(), `"wait":"0s"`) != losses {
+	m.events.mu.Lock()
+	defer m.events.mu.Unlock()
+	if m.events.hopeless > 0 || strings.Count(r.log.String(), `"wait":"0s"`) != losses {
 		t.Errorf("of %d losses of stubs that had answered: hopeless %d times, back at once %d times",
-			losses, m.floor.hopeless, strings.Count(r.log.String(), `"wait":"0s"`))
+			losses, m.events.hopeless, strings.Count(r.log.String(), `"wait":"0s"`))
 	}
 }
 
@@ -120,7 +120,7 @@ func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
 // before they have looked at it: after the first it goes on, after the second it is
 // answered.
 func TestInsideTwoLostLives(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.wantGood()
 	answers := make(chan *infer.Response, 1)
@@ -164,7 +164,7 @@ func TestInsideTwoLostLives(t *testing.T) {
 // TestWarmUpsAreNoAnswers loses a stub that has only been warmed up: that counts as a
 // loss before an answer.
 func TestWarmUpsAreNoAnswers(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	for _, trial := range []bool{true, false} {
 		done := make(chan struct{})
@@ -186,7 +186,7 @@ func TestWarmUpsAreNoAnswers(t *testing.T) {
 // is stopped inside execute: when the caller's patience ends the process is killed, and
 // the request is answered.
 func TestCloseOfAStubThatIsStopped(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("stops", endsAs), modelConfig("stops", 1, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestCloseOfAStubThatIsStopped(t *testing.T) {
 // TestLastFramesOfAStubAreRead has a stub answer and exit while the reader of its ring is busy:
 // the frames in the ring are handled before the end of the life answers the other requests.
 func TestLastFramesOfAStubAreRead(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("last_words", `
     def execute(self, requests):
         sender = requests[0].get_response_sender()
@@ -257,7 +257,7 @@ func TestLastFramesOfAStubAreRead(t *testing.T) {
 // TestAnAnswerInTheRingIsInTime has the time for an execution pass while the answer lies in the
 // ring and its reader is busy: the stub is not killed.
 func TestAnAnswerInTheRingIsInTime(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("in_time", `
     def execute(self, requests):
         sender = requests[0].get_response_sender()

@@ -18,27 +18,27 @@ import (
 
 // wantGood executes a request that no model of testdata misbehaves on.
 func (m *running) wantGood() {
-	m.rig.t.Helper()
-	request := m.rig.small()
+	m.fixture.t.Helper()
+	request := m.fixture.small()
 	request.ID = "good"
 	response := m.mustInfer(request)
 	if len(response.Outputs) != 1 || string(response.Outputs[0].Data) != "\x01\x02\x03\x04" {
-		m.rig.t.Errorf("good request: got outputs %+v, want its input", response.Outputs)
+		m.fixture.t.Errorf("good request: got outputs %+v, want its input", response.Outputs)
 	}
 	response.Release()
 }
 
 // wantError executes a request of two blocks and wants the error's text.
 func (m *running) wantError(id, text string) {
-	m.rig.t.Helper()
-	request := &infer.Request{ID: id, Inputs: []infer.Tensor{m.rig.tensor("IN0", infer.Uint8, []int64{1, 200_000}, pattern(200_000, 1))}}
+	m.fixture.t.Helper()
+	request := &infer.Request{ID: id, Inputs: []infer.Tensor{m.fixture.tensor("IN0", infer.Uint8, []int64{1, 200_000}, pattern(200_000, 1))}}
 	responses, report := m.infer(request)
 	releaseInputs(request)
 	if responses[0].Err == nil || responses[0].Err.Message != text || responses[0].Err.Code != infer.Internal || !responses[0].Final {
-		m.rig.t.Errorf("request %q: got response %+v (error %v), want the error %q", id, responses[0], responses[0].Err, text)
+		m.fixture.t.Errorf("request %q: got response %+v (error %v), want the error %q", id, responses[0], responses[0].Err, text)
 	}
 	if report.Err == nil {
-		m.rig.t.Errorf("request %q: got a report without error", id)
+		m.fixture.t.Errorf("request %q: got a report without error", id)
 	}
 	responses[0].Release()
 }
@@ -53,8 +53,8 @@ func wantStartError(t *testing.T, err error, text string) {
 
 // TestModelsThatDoNotStart wants Triton's texts for models that fail on the way.
 func TestModelsThatDoNotStart(t *testing.T) {
-	r := newRig(t, nil)
-	hurried := newRig(t, func(c *Options) { c.InitializeTimeout = 2 * time.Second })
+	r := newFixture(t, nil)
+	hurried := newFixture(t, func(c *Options) { c.InitializeTimeout = 2 * time.Second })
 	for _, test := range []struct{ model, want, log string }{
 		{"dies_in_import", "Stub process 'dies_in_import_0_", "ended by signal 9 (SIGKILL)"},
 		{"dies_in_initialize", "Stub process 'dies_in_initialize_0_", "process exited with code 0"},
@@ -91,7 +91,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
-		if err := model.Start(ctx, modelConfig("cancelled", 3, infer.Uint8), []byte("{}"), &floor{}); err == nil {
+		if err := model.Start(ctx, modelConfig("cancelled", 3, infer.Uint8), []byte("{}"), &fakeEvents{}); err == nil {
 			t.Error("Start: got no error, want that of the context")
 		}
 	})
@@ -100,7 +100,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 // TestDeathsInExecuteAnswerTheirRequest wants the request inside answered, and the next one
 // served by a new stub.
 func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	for id, log := range map[string]string{
 		"SIGKILL": "process was ended by signal 9 (SIGKILL)", "SIGSEGV": "process was ended by signal 11 (SIGSEGV)",
 		"SIGABRT": "process was ended by signal 6 (SIGABRT)", "exit 0": "process exited with code 0", "exit 3": "process exited with code 3",
@@ -121,7 +121,7 @@ func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 			}
 			var ups, downs int
 			if !testkit.Within(patience, func() bool { // a life takes batches a moment before it is reported
-				ups, downs = m.floor.counted()
+				ups, downs = m.events.counted()
 				return ups >= 4
 			}) || ups != 4 || downs != 3 {
 				t.Errorf("instance came up %d times and went down %d times, want 4 and 3", ups, downs)
@@ -134,7 +134,7 @@ func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 }
 
 func TestRaisingModelKeepsItsStub(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("raises_in_execute", infer.Uint8)
 	pid := m.instance().current.Load().process.PID()
 	for range 3 {
@@ -175,7 +175,7 @@ func (m *running) hurry(limit time.Duration) {
 // TestHangingStubsAreKilledAndReplaced wants a stub that does not return killed, and the
 // next one to serve.
 func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
-	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 500 * time.Millisecond })
+	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 500 * time.Millisecond })
 	for _, where := range []string{"Python", "a lock", "C with the GIL"} {
 		t.Run(where, func(t *testing.T) {
 			m := r.in(t).start("hangs_in_execute", infer.Uint8)
@@ -202,7 +202,7 @@ func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
 // TestCloseOfAModelThatHangs closes a model without time limits: when the
 // caller's patience ends the process is killed, wherever it is.
 func TestCloseOfAModelThatHangs(t *testing.T) {
-	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 0 })
+	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 0 })
 	m := r.start("hangs_in_finalize", infer.Uint8)
 	m.wantGood()
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -213,7 +213,7 @@ func TestCloseOfAModelThatHangs(t *testing.T) {
 }
 
 func TestMuchOutputIsLimited(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("prints_much", infer.Uint8)
 	for range 2 {
 		m.wantGood()
@@ -238,7 +238,7 @@ func TestMuchOutputIsLimited(t *testing.T) {
 // TestChildrenEndWithTheirStub wants the children of a model to end with its stub, and
 // with its life, though they hold all its descriptors.
 func TestChildrenEndWithTheirStub(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("forks_and_lingers", infer.Uint8)
 	m.wantGood()
 	var children []int
@@ -269,7 +269,7 @@ func TestChildrenEndWithTheirStub(t *testing.T) {
 }
 
 func TestNonsenseResponsesBecomeErrors(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("returns_nonsense", infer.Uint8)
 	const prefix = "Failed to process the request(s) for model 'returns_nonsense_0_0', message: "
 	const number = "Number of InferenceResponse objects do not match the number of InferenceRequest objects. InferenceRequest(s) size is:1, and InferenceResponse(s) size is:"
@@ -322,7 +322,7 @@ func TestNonsenseResponsesBecomeErrors(t *testing.T) {
 // TestUnreachableStubsAreReplaced wants a stub that cannot be reached any more replaced,
 // whether it ends by itself or not.
 func TestUnreachableStubsAreReplaced(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	t.Run("return", func(t *testing.T) {
 		m := r.in(t).start("closes_descriptors", infer.Uint8)
 		defer m.close()
@@ -349,7 +349,7 @@ func TestUnreachableStubsAreReplaced(t *testing.T) {
 
 // TestKeptInputsReturnWithTheStub wants blocks that a model keeps to come back with its end.
 func TestKeptInputsReturnWithTheStub(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("keeps_inputs", infer.Uint8)
 	for i := range 20 {
 		request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 200_000}, pattern(200_000, i))}}
@@ -363,13 +363,13 @@ func TestKeptInputsReturnWithTheStub(t *testing.T) {
 	}) {
 		t.Errorf("pool has %d blocks in use, want the 20 that the model keeps", n)
 	}
-	m.close() // the rig wants the pool to be empty
+	m.close() // the fixture wants the pool to be empty
 }
 
 // TestTamperedInputsHarmNoOther checks that only the model itself sees its writes to an input, and
 // that blocks are clean when they are reused.
 func TestTamperedInputsHarmNoOther(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("tampers_with_inputs", infer.Uint8)
 	for i := range 200 {
 		data := pattern(150_000, i)
@@ -390,7 +390,7 @@ func TestTamperedInputsHarmNoOther(t *testing.T) {
 
 // TestKilledStubsAndTemplateReturn kills idle and starting stubs, and their template.
 func TestKilledStubsAndTemplateReturn(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	for i := range 5 {
 		m.wantGood()
@@ -413,7 +413,7 @@ func TestKilledStubsAndTemplateReturn(t *testing.T) {
 // TestStoppedStubServesOnceContinued wants nothing to happen to a stub that is stopped for a
 // moment, and a close to end one that stays so.
 func TestStoppedStubServesOnceContinued(t *testing.T) {
-	r := newRig(t, func(c *Options) { c.FinalizeTimeout = 300 * time.Millisecond })
+	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 300 * time.Millisecond })
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()
 	pid := m.instance().current.Load().process.PID()
@@ -443,7 +443,7 @@ func TestStoppedStubServesOnceContinued(t *testing.T) {
 func TestNothingIsWritten(t *testing.T) {
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "")
 	for _, start := range []string{"template", "program"} {
-		r := newRig(t, func(c *Options) { c.NoTemplate = start == "program" })
+		r := newFixture(t, func(c *Options) { c.NoTemplate = start == "program" })
 		m := r.start("identity", infer.Uint8)
 		m.close()
 		entries, err := os.ReadDir(fmt.Sprintf("%s/1", m.dir))

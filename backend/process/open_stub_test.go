@@ -36,8 +36,8 @@ func decoupledConfig(name string, types ...infer.DataType) *kserve.ModelConfig {
 	return c
 }
 
-// conversation is a request whose responses come one by one.
-type conversation struct {
+// openRequest is a request whose responses come one by one.
+type openRequest struct {
 	m    *running
 	task *backend.Task
 	done chan backend.Report
@@ -49,22 +49,22 @@ type conversation struct {
 }
 
 // begin has the first instance execute a request by itself.
-func (m *running) begin(id string) *conversation {
-	m.rig.t.Helper()
-	request := m.rig.small()
+func (m *running) begin(id string) *openRequest {
+	m.fixture.t.Helper()
+	request := m.fixture.small()
 	request.ID = id
-	c := &conversation{m: m, done: make(chan backend.Report, 1), responses: make(chan *infer.Response, 4*windowResponses)}
+	c := &openRequest{m: m, done: make(chan backend.Report, 1), responses: make(chan *infer.Response, 4*windowResponses)}
 	c.task = &backend.Task{Context: context.Background(), Request: request, Send: func(r *infer.Response) {
 		c.mu.Lock()
 		if c.final {
-			m.rig.t.Errorf("%s: got a response behind the last one", id)
+			m.fixture.t.Errorf("%s: got a response behind the last one", id)
 		}
 		c.final = r.Final
 		c.mu.Unlock()
 		select {
 		case c.responses <- r:
 		default:
-			m.rig.t.Errorf("%s: more than %d responses are out", id, cap(c.responses))
+			m.fixture.t.Errorf("%s: more than %d responses are out", id, cap(c.responses))
 		}
 	}}
 	m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{c.task}, Done: func(_ *backend.Batch, r backend.Report) { c.done <- r }})
@@ -72,36 +72,36 @@ func (m *running) begin(id string) *conversation {
 }
 
 // executed waits until the batch is done.
-func (c *conversation) executed() backend.Report {
-	c.m.rig.t.Helper()
+func (c *openRequest) executed() backend.Report {
+	c.m.fixture.t.Helper()
 	select {
 	case report := <-c.done:
 		if report.Refused {
-			c.m.rig.t.Fatalf("%s: batch was refused", c.task.Request.ID)
+			c.m.fixture.t.Fatalf("%s: batch was refused", c.task.Request.ID)
 		}
 		return report
 	case <-time.After(patience):
-		c.m.rig.t.Fatalf("%s: batch was not done within %v; log:\n%s", c.task.Request.ID, patience, c.m.rig.log)
+		c.m.fixture.t.Fatalf("%s: batch was not done within %v; log:\n%s", c.task.Request.ID, patience, c.m.fixture.log)
 		return backend.Report{}
 	}
 }
 
 // next waits for a response; the caller releases it.
-func (c *conversation) next() *infer.Response {
-	c.m.rig.t.Helper()
+func (c *openRequest) next() *infer.Response {
+	c.m.fixture.t.Helper()
 	select {
 	case r := <-c.responses:
 		return r
 	case <-time.After(patience):
-		c.m.rig.t.Fatalf("%s: no response within %v; log:\n%s", c.task.Request.ID, patience, c.m.rig.log)
+		c.m.fixture.t.Fatalf("%s: no response within %v; log:\n%s", c.task.Request.ID, patience, c.m.fixture.log)
 		return nil
 	}
 }
 
 // rest takes all responses up to the last one and tells how many there were, and
 // the error of the last.
-func (c *conversation) rest() (n int, err *infer.Error) {
-	c.m.rig.t.Helper()
+func (c *openRequest) rest() (n int, err *infer.Error) {
+	c.m.fixture.t.Helper()
 	for {
 		r := c.next()
 		if !r.Empty {
@@ -116,7 +116,7 @@ func (c *conversation) rest() (n int, err *infer.Error) {
 	}
 }
 
-func (r *rig) startDecoupled(name, source string) *running {
+func (r *fixture) startDecoupled(name, source string) *running {
 	r.t.Helper()
 	m, err := r.open(r.writeModel(name, sendingHead+source), decoupledConfig(name, infer.Uint8))
 	if err != nil {
@@ -143,7 +143,7 @@ func TestDecoupledRequestsAreAnsweredByThreads(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
 		t.Run(python.String(), func(t *testing.T) {
-			r := newRigWith(t, python.Path, nil)
+			r := newFixtureWith(t, python.Path, nil)
 			m := r.startDecoupled("counting", countingModel)
 			var readers sync.WaitGroup
 			for i := range 16 {
@@ -182,7 +182,7 @@ func TestDecoupledRequestsAreAnsweredByThreads(t *testing.T) {
 // TestWindowHoldsResponsesBack keeps responses back: the model sends as many as the window holds
 // and no more, and goes on when half of them have left.
 func TestWindowHoldsResponsesBack(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("window", countingModel)
 	for _, test := range []struct {
 		id   string
@@ -224,7 +224,7 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 // TestResponsesLetTheirRequestGo: a response that a front end still holds refers neither to the task
 // nor, through it, to the RPC.
 func TestResponsesLetTheirRequestGo(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("leaving", countingModel)
 	collected := make(chan struct{})
 	held := func() (held []*infer.Response) {
@@ -261,7 +261,7 @@ func TestResponsesLetTheirRequestGo(t *testing.T) {
 // TestSlowReaderCostsNoMemory has a hundred thousand responses read more slowly than the model
 // sends them: neither side's memory grows.
 func TestSlowReaderCostsNoMemory(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("slow", countingModel)
 	count := 100_000
 	if !testkit.Long() {
@@ -285,7 +285,7 @@ func TestSlowReaderCostsNoMemory(t *testing.T) {
 
 // TestDroppedSenderFailsItsRequest wants an error for a request whose sender the model forgot.
 func TestDroppedSenderFailsItsRequest(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("forgetful", `
     kept = []
     def execute(self, requests):
@@ -328,7 +328,7 @@ func TestDroppedSenderFailsItsRequest(t *testing.T) {
 
 // TestForgottenRequestCounts as one whose batch has failed.
 func TestForgottenRequestCounts(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("silent", sendingHead+`
     def execute(self, requests):
         return [None for r in requests]
@@ -352,7 +352,7 @@ func TestForgottenRequestCounts(t *testing.T) {
 // TestDeathFailsOpenRequests kills a stub with open requests, one in execution with a response
 // sent, and one ahead.
 func TestDeathFailsOpenRequests(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("dying", `
     kept = []
     def execute(self, requests):
@@ -365,7 +365,7 @@ func TestDeathFailsOpenRequests(t *testing.T) {
             if r.request_id() == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
 `)
-	var open []*conversation
+	var open []*openRequest
 	for range 5 {
 		c := m.begin("keep")
 		c.executed()
@@ -396,7 +396,7 @@ func TestDeathFailsOpenRequests(t *testing.T) {
 // TestCancellationReachesAnOpenRequest tells a model that the client of a request has gone
 // which its execute has left open.
 func TestCancellationReachesAnOpenRequest(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("waiting", `
     def execute(self, requests):
         for r in requests:
@@ -407,7 +407,7 @@ func TestCancellationReachesAnOpenRequest(t *testing.T) {
             time.sleep(0.001)
         sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("gone", pb_utils.TritonError.CANCELLED)), 1)
 `)
-	var all []*conversation
+	var all []*openRequest
 	for range 10 {
 		c := m.begin("")
 		c.executed()
@@ -427,7 +427,7 @@ func TestCancellationReachesAnOpenRequest(t *testing.T) {
 // TestSendersAnswerLaterWithoutDecoupling lets an instance take the next batch while a
 // request is answered later, and wants the mixing of both ways refused.
 func TestSendersAnswerLaterWithoutDecoupling(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("later", sendingHead+`
     waiting = []
     def execute(self, requests):
@@ -465,7 +465,7 @@ func TestSendersAnswerLaterWithoutDecoupling(t *testing.T) {
 
 // TestReleasedRequestsComeBack wants a request back that the model has released for that.
 func TestReleasedRequestsComeBack(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("again", `
     def execute(self, requests):
         for r in requests:
@@ -491,7 +491,7 @@ func TestReleasedRequestsComeBack(t *testing.T) {
 
 // TestCloseWaitsForOpenRequests closes a model whose threads still send.
 func TestCloseWaitsForOpenRequests(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("closing", countingModel)
 	c := m.begin("1000x10")
 	c.executed()
@@ -513,7 +513,7 @@ func TestCloseWaitsForOpenRequests(t *testing.T) {
 // TestBatchNumbersPassThirtyTwoBits executes batches whose numbers pass 2^32, of which
 // handles hold the low half.
 func TestBatchNumbersPassThirtyTwoBits(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	decoupled := r.startDecoupled("wrapping", `
     def execute(self, requests):
         for r in requests:
@@ -540,7 +540,7 @@ func TestBatchNumbersPassThirtyTwoBits(t *testing.T) {
 // TestAsyncExecutionsOverlapAsConfigured lets calls of an asynchronous execute overlap as
 // the model's parameter says, and refuses a parameter that says nothing.
 func TestAsyncExecutionsOverlapAsConfigured(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	source := sendingHead + `
     inside = most = 0
     async def execute(self, requests):
@@ -561,7 +561,7 @@ func TestAsyncExecutionsOverlapAsConfigured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var all []*conversation
+		var all []*openRequest
 		for range 8 {
 			c := m.begin(fmt.Sprint(want)) // waits for that many
 			c.executed()

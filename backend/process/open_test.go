@@ -13,10 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// talk is a life that a test answers with several frames. It has a batch of two
+// openLife is a life that a test answers with several frames. It has a batch of two
 // requests inside, and one of one request ahead.
-type talk struct {
-	s    *standIn
+type openLife struct {
+	s    *fakeLife
 	l    *life
 	held []*infer.Response
 	// finals counts the last responses of each request.
@@ -24,8 +24,8 @@ type talk struct {
 	done   int
 }
 
-func (s *standIn) talk(decoupled bool) *talk {
-	c := &talk{s: s, l: s.newLife()}
+func (s *fakeLife) openLife(decoupled bool) *openLife {
+	c := &openLife{s: s, l: s.newLife()}
 	l := c.l
 	l.decoupled = decoupled
 	l.seen = phaseInitialized
@@ -56,7 +56,7 @@ func (s *standIn) talk(decoupled bool) *talk {
 }
 
 // end ends the life and wants everything to have been settled.
-func (c *talk) end() {
+func (c *openLife) end() {
 	c.s.t.Helper()
 	c.l.mu.Lock()
 	var left []batchInFlight
@@ -92,15 +92,15 @@ func (c *talk) end() {
 	}
 }
 
-// frameOf is a frame of the stub that a test makes.
-type frameOf struct {
+// stubFrame is a frame of the stub that a test makes.
+type stubFrame struct {
 	kind   ipc.Kind
 	batch  uint64
 	status uint32
 	response
 }
 
-func (f frameOf) frame() ipc.Frame {
+func (f stubFrame) frame() ipc.Frame {
 	le := binary.LittleEndian
 	if f.kind == ipc.Executed {
 		var responses []response
@@ -117,8 +117,8 @@ func (f frameOf) frame() ipc.Frame {
 	return ipc.Frame{Kind: ipc.Response, ID: handle, Body: append(make([]byte, 8), body...)}
 }
 
-func sent(batch, request uint64, flags uint32) frameOf {
-	f := frameOf{kind: ipc.Response, batch: batch}
+func sent(batch, request uint64, flags uint32) stubFrame {
+	f := stubFrame{kind: ipc.Response, batch: batch}
 	f.request, f.flags = request, flags
 	return f
 }
@@ -126,68 +126,68 @@ func sent(batch, request uint64, flags uint32) frameOf {
 // TestResponsesOutOfTurnEndTheLife gives a life frames of a stub that keeps the rules, or does
 // not.
 func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
-	executed := func(batch uint64) frameOf { return frameOf{kind: ipc.Executed, batch: batch} }
-	answering := func(request uint64, flags uint32) frameOf {
+	executed := func(batch uint64) stubFrame { return stubFrame{kind: ipc.Executed, batch: batch} }
+	answering := func(request uint64, flags uint32) stubFrame {
 		f := executed(1)
 		f.request, f.flags = request, flags
 		return f
 	}
-	failed := frameOf{kind: ipc.Executed, batch: 1, status: ipc.StatusFailed}
+	failed := stubFrame{kind: ipc.Executed, batch: 1, status: ipc.StatusFailed}
 	present, final := ipc.FlagPresent, ipc.FlagFinal
-	many := make([]frameOf, windowResponses)
+	many := make([]stubFrame, windowResponses)
 	for i := range many {
 		many[i] = sent(1, 0, present)
 	}
-	with := func(f frameOf, outputs ...ipc.Descriptor) frameOf {
+	with := func(f stubFrame, outputs ...ipc.Descriptor) stubFrame {
 		f.outputs = outputs
 		return f
 	}
 	half := with(sent(1, 0, present), processtest.InArena(1, 0, processtest.Arena))
-	var full []frameOf
+	var full []stubFrame
 	for range windowBytes / processtest.Arena {
 		full = append(full, half)
 	}
 	for name, test := range map[string]struct {
-		frames []frameOf
+		frames []stubFrame
 		rule   string // that the last frame breaks; "" if none
 		once   bool   // not decoupled
 	}{
-		"during execute":             {[]frameOf{sent(1, 0, present), sent(1, 1, present|final), sent(1, 0, final), executed(1)}, "", false},
-		"after execute":              {[]frameOf{executed(1), sent(1, 1, present), sent(1, 0, good), sent(1, 1, final)}, "", false},
-		"both":                       {[]frameOf{sent(1, 0, present), executed(1), sent(1, 0, present), executed(2), sent(2, 0, good), sent(1, 0, final)}, "", false},
-		"error":                      {[]frameOf{sent(1, 0, failing&^final), sent(1, 0, failing)}, "", false},
+		"during execute":             {[]stubFrame{sent(1, 0, present), sent(1, 1, present|final), sent(1, 0, final), executed(1)}, "", false},
+		"after execute":              {[]stubFrame{executed(1), sent(1, 1, present), sent(1, 0, good), sent(1, 1, final)}, "", false},
+		"both":                       {[]stubFrame{sent(1, 0, present), executed(1), sent(1, 0, present), executed(2), sent(2, 0, good), sent(1, 0, final)}, "", false},
+		"error":                      {[]stubFrame{sent(1, 0, failing&^final), sent(1, 0, failing)}, "", false},
 		"a window":                   {many, "", false},
 		"a window and the last":      {append(many[:len(many):len(many)], sent(1, 0, good)), "", false},
 		"more than a window":         {append(many[:len(many):len(many)], sent(1, 0, present)), "quota", false},
 		"a window of bytes":          {full, "", false},
 		"more bytes than a window":   {append(full[:len(full):len(full)], sent(1, 0, present)), "quota", false},
-		"one":                        {[]frameOf{sent(1, 0, present), executed(1), sent(1, 0, final)}, "", true},
-		"one and an error":           {[]frameOf{sent(1, 0, present), failed}, "", true},
-		"two":                        {[]frameOf{sent(1, 0, present), sent(1, 0, present)}, "quota", true},
-		"answered and sent":          {[]frameOf{sent(1, 1, good), answering(0, good)}, "", true},
-		"rescheduled":                {[]frameOf{sent(1, 0, present), answering(0, ipc.FlagReschedule), sent(1, 1, final)}, "", false},
-		"after it was rescheduled":   {[]frameOf{answering(0, ipc.FlagReschedule), sent(1, 0, present)}, "handle", false},
-		"rescheduled after FINAL":    {[]frameOf{sent(1, 0, final), answering(0, ipc.FlagReschedule)}, "handle", false},
-		"rescheduled with more":      {[]frameOf{answering(0, ipc.FlagReschedule|final)}, "frame", false},
-		"rescheduled by itself":      {[]frameOf{sent(1, 0, ipc.FlagReschedule)}, "frame", false},
-		"rescheduled and failed":     {[]frameOf{{kind: ipc.Executed, batch: 1, status: ipc.StatusFailed, response: response{flags: ipc.FlagReschedule}}}, "frame", false},
-		"after FINAL":                {[]frameOf{sent(1, 0, final), sent(1, 0, present)}, "handle", false},
-		"after FINAL and execute":    {[]frameOf{sent(1, 0, final), executed(1), sent(1, 0, final)}, "handle", false},
-		"answered after FINAL":       {[]frameOf{sent(1, 0, good), answering(0, good)}, "handle", true},
-		"after the answer":           {[]frameOf{answering(0, good), sent(1, 0, final)}, "handle", true},
-		"after the failure":          {[]frameOf{sent(1, 0, present), failed, sent(1, 0, final)}, "handle", false},
-		"of the batch ahead":         {[]frameOf{sent(2, 0, present)}, "handle", false},
-		"of no batch":                {[]frameOf{sent(3, 0, present)}, "handle", false},
-		"of no request":              {[]frameOf{sent(1, 2, present)}, "handle", false},
-		"of a far batch":             {[]frameOf{executed(1), executed(2), sent(1<<31, 0, present)}, "handle", false},
-		"nothing":                    {[]frameOf{sent(1, 0, 0)}, "frame", false},
-		"final flag with an output":  {[]frameOf{with(sent(1, 0, final), processtest.InArena(1, 0, 4))}, "frame", false},
-		"output of an unknown name":  {[]frameOf{with(sent(1, 0, present), processtest.InArena(1, 0, 4), processtest.InArena(9, 0, 4))}, "name", false},
-		"output outside of the file": {[]frameOf{with(sent(1, 0, present), processtest.InArena(1, 0, 4), processtest.InArena(1, processtest.Arena, 4))}, "descriptor", false},
+		"one":                        {[]stubFrame{sent(1, 0, present), executed(1), sent(1, 0, final)}, "", true},
+		"one and an error":           {[]stubFrame{sent(1, 0, present), failed}, "", true},
+		"two":                        {[]stubFrame{sent(1, 0, present), sent(1, 0, present)}, "quota", true},
+		"answered and sent":          {[]stubFrame{sent(1, 1, good), answering(0, good)}, "", true},
+		"rescheduled":                {[]stubFrame{sent(1, 0, present), answering(0, ipc.FlagReschedule), sent(1, 1, final)}, "", false},
+		"after it was rescheduled":   {[]stubFrame{answering(0, ipc.FlagReschedule), sent(1, 0, present)}, "handle", false},
+		"rescheduled after FINAL":    {[]stubFrame{sent(1, 0, final), answering(0, ipc.FlagReschedule)}, "handle", false},
+		"rescheduled with more":      {[]stubFrame{answering(0, ipc.FlagReschedule|final)}, "frame", false},
+		"rescheduled by itself":      {[]stubFrame{sent(1, 0, ipc.FlagReschedule)}, "frame", false},
+		"rescheduled and failed":     {[]stubFrame{{kind: ipc.Executed, batch: 1, status: ipc.StatusFailed, response: response{flags: ipc.FlagReschedule}}}, "frame", false},
+		"after FINAL":                {[]stubFrame{sent(1, 0, final), sent(1, 0, present)}, "handle", false},
+		"after FINAL and execute":    {[]stubFrame{sent(1, 0, final), executed(1), sent(1, 0, final)}, "handle", false},
+		"answered after FINAL":       {[]stubFrame{sent(1, 0, good), answering(0, good)}, "handle", true},
+		"after the answer":           {[]stubFrame{answering(0, good), sent(1, 0, final)}, "handle", true},
+		"after the failure":          {[]stubFrame{sent(1, 0, present), failed, sent(1, 0, final)}, "handle", false},
+		"of the batch ahead":         {[]stubFrame{sent(2, 0, present)}, "handle", false},
+		"of no batch":                {[]stubFrame{sent(3, 0, present)}, "handle", false},
+		"of no request":              {[]stubFrame{sent(1, 2, present)}, "handle", false},
+		"of a far batch":             {[]stubFrame{executed(1), executed(2), sent(1<<31, 0, present)}, "handle", false},
+		"nothing":                    {[]stubFrame{sent(1, 0, 0)}, "frame", false},
+		"final flag with an output":  {[]stubFrame{with(sent(1, 0, final), processtest.InArena(1, 0, 4))}, "frame", false},
+		"output of an unknown name":  {[]stubFrame{with(sent(1, 0, present), processtest.InArena(1, 0, 4), processtest.InArena(9, 0, 4))}, "name", false},
+		"output outside of the file": {[]stubFrame{with(sent(1, 0, present), processtest.InArena(1, 0, 4), processtest.InArena(1, processtest.Arena, 4))}, "descriptor", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStandIn(t, processtest.Backings["sealed"])
-			c := s.talk(!test.once)
+			s := newFakeLife(t, processtest.Backings["sealed"])
+			c := s.openLife(!test.once)
 			for i, f := range test.frames {
 				err := c.l.handle(f.frame())
 				want := ""
@@ -206,8 +206,8 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 // TestCreditIsGivenAtHalfAWindow checks that the stub receives credit when half a window has left
 // the server, counted in responses or in bytes, and no sooner.
 func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
-	s := newStandIn(t, processtest.Backings["sealed"])
-	c := s.talk(true)
+	s := newFakeLife(t, processtest.Backings["sealed"])
+	c := s.openLife(true)
 	down := make([]byte, shm.DownSize)
 	credits := func() (list [][2]uint64) {
 		if _, err := s.peer.Down.ReadAt(down, 0); err != nil {
@@ -276,7 +276,7 @@ func FuzzResponses(f *testing.F) {
 		f.Add(frame, true)
 		f.Add(append(frame, frame...), false)
 	}
-	seeds := [][]frameOf{
+	seeds := [][]stubFrame{
 		{sent(1, 0, ipc.FlagPresent), sent(1, 1, good), {kind: ipc.Executed, batch: 1}, sent(1, 0, ipc.FlagFinal)},
 		{sent(1, 0, ipc.FlagPresent), {kind: ipc.Executed, batch: 1, response: response{flags: ipc.FlagReschedule}}, {kind: ipc.Executed, batch: 2}, sent(2, 0, good)},
 		{sent(1, 0, ipc.FlagPresent), {kind: ipc.Executed, batch: 1, status: ipc.StatusFailed}, sent(2, 0, good)},
@@ -294,11 +294,11 @@ func FuzzResponses(f *testing.F) {
 		f.Add(all, true)
 		f.Add(all, false)
 	}
-	s := newStandIn(f, processtest.Backings["sealed"])
+	s := newFakeLife(f, processtest.Backings["sealed"])
 	f.Fuzz(func(t *testing.T, frames []byte, decoupled bool) {
 		s := *s
 		s.t = t
-		c := s.talk(decoupled)
+		c := s.openLife(decoupled)
 		for len(frames) >= ipc.HeaderSize {
 			le := binary.LittleEndian
 			size := max(int(le.Uint32(frames)%(1<<16)), ipc.HeaderSize)

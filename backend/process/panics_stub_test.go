@@ -30,7 +30,7 @@ func panicsAt(where panics.Where) (n uint64) {
 
 // wantFree fails the test if a lock of the instance is held.
 func (m *running) wantFree() {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	in := m.instance()
 	if !testkit.Within(patience, func() bool {
 		if !in.submit.TryLock() {
@@ -47,14 +47,14 @@ func (m *running) wantFree() {
 		l.mu.Unlock()
 		return true
 	}) {
-		m.rig.t.Fatal("a lock of the instance is held, want all free")
+		m.fixture.t.Fatal("a lock of the instance is held, want all free")
 	}
 }
 
 // TestAPanicWhileABatchIsSent: its requests get an error, nothing of it stays lent, and
 // the same process executes the next one.
 func TestAPanicWhileABatchIsSent(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
 	life := m.instance().current.Load()
@@ -90,7 +90,7 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 // TestAPanicOfWhoeverIsAnswered: a Sender, or Done, that panics keeps nothing from the
 // other requests of the batch, nor from the next batch.
 func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
 	life := m.instance().current.Load()
@@ -142,7 +142,7 @@ class TritonPythonModel:
 func TestAPanicOfAReader(t *testing.T) {
 	var armed atomic.Bool
 	tagged := func(c *Options) { c.TaggedOutput = true } // whose lines go through the log
-	r := newRigHooked(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+	r := newFixtureWithHook(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if strings.Contains(message, "trap") && !strings.Contains(message, "internal error") && armed.Swap(false) {
 			panic("a bug in the log")
 		}
@@ -192,7 +192,7 @@ func (*brokenHost) Load(context.Context, string, string, map[string][]byte) erro
 
 // TestAPanicOfTheHost: a model's request fails, and the model gets an error.
 func TestAPanicOfTheHost(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	r.host = &brokenHost{}
 	m, err := r.open(r.writeModel("asks_much", `
 import numpy as np
@@ -231,7 +231,7 @@ class TritonPythonModel:
 // another in the end of that life, leave the lock free and nothing unanswered.
 func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 	var in atomic.Pointer[Instance]
-	r := newRigHooked(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+	r := newFixtureWithHook(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if in := in.Load(); in != nil && message == "log trap" {
 			l := in.current.Load()
 			l.mu.Lock()
@@ -266,7 +266,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 // TestAPanicOfTheEndOfALife: the stub's work is answered anyway, each request once, and the
 // instance comes back.
 func TestAPanicOfTheEndOfALife(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.startDecoupled("stays", `
     def execute(self, requests):
         for request in requests:
@@ -283,7 +283,7 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 	output := life.output
 	life.output = nil // whose use is a bug of ours
 	life.fail(errors.New("a test ends it"))
-	for _, c := range []*conversation{open, stays} {
+	for _, c := range []*openRequest{open, stays} {
 		if n, err := c.rest(); n != 1 || err == nil || err.Code != infer.Internal {
 			t.Errorf("%s: got %d responses, the last of them %v, want an INTERNAL error alone", c.task.Request.ID, n, err)
 		}
@@ -308,7 +308,7 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 // TestAPanicOfExecuteAnswersOnce: when a batch has been inside, Execute does not panic,
 // whatever goes wrong, since its caller would answer the batch again.
 func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
 	in := m.instance()

@@ -42,7 +42,7 @@ class TritonPythonModel:
         return responses
 `
 
-func (r *rig) plus() *running {
+func (r *fixture) plus() *running {
 	r.t.Helper()
 	m, err := r.open(r.writeModel("plus", plusModel), modelConfig("plus", 1, infer.Uint8))
 	if err != nil {
@@ -53,20 +53,20 @@ func (r *rig) plus() *running {
 
 // writes asks until the model's stub has mapped the region for outputs.
 func (m *running) writes(c *clientRegion) {
-	m.rig.t.Helper()
-	testkit.Eventually(m.rig.t, patience, func() bool { return m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: c}) })
+	m.fixture.t.Helper()
+	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: c}) })
 }
 
 // put has a model answer a request of a few ones whose output is wanted in out.
 func (m *running) put(out *clientRegion, id string) *infer.Response {
-	m.rig.t.Helper()
-	request := m.rig.ones(out, id)
+	m.fixture.t.Helper()
+	request := m.fixture.ones(out, id)
 	defer releaseInputs(request)
 	responses, _ := m.infer(request)
 	return responses[0]
 }
 
-func (r *rig) ones(out *clientRegion, id string) *infer.Request {
+func (r *fixture) ones(out *clientRegion, id string) *infer.Request {
 	return &infer.Request{
 		ID: id, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, regionSize}, bytes.Repeat([]byte{1}, regionSize))},
 		Places: []infer.Place{{Output: "OUT0", Memory: out}},
@@ -74,19 +74,19 @@ func (r *rig) ones(out *clientRegion, id string) *infer.Request {
 }
 
 func (c *clientRegion) wantAll(is byte) {
-	c.rig.t.Helper()
+	c.fixture.t.Helper()
 	b := make([]byte, regionSize)
 	if _, err := c.file.ReadAt(b, 0); err != nil {
-		c.rig.t.Fatal(err)
+		c.fixture.t.Fatal(err)
 	}
 	if n := bytes.Count(b, []byte{is}); n != regionSize {
-		c.rig.t.Errorf("%d bytes of the region are %d, want all %d", n, is, regionSize)
+		c.fixture.t.Errorf("%d bytes of the region are %d, want all %d", n, is, regionSize)
 	}
 }
 
 // TestNoMappingForBYTES: a region where only an output of BYTES is wanted is not mapped, as no stub writes it there.
 func TestNoMappingForBYTES(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("plus", plusModel), modelConfig("plus", 1, infer.Uint8, infer.Bytes))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestStubsWriteOutputs(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range slices.Compact([]testkit.Interpreter{pythons[0], pythons[len(pythons)-1]}) {
 		t.Run(python.String(), func(t *testing.T) {
-			r := newRigWith(t, python.Path, nil)
+			r := newFixtureWith(t, python.Path, nil)
 			m := r.plus()
 			out := r.region(0o600)
 			response := m.put(out, "")
@@ -189,7 +189,7 @@ func TestStubsWriteOutputs(t *testing.T) {
 // life, which does not count against the model. From then on the server writes to the region
 // itself.
 func TestTruncatedPlaces(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.plus()
 	for losses := 1; losses <= hopelessLosses+1; losses++ {
 		out := r.region(0o600)
@@ -243,7 +243,7 @@ func TestTruncatedPlaces(t *testing.T) {
 
 // TestOutputsOfANewStub: the successor of a lost stub gets the regions again.
 func TestOutputsOfANewStub(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.plus()
 	out := r.region(0o600)
 	m.writes(out)
@@ -269,7 +269,7 @@ func TestOutputsOfANewStub(t *testing.T) {
 
 // TestWhatIsNotWritten: files that others may write into, small places, decoupled models.
 func TestWhatIsNotWritten(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.plus()
 	open, good := r.region(0o666), r.region(0o600)
 	for name, memory := range map[string]infer.Foreign{"of others": open, "small": smallRegion{good}} {
@@ -293,7 +293,7 @@ func TestWhatIsNotWritten(t *testing.T) {
 // TestStubsThatClaimOutputs: a stub that falsely reports a write harms only its own clients. A
 // report about memory that no client wants written violates the protocol.
 func TestStubsThatClaimOutputs(t *testing.T) {
-	r := newRigWith(t, "", nil)
+	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
 	m, err := r.openProgram("claims")
 	if err != nil {
@@ -339,7 +339,7 @@ func TestStubsThatClaimOutputs(t *testing.T) {
 // unregister or truncate them while the same stub serves the others. Each gets its own bytes or an
 // error that says why, and nothing is left of any region.
 func TestStormOfPlaces(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.plus()
 	var clients sync.WaitGroup
 	var inPlace atomic.Int64

@@ -16,7 +16,7 @@ import (
 
 // goProgram is a program that is no Python: the test binary, executed again.
 type goProgram struct {
-	words
+	fakeProgram
 	children  *launch.Children
 	behaviour string
 	closed    *atomic.Int32 // how often
@@ -60,7 +60,7 @@ func (p *goProgram) Initialize(_ InstanceSpec, initialization Initialization) an
 }
 
 // openProgram completes and starts a model whose stubs are in Go; the error is Start's.
-func (r *rig) openProgram(behaviour string) (*running, error) {
+func (r *fixture) openProgram(behaviour string) (*running, error) {
 	r.t.Helper()
 	options, err := DefaultOptions()
 	if err != nil {
@@ -76,14 +76,14 @@ func (r *rig) openProgram(behaviour string) (*running, error) {
 		}
 	})
 	model := r.supervisor.Open(env, &options.Config, &goProgram{children: r.supervisor.Children(), behaviour: behaviour, closed: closed})
-	m := &running{rig: r, model: model, floor: &floor{}}
+	m := &running{fixture: r, model: model, events: &fakeEvents{}}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	completed, err := model.AutoComplete(ctx, []byte("{}"))
 	if err != nil || string(completed) != `{"name":"completed"}` {
 		r.t.Fatalf("AutoComplete: got %s, error %v", completed, err)
 	}
-	if err := model.Start(ctx, config, []byte("{}"), m.floor); err != nil {
+	if err := model.Start(ctx, config, []byte("{}"), m.events); err != nil {
 		m.close()
 		return nil, err
 	}
@@ -93,15 +93,15 @@ func (r *rig) openProgram(behaviour string) (*running, error) {
 
 // wantBytes executes n requests as one batch and wants each to be answered by bytes.
 func (m *running) wantBytes(n int, want string) {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	requests := make([]*infer.Request, n)
 	for i := range requests {
-		requests[i] = m.rig.small()
+		requests[i] = m.fixture.small()
 	}
 	responses, report := m.infer(requests...)
 	for i, response := range responses {
 		if response.Err != nil || len(response.Outputs) != 1 || string(response.Outputs[0].Data) != want || report.Err != nil {
-			m.rig.t.Errorf("request %d of %d: got response %+v, report %+v, want the output %q", i, n, response, report, want)
+			m.fixture.t.Errorf("request %d of %d: got response %+v, report %+v, want the output %q", i, n, response, report, want)
 		}
 		response.Release()
 	}
@@ -111,7 +111,7 @@ func (m *running) wantBytes(n int, want string) {
 // process to the last, with every kind of frame, a loss and a finalize.
 func TestProgramOfAnotherLanguage(t *testing.T) {
 	host := &callHost{}
-	r := newRigWith(t, "", nil)
+	r := newFixtureWith(t, "", nil)
 	r.host = host
 	t.Run("answers", func(t *testing.T) {
 		m, err := r.in(t).openProgram("answers")
@@ -141,7 +141,7 @@ func TestProgramOfAnotherLanguage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.instance().Ready(t.Context()); infer.AsError(err).Message != (&words{}).Text(NotReady, "go_0_0") {
+		if err := m.instance().Ready(t.Context()); infer.AsError(err).Message != (&fakeProgram{}).Text(NotReady, "go_0_0") {
 			t.Errorf("Ready: got error %v, want the program's text", err)
 		}
 	})

@@ -16,9 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// charged is a rig with an account, from which everything has been given back when the test ends.
+// charged is a fixture with an account, from which everything has been given back when the test ends.
 type charged struct {
-	*rig
+	*fixture
 	account *budget.Account
 	base    uint64 // of the live heap
 }
@@ -26,7 +26,7 @@ type charged struct {
 func newCharged(t *testing.T, limit int64) *charged {
 	t.Helper()
 	account := budget.New(budget.Config{Limit: limit})
-	t.Cleanup(func() { // after the rig's own
+	t.Cleanup(func() { // after the fixture's own
 		for k := range budget.Kind(budget.Kinds) {
 			if n := account.Used(k); n != 0 {
 				t.Errorf("at the end %d bytes of %s are charged, want none", n, k)
@@ -34,13 +34,13 @@ func newCharged(t *testing.T, limit int64) *charged {
 		}
 		account.Holders(func(h *budget.Holder) bool { t.Errorf("%s is still a holder", h.Name()); return true })
 	})
-	r := newRigOver(t, testkit.Python(t).Path, nil, shm.PoolConfig{
+	r := newFixtureWithPool(t, testkit.Python(t).Path, nil, shm.PoolConfig{
 		Default: shm.PageSize,
 		Charge:  func(n int64) bool { return account.Try(budget.Blocks, n) },
 		Refund:  func(n int64) { account.Give(budget.Blocks, n) },
 	})
 	r.supervisor.account = account
-	return &charged{rig: r, account: account, base: liveHeap()}
+	return &charged{fixture: r, account: account, base: liveHeap()}
 }
 
 func liveHeap() uint64 {
@@ -190,7 +190,7 @@ func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
 // names the field, its length and the limit, and their frames are gone.
 func TestBLSRequestsHaveTheLimitsOfClients(t *testing.T) {
 	c := newCharged(t, 1<<30)
-	host := &neighbours{}
+	host := &runningModels{}
 	c.host = host
 	callee := c.start("identity", infer.Uint8)
 	host.models = map[string]*running{"identity": callee}
@@ -327,20 +327,20 @@ func TestAModelThatKeepsAWindowGoesOn(t *testing.T) {
 	}
 }
 
-// gate is a host with a model that answers when the test says so.
-type gate struct {
-	*neighbours
+// pausedModel is a host with a model that answers when the test says so.
+type pausedModel struct {
+	*runningModels
 	open chan struct{}
 }
 
-func (g *gate) Target(model string, version int64) (backend.Target, error) {
+func (g *pausedModel) Target(model string, version int64) (backend.Target, error) {
 	if model == "gate" {
 		return &backendtest.Target{Run: g.submit}, nil
 	}
-	return &backendtest.Target{IsDecoupled: model == "floods", Run: g.neighbours.submit}, nil
+	return &backendtest.Target{IsDecoupled: model == "floods", Run: g.runningModels.submit}, nil
 }
 
-func (g *gate) submit(_ context.Context, _ *infer.Request, send infer.Sender) error {
+func (g *pausedModel) submit(_ context.Context, _ *infer.Request, send infer.Sender) error {
 	g.ended.Go(func() {
 		<-g.open
 		send(infer.ErrorResponse(errors.New("the gate is open")))
@@ -352,7 +352,7 @@ func (g *gate) submit(_ context.Context, _ *infer.Request, send infer.Sender) er
 // answer for, so that others can go on with the model that makes them.
 func TestUnreadBLSStreamsCountForTheirCaller(t *testing.T) {
 	c := newCharged(t, 64<<20)
-	host := &gate{neighbours: &neighbours{}, open: make(chan struct{})}
+	host := &pausedModel{runningModels: &runningModels{}, open: make(chan struct{})}
 	c.host = host
 	callee, err := c.open(c.copyModel("floods"), decoupledConfig("floods", infer.Uint8))
 	if err != nil {

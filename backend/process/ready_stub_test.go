@@ -65,7 +65,7 @@ func wantReady(t *testing.T, err error, code infer.Code, want string) {
 func TestIsReadyDecidesReadiness(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		t.Run(python.String(), func(t *testing.T) {
-			r := newRigWith(t, python.Path, nil)
+			r := newFixtureWith(t, python.Path, nil)
 			for _, c := range []struct {
 				name, define, body string
 				code               infer.Code
@@ -113,7 +113,7 @@ func TestIsReadyDecidesReadiness(t *testing.T) {
 
 // TestIsReadyWithoutMethod has no stub asked that would not know what to say.
 func TestIsReadyWithoutMethod(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	source := strings.ReplaceAll(asking("def", "return False"), "def is_ready", "def is_not_asked") +
 		"\n    def initialize(self, args):\n        threading.Timer(0, lambda: setattr(self, 'is_ready', lambda: False))\n"
 	m, err := r.open(r.writeModel("m", source), modelConfig("m", 1, infer.Uint8))
@@ -128,7 +128,7 @@ func TestIsReadyWithoutMethod(t *testing.T) {
 
 // TestIsReadyBesideExecute asks while execute is on, which goes on undisturbed.
 func TestIsReadyBesideExecute(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	dir := r.writeModel("m", asking("def", "return True"))
 	held := filepath.Join(dir, "1", "execute")
 	touch(t, held)
@@ -154,7 +154,7 @@ func TestIsReadyBesideExecute(t *testing.T) {
 // meanwhile get the answer that comes late, and the next one a new question.
 func TestIsReadyIsSlow(t *testing.T) {
 	limit := 200 * time.Millisecond
-	r := newRig(t, func(c *Options) { c.ReadyTimeout = limit })
+	r := newFixture(t, func(c *Options) { c.ReadyTimeout = limit })
 	dir := r.writeModel("m", asking("def", `hold("ready"); return True`))
 	held := filepath.Join(dir, "1", "ready")
 	touch(t, held)
@@ -186,7 +186,7 @@ func TestIsReadyIsSlow(t *testing.T) {
 
 // TestIsReadyAndDeath kills the stub while it is asked, and before.
 func TestIsReadyAndDeath(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	dir := r.writeModel("m", asking("def", `hold("ready"); return True`))
 	held := filepath.Join(dir, "1", "ready")
 	touch(t, held)
@@ -209,7 +209,7 @@ func TestIsReadyAndDeath(t *testing.T) {
 
 // TestIsReadyIsStopped ends the model while it is asked.
 func TestIsReadyIsStopped(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	dir := r.writeModel("m", asking("def", `hold("ready"); return True`))
 	held := filepath.Join(dir, "1", "ready")
 	touch(t, held)

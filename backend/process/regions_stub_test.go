@@ -24,21 +24,21 @@ const regionSize = 1 << 20
 // clientRegion is a region of a client, and foreign memory over all of it. It is what
 // server/clientshm hands down.
 type clientRegion struct {
-	rig    *rig
-	file   *os.File
-	shared *shm.Shared
-	refs   atomic.Int64
-	copies atomic.Int64
+	fixture *fixture
+	file    *os.File
+	shared  *shm.Shared
+	refs    atomic.Int64
+	copies  atomic.Int64
 }
 
 // region makes a file of a client, filled with ones. Its name is given back by end.
-func (r *rig) region(mode os.FileMode) *clientRegion {
+func (r *fixture) region(mode os.FileMode) *clientRegion {
 	r.t.Helper()
 	file, err := os.CreateTemp("/dev/shm", "nereid-process-test-")
 	if err != nil {
 		r.t.Skip(err)
 	}
-	c := &clientRegion{rig: r, file: file}
+	c := &clientRegion{fixture: r, file: file}
 	r.t.Cleanup(func() {
 		_ = os.Remove(file.Name())
 		_ = file.Close()
@@ -53,9 +53,9 @@ func (r *rig) region(mode os.FileMode) *clientRegion {
 }
 
 func (c *clientRegion) fill(with byte) {
-	c.rig.t.Helper()
+	c.fixture.t.Helper()
 	if _, err := c.file.WriteAt([]byte(strings.Repeat(string(rune(with)), regionSize)), 0); err != nil {
-		c.rig.t.Fatal(err)
+		c.fixture.t.Fatal(err)
 	}
 }
 
@@ -72,7 +72,7 @@ func (c *clientRegion) Release() {
 
 func (c *clientRegion) Copy(context.Context) ([]byte, infer.Memory, error) {
 	c.copies.Add(1)
-	block, err := c.rig.pool.Alloc(regionSize)
+	block, err := c.fixture.pool.Alloc(regionSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +119,7 @@ class TritonPythonModel:
         return responses
 `
 
-func (r *rig) sums() *running {
+func (r *fixture) sums() *running {
 	r.t.Helper()
 	m, err := r.open(r.writeModel("sums", sumsModel), modelConfig("sums", 1, infer.Uint8))
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *rig) sums() *running {
 
 // sum has a model sum a region up.
 func (m *running) sum(c *clientRegion, id string) int {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	request := c.request(id)
 	defer releaseInputs(request)
 	response := m.mustInfer(request)
@@ -140,10 +140,10 @@ func (m *running) sum(c *clientRegion, id string) int {
 
 // maps asks until the model's stub has mapped the region.
 func (m *running) maps(c *clientRegion) {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	request := c.request("")
 	defer releaseInputs(request)
-	testkit.Eventually(m.rig.t, patience, func() bool { return m.model.(backend.Mapper).Maps(&request.Inputs[0]) })
+	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.(backend.Mapper).Maps(&request.Inputs[0]) })
 }
 
 // mappings counts the mappings of a region in the model's stub.
@@ -162,7 +162,7 @@ func TestStubsMapRegions(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range slices.Compact([]testkit.Interpreter{pythons[0], pythons[len(pythons)-1]}) {
 		t.Run(python.String(), func(t *testing.T) {
-			r := newRigWith(t, python.Path, nil)
+			r := newFixtureWith(t, python.Path, nil)
 			m := r.sums()
 			c := r.region(0o600)
 			if got := m.sum(c, ""); got != regionSize || c.copies.Load() != 1 || m.mappings(c) != 0 {
@@ -205,7 +205,7 @@ func TestStubsMapRegions(t *testing.T) {
 
 // TestMappingsGoWithTheRegion: a stub that keeps nothing has no mapping of a region that has ended.
 func TestMappingsGoWithTheRegion(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.sums()
 	c := r.region(0o600)
 	m.maps(c)
@@ -219,7 +219,7 @@ func TestMappingsGoWithTheRegion(t *testing.T) {
 
 // TestRegionsOfANewStub: the successor of a lost stub gets the regions again.
 func TestRegionsOfANewStub(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.sums()
 	c := r.region(0o600)
 	m.maps(c)
@@ -246,7 +246,7 @@ func TestRegionsOfANewStub(t *testing.T) {
 // TestTruncatedRegion: a client that truncates its file costs the life that reads it. That is no
 // loss of the model's, and the region is copied from then on.
 func TestTruncatedRegion(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.sums()
 	for losses := 1; losses <= hopelessLosses+1; losses++ {
 		c := r.region(0o600)
@@ -281,7 +281,7 @@ func TestTruncatedRegion(t *testing.T) {
 // TestSignalWithoutATruncatedRegion: the same signal in a model that has no region inside is a
 // loss like any other.
 func TestSignalWithoutATruncatedRegion(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.sums()
 	c := r.region(0o600)
 	m.maps(c)
@@ -298,7 +298,7 @@ func TestSignalWithoutATruncatedRegion(t *testing.T) {
 
 // TestWhatIsNotMapped: files that others may write into, types without a size, small inputs.
 func TestWhatIsNotMapped(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.sums()
 	open := r.region(0o666)
 	if open.shared != nil {

@@ -40,7 +40,7 @@ class TritonPythonModel:
 // TestInstancesTellTheirPhases follows an instance through its life, as operators see it, while
 // its load, its execution and its restart each stand still.
 func TestInstancesTellTheirPhases(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	directory := r.writeModel("gated", gated)
 	gate := func(name, text string) {
 		path := filepath.Join(directory, "1", name)

@@ -22,7 +22,7 @@ const forkTimeout = 5 * time.Second
 // TestStoppedTemplateDelaysNoRestart wants clients of a lost stub to be answered, and the stub
 // to come back, although the template does not move.
 func TestStoppedTemplateDelaysNoRestart(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()
 	if err := unix.Kill(r.template(), unix.SIGSTOP); err != nil {
@@ -69,7 +69,7 @@ os.waitpid = lost
 		t.Fatal(err)
 	}
 	t.Setenv("PYTHONPATH", dir)
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.wantGood()
 	if !strings.Contains(r.log.String(), "template did not fork a stub; starting it as a program") {
@@ -102,10 +102,10 @@ func TestInterpreterThatLeavesThreads(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PYTHONPATH", dir)
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("asks", infer.Uint8)
 	defer m.close()
-	m.rows([]row{{"import sitecustomize as s; s.asked.put(7); print('answer', s.answered.get(timeout=60))", "done"}})
+	m.rows([]callCase{{"import sitecustomize as s; s.asked.put(7); print('answer', s.answered.get(timeout=60))", "done"}})
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.printed[0].String(), "answer 7\n") })
 	other := r.start("dies_in_execute", infer.Uint8)
 	defer other.close()
@@ -119,7 +119,7 @@ func TestInterpreterThatLeavesThreads(t *testing.T) {
 // have no template when nothing has been started for a while, but one as soon as it is
 // needed, and none when its last model is closed. The last template of all stays.
 func TestIdleTemplateEndsAndComesBack(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	settings := map[string]string{"python-executable": testkit.Python(t).Path, "template-idle-seconds": "1"}
 	own := func(name string) *running {
 		m, err := r.openWith(r.copyModel("dies_in_execute"), modelConfig(name, 1, infer.Uint8), settings)
@@ -161,7 +161,7 @@ func TestIdleTemplateEndsAndComesBack(t *testing.T) {
 // TestLastTemplateEndsWhenAnotherComes: a template that was kept beyond its time because it was the only one ends with the start of
 // another.
 func TestLastTemplateEndsWhenAnotherComes(t *testing.T) {
-	r := newRig(t, func(c *Options) { c.TemplateIdle = time.Nanosecond })
+	r := newFixture(t, func(c *Options) { c.TemplateIdle = time.Nanosecond })
 	config := modelConfig("first", 1, infer.Uint8)
 	environment := filepath.Dir(filepath.Dir(testkit.Python(t).Path))
 	config.Parameters = map[string]*kserve.ModelParameter{"EXECUTION_ENV_PATH": {StringValue: environment}}
@@ -182,7 +182,7 @@ func TestLastTemplateEndsWhenAnotherComes(t *testing.T) {
 // TestLastTemplateIsHandedOn: a template ends what models leave behind if this process is
 // killed, so that there is one as long as there are models.
 func TestLastTemplateIsHandedOn(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	var models [2]*running
 	for i, name := range []string{"first", "second"} {
 		program := writeProgram(t, filepath.Join(t.TempDir(), "python3"), "#!/bin/sh\nexec '"+testkit.Python(t).Path+"' \"$@\"\n")

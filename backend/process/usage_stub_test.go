@@ -10,7 +10,7 @@ import (
 // TestProcessesAreMeasured wants the figures of each process that lives, before and
 // after one is lost, and none of an instance that has ended.
 func TestProcessesAreMeasured(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	model := m.model.(*Model)
 	measured := func() bool {

@@ -17,7 +17,7 @@ import (
 )
 
 // lingering starts two instances of the model that lasts as long as it is told.
-func lingering(t *testing.T, r *rig) (m *running, first, second *Instance) {
+func lingering(t *testing.T, r *fixture) (m *running, first, second *Instance) {
 	t.Helper()
 	m, err := r.open(r.copyModel("lingers"), modelConfig("lingers", 2, infer.Uint8))
 	if err != nil {
@@ -27,7 +27,7 @@ func lingering(t *testing.T, r *rig) (m *running, first, second *Instance) {
 }
 
 // asking makes a request of size bytes with an id; the caller releases it.
-func (r *rig) asking(id string, size, seed int) *infer.Request {
+func (r *fixture) asking(id string, size, seed int) *infer.Request {
 	return &infer.Request{ID: id, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, seed))}}
 }
 
@@ -74,7 +74,7 @@ func wantNothingLent(t *testing.T, in *Instance) {
 // TestWithdrawnBatchRunsElsewhere takes a batch back from behind a long execution and has
 // the other instance execute it at once.
 func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	_, first, second := lingering(t, r)
 	for round, size := range []int{3, 5000, 300_000, 5000} {
 		goOn := filepath.Join(t.TempDir(), fmt.Sprint(round))
@@ -125,7 +125,7 @@ func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 // TestWithdrawnBatchesAreAnsweredOnce has many batches withdrawn while stubs begin them: each is
 // answered once, by one instance or the other, and nothing stays lent.
 func TestWithdrawnBatchesAreAnsweredOnce(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	_, one, other := lingering(t, r)
 	instances := []*Instance{one, other}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -194,7 +194,7 @@ func TestWithdrawnBatchesAreAnsweredOnce(t *testing.T) {
 // TestWithdrawLateWaitsForTheStub asks for a batch back that the stub seems to have begun. It
 // comes back when the stub says that it has skipped it.
 func TestWithdrawLateWaitsForTheStub(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	_, first, second := lingering(t, r)
 	for round := range 3 {
 		goOn := filepath.Join(t.TempDir(), fmt.Sprint(round))
@@ -226,7 +226,7 @@ func TestWithdrawLateWaitsForTheStub(t *testing.T) {
 // TestWithdrawFromALiar has a stub skip a batch that was not withdrawn, execute a withdrawn one, or
 // conceal a skip. Its life ends, and each batch is answered once.
 func TestWithdrawFromALiar(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	_, first, second := lingering(t, r)
 	for i, way := range []string{"skip", "keep", "mute"} {
 		testkit.Eventually(t, patience, func() bool { return first.Ready(context.Background()) == nil })
@@ -263,7 +263,7 @@ func TestWithdrawFromALiar(t *testing.T) {
 // TestWithdrawFromADyingStub loses a stub that has not seen yet that a batch was
 // withdrawn, and one while a batch is withdrawn.
 func TestWithdrawFromADyingStub(t *testing.T) {
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	_, first, second := lingering(t, r)
 	for round := range 4 {
 		goOn := filepath.Join(t.TempDir(), fmt.Sprint(round))

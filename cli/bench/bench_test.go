@@ -418,7 +418,7 @@ func TestRepliesOverGRPCAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := grpc.NewServer()
-	kserve.RegisterGRPCInferenceServiceServer(calls, large{})
+	kserve.RegisterGRPCInferenceServiceServer(calls, largeReplies{})
 	served := make(chan error, 1)
 	go func() { served <- calls.Serve(listener) }()
 	defer func() {
@@ -433,20 +433,20 @@ func TestRepliesOverGRPCAreBounded(t *testing.T) {
 	}
 }
 
-// large answers each request with 2,000 bytes.
-type large struct {
+// largeReplies answers each request with 2,000 bytes.
+type largeReplies struct {
 	kserve.UnimplementedGRPCInferenceServiceServer
 }
 
-func (large) ServerMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {
+func (largeReplies) ServerMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {
 	return &kserve.ServerMetadataResponse{}, nil
 }
 
-func (large) ModelConfig(context.Context, *kserve.ModelConfigRequest) (*kserve.ModelConfigResponse, error) {
+func (largeReplies) ModelConfig(context.Context, *kserve.ModelConfigRequest) (*kserve.ModelConfigResponse, error) {
 	return &kserve.ModelConfigResponse{Config: &kserve.ModelConfig{Name: "m"}}, nil
 }
 
-func (large) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
+func (largeReplies) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
 	return &kserve.ModelInferResponse{Id: strings.Repeat("x", 2000)}, nil
 }
 

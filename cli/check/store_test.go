@@ -18,14 +18,14 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// sealed is a store with unreadable objects.
-type sealed struct {
+// deniedBucket is a store with unreadable objects.
+type deniedBucket struct {
 	objectstore.Bucket
 	store *mirrortest.Store
 	keys  []string
 }
 
-func (s sealed) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
+func (s deniedBucket) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
 	if slices.Contains(s.keys, o.Key) {
 		return nil, s.store.Denial(o.Key)
 	}
@@ -55,7 +55,7 @@ func TestStoreTellsOfEachModel(t *testing.T) {
 		o.Repository.Mounts = map[string]string{"s3": mounts}
 		o.Repository.Objects = func(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 			bucket, err := store.Opener(ctx, at)
-			return sealed{bucket, store, []string{"config/config.pbtxt", "weights/1/w"}}, err
+			return deniedBucket{bucket, store, []string{"config/config.pbtxt", "weights/1/w"}}, err
 		}
 		return names, o, err
 	}, &out, &stderr)
@@ -148,7 +148,7 @@ func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 		o.Repository.Mounts = map[string]string{"s3": mounts}
 		o.Repository.Objects = func(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
 			bucket, err := store.Opener(ctx, at)
-			return below{bucket, strings.TrimPrefix(strings.TrimPrefix(at.Path, "models"), "/")}, err
+			return prefixedBucket{bucket, strings.TrimPrefix(strings.TrimPrefix(at.Path, "models"), "/")}, err
 		}
 		return names, o, err
 	}, &out, &stderr)
@@ -211,16 +211,16 @@ func TestModelsNameStoresInVain(t *testing.T) {
 	}
 }
 
-// below is a directory of a store with the keys of the repository.
-type below struct {
+// prefixedBucket is a directory of a store with the keys of the repository.
+type prefixedBucket struct {
 	objectstore.Bucket
 	directory string
 }
 
-func (b below) key(name string) string { return strings.TrimPrefix(b.directory+"/"+name, "/") }
+func (b prefixedBucket) key(name string) string { return strings.TrimPrefix(b.directory+"/"+name, "/") }
 
 // List implements objectstore.Bucket.
-func (b below) List(ctx context.Context, prefix string, each func(objectstore.Object) error) error {
+func (b prefixedBucket) List(ctx context.Context, prefix string, each func(objectstore.Object) error) error {
 	return b.Bucket.List(ctx, b.key(prefix), func(o objectstore.Object) error {
 		o.Key = strings.TrimPrefix(strings.TrimPrefix(o.Key, b.directory), "/")
 		return each(o)
@@ -228,7 +228,7 @@ func (b below) List(ctx context.Context, prefix string, each func(objectstore.Ob
 }
 
 // Open implements objectstore.Bucket.
-func (b below) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
+func (b prefixedBucket) Open(ctx context.Context, o objectstore.Object) (io.ReadCloser, error) {
 	o.Key = b.key(o.Key)
 	return b.Bucket.Open(ctx, o)
 }

@@ -13,32 +13,32 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// screen records the output.
-type screen struct {
+// fakeTerminal records the output.
+type fakeTerminal struct {
 	mu     sync.Mutex
 	lines  strings.Builder
 	status string
 }
 
-func (s *screen) Write(p []byte) (int, error) {
+func (s *fakeTerminal) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lines.Write(p)
 }
 
-func (s *screen) SetStatus(text string) {
+func (s *fakeTerminal) SetStatus(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status = text
 }
 
-func (s *screen) now() string {
+func (s *fakeTerminal) now() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-func (s *screen) want(t *testing.T, status string) {
+func (s *fakeTerminal) want(t *testing.T, status string) {
 	t.Helper()
 	if got := s.now(); got != status {
 		t.Errorf("got status %q, want %q", got, status)
@@ -47,7 +47,7 @@ func (s *screen) want(t *testing.T, status string) {
 
 // TestStartIsShown checks the status line and the lines of three models, two of which load.
 func TestStartIsShown(t *testing.T) {
-	s := &screen{}
+	s := &fakeTerminal{}
 	p := NewProgress(s, logs.Palette{})
 	p.Planned([]string{"a", "b", "c"})
 	s.want(t, "loading 1 of 3")
@@ -80,7 +80,7 @@ func TestFailuresHaveSourceAndRemedy(t *testing.T) {
 		"Stub process '' is not healthy. Python model file not found in '/r/m/1/model.py'": "Python model file not found in '/r/m/1/model.py'; each version directory needs a model.py with a class TritonPythonModel",
 		"bad \x1b[2J": `bad \u001B[2J`,
 	} {
-		s := &screen{}
+		s := &fakeTerminal{}
 		p := NewProgress(s, logs.Palette{})
 		p.Ended("m", 1, time.Second, errors.New(text))
 		if got, want := s.lines.String(), "✗ m 1  1.0 s\n    "+want+"\n"; got != want {

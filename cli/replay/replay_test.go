@@ -311,7 +311,7 @@ func TestReplayEndsWithTheServer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded replays against a server with endless replies, over both protocols, unary
+// TestAnswersAreBounded replays against a server with endlessServer replies, over both protocols, unary
 // and on a stream.
 func TestAnswersAreBounded(t *testing.T) {
 	block := bytes.Repeat([]byte("x"), 1<<20)
@@ -328,7 +328,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := grpc.NewServer()
-	kserve.RegisterGRPCInferenceServiceServer(calls, endless{block: block})
+	kserve.RegisterGRPCInferenceServiceServer(calls, endlessServer{block: block})
 	served := make(chan error, 1)
 	go func() { served <- calls.Serve(listener) }()
 	defer func() {
@@ -351,17 +351,17 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// endless replies with 65 blocks, and endlessly on streams.
-type endless struct {
+// endlessServer replies with 65 blocks, and endlessly on streams.
+type endlessServer struct {
 	kserve.UnimplementedGRPCInferenceServiceServer
 	block []byte
 }
 
-func (e endless) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
+func (e endlessServer) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
 	return &kserve.ModelInferResponse{RawOutputContents: [][]byte{bytes.Repeat(e.block, 65)}}, nil
 }
 
-func (e endless) ModelStreamInfer(stream grpc.BidiStreamingServer[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]) error {
+func (e endlessServer) ModelStreamInfer(stream grpc.BidiStreamingServer[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]) error {
 	reply := &kserve.ModelStreamInferResponse{InferResponse: &kserve.ModelInferResponse{
 		Outputs: []*kserve.ModelInferResponse_InferOutputTensor{{}}, RawOutputContents: [][]byte{e.block},
 	}}

@@ -25,16 +25,16 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fake is a server with replies by method and path. Everything else gets 404 without a body.
-type fake struct {
+// fakeServer is a server with replies by method and path. Everything else gets 404 without a body.
+type fakeServer struct {
 	*httptest.Server
 	mu      sync.Mutex
 	replies map[string]string
 	asked   []string // method, path and body of each request other than GET
 }
 
-func newFake(t *testing.T) *fake {
-	f := &fake{replies: map[string]string{"GET /v2": `{"name":"triton","version":"2.51.0"}`}}
+func newFakeServer(t *testing.T) *fakeServer {
+	f := &fakeServer{replies: map[string]string{"GET /v2": `{"name":"triton","version":"2.51.0"}`}}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		f.mu.Lock()
@@ -60,14 +60,14 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-func (f *fake) reply(to, with string) {
+func (f *fakeServer) reply(to, with string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.replies[to] = with
 }
 
 // tell sets the server's status.
-func (f *fake) tell(t *testing.T, s *status.Snapshot) {
+func (f *fakeServer) tell(t *testing.T, s *status.Snapshot) {
 	t.Helper()
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *fake) tell(t *testing.T, s *status.Snapshot) {
 	f.reply("GET /status", string(text))
 }
 
-func (f *fake) poller(t *testing.T) *poller {
+func (f *fakeServer) poller(t *testing.T) *poller {
 	t.Helper()
 	flags := command.Flags("top")
 	o, err := parse(flags, []string{"--url", f.URL, "--metrics-url", f.URL, "--header", "key: value"})
@@ -135,7 +135,7 @@ func snapshotOf(at, started time.Time, succeeded, failed int64, cpu float64, lin
 }
 
 func TestPollerFollowsTheStatus(t *testing.T) {
-	f := newFake(t)
+	f := newFakeServer(t)
 	f.reply("POST /v2/repository/index", `[{"name":"m","version":"2","state":"READY"},{"name":"other"},{"name":"bad","version":"1","state":"UNAVAILABLE","reason":"no"}]`)
 	f.reply("GET /v2/models/stats", `{"model_stats":[]}`)
 	f.reply("GET /metrics", "nv_cpu_utilization 0.25\n")
@@ -169,7 +169,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 		t.Errorf("got the log %+v, want the new server's", v.Log)
 	}
 	// The server stops; the metrics go last.
-	ending := newFake(t)
+	ending := newFakeServer(t)
 	ending.reply("GET /metrics", "nv_cpu_utilization 0.5\n")
 	p.options.metrics = mustParse(t, ending.URL)
 	ending.mu.Lock()
@@ -189,7 +189,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 
 // TestPollerWithoutTheStatus polls a server of another make, and one without a status.
 func TestPollerWithoutTheStatus(t *testing.T) {
-	f := newFake(t)
+	f := newFakeServer(t)
 	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
 	statistics := func(n int) string {
 		return fmt.Sprintf(`{"model_stats":[{"name":"m","version":"1","inference_count":%d,"execution_count":%d,"inference_stats":{"success":{"count":%d,"ns":%d},"fail":{"count":0,"ns":0}}}]}`, 4*n, n, n, n*5_000_000)
@@ -251,7 +251,7 @@ nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5
 // TestPercentilesOfAVersionThatWasIdle checks a version without a histogram before its first
 // request, and different buckets for the queue and the total.
 func TestPercentilesOfAVersionThatWasIdle(t *testing.T) {
-	f := newFake(t)
+	f := newFakeServer(t)
 	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
 	f.reply("GET /status", "")
 	f.reply("GET /v2/models/stats", `{"model_stats":[]}`)
@@ -467,7 +467,7 @@ func TestOnlyWhatIsLoadedIsUnloaded(t *testing.T) {
 
 // TestFilterHoldsForAllThatIsShownOnce checks that models and lines are filtered by name.
 func TestFilterHoldsForAllThatIsShownOnce(t *testing.T) {
-	f := newFake(t)
+	f := newFakeServer(t)
 	at := time.Now()
 	f.tell(t, &status.Snapshot{
 		At: at, Versions: []status.Version{{Model: "greeter", Version: 1, State: "READY"}, {Model: "other", Version: 1, State: "READY"}},
@@ -487,7 +487,7 @@ func TestFilterHoldsForAllThatIsShownOnce(t *testing.T) {
 }
 
 func TestChangesAreCarriedOut(t *testing.T) {
-	f := newFake(t)
+	f := newFakeServer(t)
 	p := f.poller(t)
 	f.reply("POST /v2/repository/models/m/load", "")
 	f.reply("POST /v2/repository/models/m/unload", "")
@@ -571,16 +571,16 @@ func TestMistakesOfTheCommandLine(t *testing.T) {
 	}
 }
 
-type panicking struct{}
+type panickingTransport struct{}
 
-func (panicking) RoundTrip(*http.Request) (*http.Response, error) { panic("transport") }
+func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("transport") }
 
 // TestPanicOfALookIsItsOutcome checks that a panic in the goroutine of an endpoint does not end the
 // program.
 func TestPanicOfALookIsItsOutcome(t *testing.T) {
 	address := &url.URL{Scheme: "http", Host: "localhost"}
 	p := newPoller(&options{server: address, metrics: address})
-	p.client.http.Transport = panicking{}
+	p.client.http.Transport = panickingTransport{}
 	var told bytes.Buffer
 	p.panics = zerolog.New(zerolog.SyncWriter(&told))
 	if v := p.poll(t.Context()); v.Lost != "internal error" {

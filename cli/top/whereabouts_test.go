@@ -13,10 +13,10 @@ import (
 
 // TestMetricsAreFound expects the address that the server names, or else a guess, with a note.
 func TestMetricsAreFound(t *testing.T) {
-	metrics := newFake(t)
+	metrics := newFakeServer(t)
 	metrics.reply("GET /metrics", "nv_cpu_utilization 0.25\n")
 	port := mustParse(t, metrics.URL).Port()
-	look := func(f *fake, server string) (*poller, *View) {
+	look := func(f *fakeServer, server string) (*poller, *View) {
 		t.Helper()
 		f.reply("POST /v2/repository/index", "[]")
 		f.reply("GET /v2/models/stats", `{"model_stats":[]}`)
@@ -32,7 +32,7 @@ func TestMetricsAreFound(t *testing.T) {
 		return slices.ContainsFunc(v.Notes, func(note string) bool { return strings.Contains(note, text) })
 	}
 
-	named := newFake(t)
+	named := newFakeServer(t)
 	named.reply("GET /docs", "Nereid: KServe v2\n\ngRPC: port 8001\nMetrics for Prometheus: port "+port+", /metrics\n")
 	p, v := look(named, named.URL)
 	if !is(v.Server.MachineCPU, 0.25) || p.where.url.Host != "127.0.0.1:"+port || says(v, "guess") {
@@ -44,13 +44,13 @@ func TestMetricsAreFound(t *testing.T) {
 		t.Errorf("a place that was settled: got %v", p.where)
 	}
 
-	none := newFake(t)
+	none := newFakeServer(t)
 	none.reply("GET /docs", "Nereid: KServe v2\n\ngRPC: port 8001\n")
 	if p, v := look(none, none.URL); p.where.url != nil || !says(v, "no metrics: the server names no port for them (--allow-metrics=false); give one with --metrics-url") || !says(v, "no status: ") {
 		t.Errorf("a server without metrics: got %v, notes %q", p.where, v.Notes)
 	}
 
-	silent := newFake(t)
+	silent := newFakeServer(t)
 	own, _ := strconv.Atoi(mustParse(t, silent.URL).Port())
 	want := fmt.Sprintf("127.0.0.1:%d", own+2)
 	if p, v := look(silent, silent.URL); p.where.url.Host != want || !says(v, "the server does not name its metrics endpoint, and "+want+" is a guess: set it with --metrics-url") {
@@ -62,7 +62,7 @@ func TestMetricsAreFound(t *testing.T) {
 	}
 
 	for server, want := range map[string]string{"http://127.0.0.1:1": "127.0.0.1:3", "https://[::1]:1": "[::1]:3"} {
-		if p, v := look(newFake(t), server); p.where.url.Host != want || p.where.settled || v.Lost == "" {
+		if p, v := look(newFakeServer(t), server); p.where.url.Host != want || p.where.settled || v.Lost == "" {
 			t.Errorf("%s, where nothing answers: got %v, want %s, not settled", server, p.where, want)
 		}
 	}

@@ -21,24 +21,24 @@ type lender struct{ lent atomic.Int64 }
 
 func (l *lender) allocate(n int) ([]byte, infer.Memory, error) {
 	l.lent.Add(1)
-	m := &loan{lender: l, data: make([]byte, n)}
+	m := &countedMemory{lender: l, data: make([]byte, n)}
 	m.refs.Store(1)
 	return m.data, m, nil
 }
 
-type loan struct {
+type countedMemory struct {
 	lender *lender
 	data   []byte
 	refs   atomic.Int64
 }
 
-func (m *loan) Retain() {
+func (m *countedMemory) Retain() {
 	if m.refs.Add(1) <= 1 {
 		panic("retained after the last release")
 	}
 }
 
-func (m *loan) Release() {
+func (m *countedMemory) Release() {
 	switch n := m.refs.Add(-1); {
 	case n < 0:
 		panic("released twice")

@@ -114,7 +114,7 @@ func (c *call) unreleasedLocked() (n int) {
 				ours[response.Outputs[o].Memory]++
 			}
 		}
-		if slices.ContainsFunc(r.loans, func(l *countedMemory) bool { return l.references.Load() > 1+ours[l] }) {
+		if slices.ContainsFunc(r.memories, func(l *countedMemory) bool { return l.references.Load() > 1+ours[l] }) {
 			n++
 		}
 	}

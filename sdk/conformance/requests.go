@@ -27,9 +27,9 @@ func (l *countedMemory) Release() { l.references.Add(-1) }
 
 // asked is a request of the suite.
 type asked struct {
-	request *infer.Request
-	loans   []*countedMemory
-	sum     uint64 // of all input bytes
+	request  *infer.Request
+	memories []*countedMemory
+	sum      uint64 // of all input bytes
 }
 
 // request makes request n, equal ones for equal n; free is the size of dimensions that may have any.
@@ -54,7 +54,7 @@ func (c *check) request(n int, free int64) *asked {
 		l := &countedMemory{}
 		l.references.Store(1)
 		r.Inputs[i].Memory = l
-		a.loans = append(a.loans, l)
+		a.memories = append(a.memories, l)
 	}
 	a.sum = checksum(r.Inputs)
 	return a

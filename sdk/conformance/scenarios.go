@@ -98,7 +98,7 @@ func (c *check) missing(s *session) {
 	if len(lacking.request.Inputs) == 0 {
 		return
 	}
-	lacking.request.Inputs, lacking.loans = lacking.request.Inputs[1:], lacking.loans[1:]
+	lacking.request.Inputs, lacking.memories = lacking.request.Inputs[1:], lacking.memories[1:]
 	lacking.sum = checksum(lacking.request.Inputs)
 	whole := c.request(1, anySize)
 	requests := []*asked{lacking}

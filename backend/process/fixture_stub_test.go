@@ -50,8 +50,8 @@ var (
 	DefaultOptions func() (Options, error)
 )
 
-// rig is a backend with real stubs, its log and its counts.
-type rig struct {
+// fixture is a backend with real stubs, its log and its counts.
+type fixture struct {
 	t          testing.TB
 	supervisor *Supervisor
 	backend    PythonBackend
@@ -114,26 +114,26 @@ func (c *counts) brokenRules() map[string]int {
 	return rules
 }
 
-// newRig makes a backend for the newest Python; change, if not nil, changes its
+// newFixture makes a backend for the newest Python; change, if not nil, changes its
 // config first. The test fails if it leaves blocks of the pool behind.
-func newRig(t testing.TB, change func(*Options)) *rig {
+func newFixture(t testing.TB, change func(*Options)) *fixture {
 	t.Helper()
-	return newRigWith(t, testkit.Python(t).Path, change)
+	return newFixtureWith(t, testkit.Python(t).Path, change)
 }
 
-func newRigWith(t testing.TB, interpreter string, change func(*Options)) *rig {
+func newFixtureWith(t testing.TB, interpreter string, change func(*Options)) *fixture {
 	t.Helper()
-	return newRigOver(t, interpreter, change, shm.PoolConfig{})
+	return newFixtureWithPool(t, interpreter, change, shm.PoolConfig{})
 }
 
-// newRigOver makes a backend whose pool has limits.
-func newRigOver(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig) *rig {
+// newFixtureWithPool makes a backend whose pool has limits.
+func newFixtureWithPool(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig) *fixture {
 	t.Helper()
-	return newRigHooked(t, interpreter, change, limits, nil)
+	return newFixtureWithHook(t, interpreter, change, limits, nil)
 }
 
-// newRigHooked makes a backend whose log calls a hook, unless that is nil.
-func newRigHooked(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig, hook zerolog.Hook) *rig {
+// newFixtureWithHook makes a backend whose log calls a hook, unless that is nil.
+func newFixtureWithHook(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig, hook zerolog.Hook) *fixture {
 	t.Helper()
 	config, err := DefaultOptions()
 	if err != nil {
@@ -151,7 +151,7 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Options), limit
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, pool: pool, log: &testkit.Buffer{}, printed: [2]*testkit.Buffer{{}, {}}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
+	r := &fixture{t: t, pool: pool, log: &testkit.Buffer{}, printed: [2]*testkit.Buffer{{}, {}}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
 	// The files are unpacked here, not into the user's cache.
 	r.cache = t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", r.cache)
@@ -190,7 +190,7 @@ func newRigHooked(t testing.TB, interpreter string, change func(*Options), limit
 }
 
 // template returns the pid of the process that forks the stubs of this backend, 0 without one.
-func (r *rig) template() int {
+func (r *fixture) template() int {
 	if all := r.templates(); len(all) > 0 {
 		return all[0] // it is older than the processes that it has forked
 	}
@@ -198,7 +198,7 @@ func (r *rig) template() int {
 }
 
 // templates are the numbers of all such processes, and of stubs that have just been forked.
-func (r *rig) templates() (pids []int) {
+func (r *fixture) templates() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		r.t.Fatal(err)
@@ -213,8 +213,8 @@ func (r *rig) templates() (pids []int) {
 	return pids
 }
 
-// in returns the rig for a subtest.
-func (r *rig) in(t testing.TB) *rig {
+// in returns the fixture for a subtest.
+func (r *fixture) in(t testing.TB) *fixture {
 	same := *r
 	same.t = t
 	return &same
@@ -237,30 +237,30 @@ func modelConfig(name string, instances int, types ...infer.DataType) *kserve.Mo
 
 // running is a model whose instances have been started.
 type running struct {
-	rig   *rig
-	model backend.Model
-	floor *floor
-	dir   string
+	fixture *fixture
+	model   backend.Model
+	events  *fakeEvents
+	dir     string
 	// killAfter, if not 0, is how long requests may be open before the stub is
 	// killed.
 	killAfter time.Duration
 }
 
-// floor is the least scheduler: it learns which instances are available.
-type floor struct {
+// fakeEvents is the smallest scheduler: it learns which instances are available.
+type fakeEvents struct {
 	mu       sync.Mutex
 	ups      int
 	downs    int
 	hopeless int
 }
 
-func (f *floor) Available(backend.Instance) {
+func (f *fakeEvents) Available(backend.Instance) {
 	f.mu.Lock()
 	f.ups++
 	f.mu.Unlock()
 }
 
-func (f *floor) Lost(_ backend.Instance, hopeless bool) {
+func (f *fakeEvents) Lost(_ backend.Instance, hopeless bool) {
 	f.mu.Lock()
 	f.downs++
 	if hopeless {
@@ -270,7 +270,7 @@ func (f *floor) Lost(_ backend.Instance, hopeless bool) {
 }
 
 // copyModel copies testdata/models/<name>/model.py into a repository of its own.
-func (r *rig) copyModel(name string) string {
+func (r *fixture) copyModel(name string) string {
 	r.t.Helper()
 	source, err := os.ReadFile(filepath.Join("testdata", "models", name, "model.py"))
 	if err != nil {
@@ -280,7 +280,7 @@ func (r *rig) copyModel(name string) string {
 }
 
 // writeModel makes a model directory with version 1 and returns it.
-func (r *rig) writeModel(name, source string) string {
+func (r *fixture) writeModel(name, source string) string {
 	r.t.Helper()
 	dir := filepath.Join(r.t.TempDir(), name)
 	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o700); err != nil {
@@ -293,13 +293,13 @@ func (r *rig) writeModel(name, source string) string {
 }
 
 // open opens the model in dir and starts it; the error is Start's.
-func (r *rig) open(dir string, config *kserve.ModelConfig) (*running, error) {
+func (r *fixture) open(dir string, config *kserve.ModelConfig) (*running, error) {
 	r.t.Helper()
 	return r.openWith(dir, config, nil)
 }
 
 // openWith is open with settings of a backend of the model's own.
-func (r *rig) openWith(dir string, config *kserve.ModelConfig, settings map[string]string) (*running, error) {
+func (r *fixture) openWith(dir string, config *kserve.ModelConfig, settings map[string]string) (*running, error) {
 	r.t.Helper()
 	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config, Host: r.host, Settings: settings})
 	if err != nil {
@@ -309,10 +309,10 @@ func (r *rig) openWith(dir string, config *kserve.ModelConfig, settings map[stri
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := &running{rig: r, model: model, floor: &floor{}, dir: dir}
+	m := &running{fixture: r, model: model, events: &fakeEvents{}, dir: dir}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := model.Start(ctx, config, text, m.floor); err != nil {
+	if err := model.Start(ctx, config, text, m.events); err != nil {
 		return nil, err
 	}
 	r.t.Cleanup(m.close)
@@ -320,7 +320,7 @@ func (r *rig) openWith(dir string, config *kserve.ModelConfig, settings map[stri
 }
 
 // start starts the model of testdata with that name.
-func (r *rig) start(name string, types ...infer.DataType) *running {
+func (r *fixture) start(name string, types ...infer.DataType) *running {
 	r.t.Helper()
 	m, err := r.open(r.copyModel(name), modelConfig(name, 1, types...))
 	if err != nil {
@@ -334,7 +334,7 @@ func (m *running) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := m.model.Close(ctx); err != nil {
-		m.rig.t.Errorf("Close: got error %v", err)
+		m.fixture.t.Errorf("Close: got error %v", err)
 	}
 }
 
@@ -343,7 +343,7 @@ func (m *running) instance() *Instance { return m.model.Instances()[0].(*Instanc
 // infer executes requests as one batch on the first instance, waiting for the
 // instance to come up where it has to.
 func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.Report) {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	var (
 		responses []*infer.Response
 		report    backend.Report
@@ -353,7 +353,7 @@ func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.
 		responses, report, ok = m.try(lost, requests...)
 		return ok
 	}) {
-		m.rig.t.Fatalf("no stub took the batch within %v; log:\n%s", patience, m.rig.log)
+		m.fixture.t.Fatalf("no stub took the batch within %v; log:\n%s", patience, m.fixture.log)
 	}
 	return responses, report
 }
@@ -362,7 +362,7 @@ func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.
 // many processes each request has been in that ended; as a scheduler does, try
 // keeps it up to date.
 func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infer.Response, report backend.Report, ok bool) {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	reports := make(chan backend.Report, 1)
 	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { reports <- report }}
 	responses = make([]*infer.Response, len(requests))
@@ -373,7 +373,7 @@ func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infe
 			Context: context.Background(), Request: request, Lost: lost[i],
 			Send: func(response *infer.Response) {
 				if responses[i] != nil {
-					m.rig.t.Errorf("request %d was answered twice", i)
+					m.fixture.t.Errorf("request %d was answered twice", i)
 					return
 				}
 				responses[i] = response
@@ -386,7 +386,7 @@ func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infe
 	select {
 	case report = <-reports:
 	case <-timeout:
-		m.rig.t.Fatalf("batch was not done within %v; log:\n%s", patience, m.rig.log)
+		m.fixture.t.Fatalf("batch was not done within %v; log:\n%s", patience, m.fixture.log)
 	}
 	if report.Refused {
 		for i, task := range batch.Tasks {
@@ -413,14 +413,14 @@ func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infe
 	select {
 	case <-all:
 	case <-timeout:
-		m.rig.t.Fatalf("batch was not answered within %v; log:\n%s", patience, m.rig.log)
+		m.fixture.t.Fatalf("batch was not answered within %v; log:\n%s", patience, m.fixture.log)
 	}
 	return responses, report, true
 }
 
 // tensor makes an input; it takes a block of the pool for long data, as the
 // server does for the bodies of requests.
-func (r *rig) tensor(name string, d infer.DataType, shape []int64, data []byte) infer.Tensor {
+func (r *fixture) tensor(name string, d infer.DataType, shape []int64, data []byte) infer.Tensor {
 	r.t.Helper()
 	t := infer.Tensor{Name: name, DataType: d, Shape: shape, Data: data}
 	if len(data) > 4096 {
@@ -445,16 +445,16 @@ func releaseInputs(requests ...*infer.Request) {
 // mustInfer executes one request and wants a response without error. The
 // caller releases it.
 func (m *running) mustInfer(request *infer.Request) *infer.Response {
-	m.rig.t.Helper()
+	m.fixture.t.Helper()
 	responses, _ := m.infer(request)
 	if responses[0].Err != nil {
-		m.rig.t.Fatalf("infer: got error %v, want none; log:\n%s", responses[0].Err, m.rig.log)
+		m.fixture.t.Fatalf("infer: got error %v, want none; log:\n%s", responses[0].Err, m.fixture.log)
 	}
 	return responses[0]
 }
 
 // small is a request with one input of four bytes.
-func (r *rig) small() *infer.Request {
+func (r *fixture) small() *infer.Request {
 	return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 4}, []byte{1, 2, 3, 4})}}
 }
 

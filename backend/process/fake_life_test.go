@@ -20,8 +20,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// standIn is a life without a process: the test writes the stub's frames.
-type standIn struct {
+// fakeLife is a life without a process: the test writes the stub's frames.
+type fakeLife struct {
 	*processtest.Peer
 	t       testing.TB
 	channel *ipc.Channel
@@ -31,15 +31,15 @@ type standIn struct {
 	begun   int64        // when the batch of answer was given to the instance
 }
 
-func newStandIn(t testing.TB, backing shm.Backing) *standIn {
+func newFakeLife(t testing.TB, backing shm.Backing) *fakeLife {
 	t.Helper()
 	p := processtest.New(t, backing)
-	return &standIn{Peer: p, t: t, channel: p.Channel, peer: p.Files, pool: p.Pool, wanted: newWantedPlace(t)}
+	return &fakeLife{Peer: p, t: t, channel: p.Channel, peer: p.Files, pool: p.Pool, wanted: newWantedPlace(t)}
 }
 
 // newLife begins a life with the golden frames' names.
-func (s *standIn) newLife() *life {
-	model := &Model{supervisor: &Supervisor{requests: s.pool, limits: Limits{}.WithDefaults()}, settings: &Config{}, program: &words{}, env: backend.Env{Name: "m", Host: &callHost{}}}
+func (s *fakeLife) newLife() *life {
+	model := &Model{supervisor: &Supervisor{requests: s.pool, limits: Limits{}.WithDefaults()}, settings: &Config{}, program: &fakeProgram{}, env: backend.Env{Name: "m", Host: &callHost{}}}
 	model.setShares()
 	kept := s.NewLife()
 	l := &life{
@@ -62,10 +62,10 @@ func (s *standIn) newLife() *life {
 	return l
 }
 
-// words is a program that has nothing but texts.
-type words struct{ Program }
+// fakeProgram is a program that has nothing but texts.
+type fakeProgram struct{ Program }
 
-func (*words) Text(fault Fault, subject string) string {
+func (*fakeProgram) Text(fault Fault, subject string) string {
 	switch fault {
 	case ProcessLost:
 		return fmt.Sprintf("Stub process '%s' is not healthy.", subject)
@@ -80,8 +80,8 @@ func unhealthy(instance string) *infer.Error {
 	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", instance)
 }
 
-// verdict is what came of a batch that a stand-in has answered.
-type verdict struct {
+// answered is what came of a batch that a test has answered.
+type answered struct {
 	err       error // a protocol error ends the life
 	responses []*infer.Response
 	report    backend.Report
@@ -90,7 +90,7 @@ type verdict struct {
 
 // answer has a life execute a batch of three requests, lends it a block, and
 // answers it by body, in which lent is the ticket of the block.
-func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) verdict {
+func (s *fakeLife) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) answered {
 	s.t.Helper()
 	const number = 1
 	l.seen = phaseInitialized
@@ -106,7 +106,7 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 	}
 	at := block.Offset()
 	block.Release()
-	v := verdict{responses: make([]*infer.Response, 3)}
+	v := answered{responses: make([]*infer.Response, 3)}
 	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) {
 		v.report = report
 		v.reports++
@@ -130,7 +130,7 @@ func (s *standIn) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) 
 }
 
 // request is one whose OUT0 is wanted in a client's region.
-func (s *standIn) request() *infer.Request {
+func (s *fakeLife) request() *infer.Request {
 	return &infer.Request{Places: []infer.Place{{Output: "OUT0", Memory: s.wanted}}}
 }
 
@@ -167,7 +167,7 @@ func written(n int64) ipc.Descriptor {
 }
 
 // release ends a life whose batch was answered, and wants that it is settled.
-func (s *standIn) release(l *life, v verdict) {
+func (s *fakeLife) release(l *life, v answered) {
 	s.t.Helper()
 	var broken *ipc.ProtocolError
 	if v.err != nil && !errors.As(v.err, &broken) {
