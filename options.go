@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend/process"
-	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
@@ -57,7 +57,7 @@ type Options struct {
 	Trace              tracing.Config   // --trace-config; New fills in Now, Log and Memory. Without a mode nothing is traced
 	RateLimit          RateLimitOptions
 	Backends           BackendOptions
-	HostPolicies       cores.HostPolicies // --host-policy: CPUs of instances, by policy and key
+	HostPolicies       placement.HostPolicies // --host-policy: CPUs of instances, by policy and key
 	Delay              DelayOptions
 
 	Logger zerolog.Logger // the zero value writes nothing

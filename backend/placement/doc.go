@@ -1,6 +1,8 @@
-// Package placement lists the instances that a model's config asks for and where each is placed,
-// and matches them with existing instances. Backends use it when they start a model (Of) and when
-// its instance groups change (Of and Match). Any goroutine may call it.
+// Package placement lists the instances that a model's config asks for, each with its device, and
+// chooses their processor cores by the host policies of the command line.
 //
-// A Placement keeps the config's group, which nobody changes.
+// Backends call Of when they start a model, and Of and Match when its instance groups change. A
+// Placement keeps the config's group, which nobody changes. HostPolicies are validated once, at
+// startup, and not changed. Errors for operators have Triton's texts. Any goroutine may call the
+// package.
 package placement

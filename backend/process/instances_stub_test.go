@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
@@ -160,7 +160,7 @@ func TestStubsArePinned(t *testing.T) {
 	}
 	for _, noTemplate := range []bool{false, true} {
 		r := newFixture(t, func(c *Options) { c.NoTemplate = noTemplate })
-		r.supervisor.policies = cores.HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
+		r.supervisor.policies = placement.HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
 		config := modelConfig("identity", 1, infer.Uint8)
 		config.InstanceGroup[0].HostPolicy = "mine"
 		m, err := r.open(r.copyModel("identity"), config)

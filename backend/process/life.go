@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/backend/process/bls"
-	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
@@ -197,7 +197,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	}, nil)
 	// The process waits for its first request before it imports the model, so that all of its
 	// threads inherit the cores.
-	if err := cores.Pin(l.process.PID(), in.cores); err != nil {
+	if err := placement.Pin(l.process.PID(), in.cores); err != nil {
 		l.fail(err)
 	}
 	return l, nil

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/placement"
-	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -340,7 +339,7 @@ func (l *life) surroundings() Surroundings {
 func (in *Instance) spec() InstanceSpec {
 	return InstanceSpec{
 		Instance: in.name, Kind: in.placement.Kind, Device: in.placement.Device, Config: in.json, Group: in.placement.Group,
-		HostPolicy: in.model.supervisor.policies.JSON(cores.PolicyName(in.placement.Group, in.placement.Device)),
+		HostPolicy: in.model.supervisor.policies.JSON(placement.PolicyName(in.placement.Group, in.placement.Device)),
 	}
 }
 
@@ -355,7 +354,7 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 		if err := validateInstanceName(at.Name); err != nil {
 			return nil, err
 		}
-		on, err := m.supervisor.policies.Of(cores.PolicyName(at.Group, at.Device))
+		on, err := m.supervisor.policies.Of(placement.PolicyName(at.Group, at.Device))
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
@@ -38,7 +38,7 @@ type Environment struct {
 	Metrics   Metrics
 	Limits    Limits
 	// HostPolicies choose the cores of instances.
-	HostPolicies cores.HostPolicies
+	HostPolicies placement.HostPolicies
 	// Memory is charged for the memory that stubs reserve, and for copies of outputs while clients
 	// hold many; nil charges nothing.
 	Memory *budget.Account
@@ -81,7 +81,7 @@ type Supervisor struct {
 	log       zerolog.Logger
 	levels    func() LogLevels
 	metrics   Metrics
-	policies  cores.HostPolicies
+	policies  placement.HostPolicies
 	limits    Limits
 	output    [2]io.Writer // stdout and stderr of this process
 	account   *budget.Account

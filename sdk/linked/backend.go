@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/cores"
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
@@ -25,7 +25,7 @@ type Config struct {
 	Allocate func(bytes int) ([]byte, infer.Memory, error)
 	// Metrics returns the custom metrics of a model; nil: they are rejected.
 	Metrics  func(model string) CustomMetrics
-	Policies cores.HostPolicies // reported to instances
+	Policies placement.HostPolicies // reported to instances
 	// MaxInstances limits the instances of a model; 0: 4096.
 	MaxInstances int
 	// UnloadTimeout limits the end of a model; 0: no limit.

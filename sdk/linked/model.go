@@ -10,7 +10,6 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/placement"
-	"github.com/nereid-serving/nereid/backend/process/cores"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/panics"
@@ -120,7 +119,7 @@ func (m *Model) planned(config *kserve.ModelConfig) ([]*Instance, error) {
 	}
 	list := make([]*Instance, len(placements))
 	for i, at := range placements {
-		if _, err := m.backend.config.Policies.Of(cores.PolicyName(at.Group, at.Device)); err != nil {
+		if _, err := m.backend.config.Policies.Of(placement.PolicyName(at.Group, at.Device)); err != nil {
 			return nil, err
 		}
 		list[i] = &Instance{placement: at}
@@ -174,7 +173,7 @@ func (m *Model) open(ctx context.Context, in *Instance) error {
 	}
 	made, err := m.engine.Instance(ctx, engine.InstanceSpec{
 		Name: at.Name, Kind: at.Kind, Device: at.Number(), Profiles: at.Group.GetProfile(), SecondaryDevices: secondary,
-		Passive: at.Group.GetPassive(), HostPolicy: b.config.Policies.JSON(cores.PolicyName(at.Group, at.Device)),
+		Passive: at.Group.GetPassive(), HostPolicy: b.config.Policies.JSON(placement.PolicyName(at.Group, at.Device)),
 	})
 	in.Instance = made
 	return err

@@ -1,4 +1,4 @@
-package cores
+package placement
 
 import (
 	"encoding/json"

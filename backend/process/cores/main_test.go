@@ -1,9 +1,0 @@
-package cores
-
-import (
-	"testing"
-
-	"github.com/nereid-serving/nereid/internal/testkit"
-)
-
-func TestMain(m *testing.M) { testkit.Main(m) }
