@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -95,7 +96,7 @@ func (e *entries) make(header *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	mtime := timespec(header.ModTime)
+	mtime := limitTime(header.ModTime)
 	kind := header.Typeflag
 	if strings.HasSuffix(header.Name, "/") && kind == tar.TypeReg && header.Size == 0 {
 		kind = tar.TypeDir // as old archives have directories
@@ -107,7 +108,7 @@ func (e *entries) make(header *tar.Header) error {
 		if name == "" {
 			return nil // the directory itself is its owner's
 		}
-		return e.tree.setDirectory(name, uint32(header.Mode)&0o755|0o700, mtime)
+		return e.tree.setDirectory(name, fs.FileMode(header.Mode)&0o755|0o700, mtime)
 	}
 	if err := e.made(); err != nil {
 		return err
@@ -140,11 +141,11 @@ func (e *entries) file(name string, header *tar.Header) error {
 		return &Error{Limit: "Bytes", Reason: fmt.Sprintf("has %d bytes, but only %[3]d of the limit of %[2]d for all files are left; raise the limit if you trust the archive", header.Size, e.limits.Bytes, e.limits.Bytes-e.bytes)}
 	}
 	e.bytes += header.Size
-	fd, err := e.tree.create(name)
+	created, err := e.tree.create(name)
 	if err != nil {
 		return err
 	}
-	f := &file{fd: fd, entry: header.Name, mode: uint32(header.Mode)&0o755 | 0o600, mtime: timespec(header.ModTime)}
+	f := &file{File: created, entry: header.Name, mode: fs.FileMode(header.Mode)&0o755 | 0o600, mtime: limitTime(header.ModTime)}
 	f.parts.Store(1)
 	defer e.writers.release(f)
 	for offset := int64(0); offset < header.Size; {

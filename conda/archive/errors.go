@@ -83,5 +83,9 @@ func diskError(entry, doing string, err error) *Error {
 	case errors.Is(err, unix.EFBIG):
 		doing += "; the file is larger than the process or the file system allows"
 	}
+	var number unix.Errno
+	if errors.As(err, &number) {
+		err = number // the reason names what was done to which name
+	}
 	return &Error{Entry: entry, Reason: doing, Err: err}
 }

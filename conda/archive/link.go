@@ -1,9 +1,14 @@
 package archive
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +56,7 @@ func outwardError(target string) error {
 }
 
 // symlink creates a symbolic link.
-func (t *tree) symlink(name, target string, mtime unix.Timespec) error {
+func (t *tree) symlink(name, target string, mtime time.Time) error {
 	above, _ := splitName(name)
 	upward, err := checkTarget(depthOf(above), target)
 	if err != nil {
@@ -63,11 +68,11 @@ func (t *tree) symlink(name, target string, mtime unix.Timespec) error {
 		}
 		t.upward = append(t.upward, name)
 	}
-	return t.makeEntry(name, "make the symbolic link", func(parent int, base string) error {
-		if err := unix.Symlinkat(target, parent, base); err != nil {
+	return t.makeEntry(name, "make the symbolic link", func(parent *os.Root, base string) error {
+		if err := parent.Symlink(target, base); err != nil {
 			return err
 		}
-		return setTime(parent, base, mtime)
+		return setLinkTime(parent, base, mtime)
 	})
 }
 
@@ -79,69 +84,49 @@ func depthOf(directory string) int {
 }
 
 // link creates a hard link to a file of an earlier entry.
-func (t *tree) link(name, target string, mtime unix.Timespec) error {
+func (t *tree) link(name, target string, mtime time.Time) error {
 	switch target {
 	case name:
 		return &Error{Reason: "is a hard link to itself"}
 	case "":
 		return &Error{Reason: "is a hard link to the directory itself"}
 	}
-	above, base := splitName(target)
-	missing := &Error{Reason: fmt.Sprintf("is a hard link to %q, which no entry before has made", shortened(target))}
-	from, err := t.existing(above, target)
-	if err == unix.ENOENT {
-		return missing
+	above, _ := splitName(target)
+	err := t.existing(above, target)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = t.root.Lstat(target)
 	}
-	if err != nil {
-		return asDiskError("open the target of the hard link", err)
-	}
-	defer unix.Close(from)
-	var stat unix.Stat_t
-	if err := unix.Fstatat(from, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
-		return missing
-	} else if err != nil {
-		return diskError("", "look at the target of the hard link", err)
-	}
-	switch stat.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-	case unix.S_IFLNK:
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &Error{Reason: fmt.Sprintf("is a hard link to %q, which no entry before has made", shortened(target))}
+	case err != nil:
+		return asDiskError("look at the target of the hard link", err)
+	case info.IsDir():
+		return &Error{Reason: fmt.Sprintf("is a hard link to the directory %q", shortened(target))}
+	case info.Mode()&fs.ModeSymlink != 0:
 		// A second name for a relative link would lead elsewhere: it is a link of its own,
 		// and checked where it lies.
-		text, err := readlink(from, base)
+		text, err := t.root.Readlink(target)
 		if err != nil {
 			return diskError("", "read the target of the hard link", err)
 		}
 		return t.symlink(name, text, mtime)
-	default:
-		return &Error{Reason: fmt.Sprintf("is a hard link to the directory %q", shortened(target))}
 	}
-	return t.makeEntry(name, "make the hard link", func(parent int, to string) error {
-		return unix.Linkat(from, base, parent, to, 0)
-	})
-}
-
-func readlink(parent int, base string) (string, error) {
-	buffer := make([]byte, maxTarget+1)
-	n, err := unix.Readlinkat(parent, base, buffer)
-	return string(buffer[:max(n, 0)]), err
+	return t.makeEntry(name, "make the hard link", func(*os.Root, string) error { return t.root.Link(target, name) })
 }
 
 // checkUpward checks the links that have ".." after a name, when all entries exist.
 func (t *tree) checkUpward() error {
 	for _, name := range t.upward {
-		above, base := splitName(name)
-		parent, err := t.existing(above, name)
-		if err != nil {
-			return asDiskError("open the directory of the symbolic link", err)
-		}
-		target, err := readlink(parent, base)
-		_ = unix.Close(parent)
-		if err == unix.EINVAL {
+		target, err := t.root.Readlink(name)
+		if errors.Is(err, unix.EINVAL) {
 			continue // a later entry of the same name is no link
 		}
 		if err != nil {
 			return diskError(name, "read the symbolic link", err)
 		}
+		above, _ := splitName(name)
 		if t.leaves(above, target) {
 			return &Error{Entry: name, Reason: outwardError(target).Error()}
 		}
@@ -170,11 +155,12 @@ func (t *tree) leaves(directory, target string) bool {
 			at = at[:len(at)-1]
 			continue
 		}
-		text, isLink := t.linkAt(strings.Join(at, "/"), component)
-		if !isLink {
-			at = append(at, component)
+		at = append(at, component)
+		text, err := t.root.Readlink(path.Join(at...))
+		if err != nil {
 			continue
 		}
+		at = at[:len(at)-1]
 		if links++; links > 40 {
 			return false // Linux gives up as well
 		}
@@ -184,15 +170,4 @@ func (t *tree) leaves(directory, target string) bool {
 		todo = slices.Concat(strings.Split(text, "/"), todo)
 	}
 	return false
-}
-
-// linkAt returns the target of a symbolic link.
-func (t *tree) linkAt(directory, base string) (target string, isLink bool) {
-	parent, err := t.existing(directory, directory)
-	if err != nil {
-		return "", false
-	}
-	defer unix.Close(parent)
-	target, err = readlink(parent, base)
-	return target, err == nil
 }

@@ -66,9 +66,9 @@ func (p *pipeline) run(source io.Reader, root *os.Root) (err error) {
 	if e.tree, err = newTree(root, e.made); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.tree.close()) }()
+	defer e.tree.close()
 	e.writers = startWriters(p.ctx, p.fail, p.log, p.progress)
-	e.writers.empty = e.tree.timesByDescriptor()
+	e.writers.empty = timesByDescriptor(root)
 	ended := false
 	defer func() {
 		if !ended { // a panic goes by here

@@ -2,6 +2,8 @@ package archive
 
 import (
 	"context"
+	"io/fs"
+	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -26,10 +28,10 @@ const (
 // of entries until it has queued the last. The goroutine that brings it to zero finishes the file:
 // no other one has its descriptor then.
 type file struct {
-	fd    int
+	*os.File
 	entry string
-	mode  uint32
-	mtime unix.Timespec
+	mode  fs.FileMode
+	mtime time.Time
 	parts atomic.Int32
 }
 
@@ -133,18 +135,9 @@ func (w *writers) write() {
 }
 
 func (w *writers) put(f *file, content []byte, offset int64) error {
-	for len(content) > 0 {
-		n, err := unix.Pwrite(f.fd, content, offset)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		w.progress.Written.Add(int64(n))
-		content, offset = content[n:], offset+int64(n)
-	}
-	return nil
+	n, err := f.WriteAt(content, offset)
+	w.progress.Written.Add(int64(n))
+	return err
 }
 
 // release gives up one share of a file. With the last share the file gets its mode, whatever the
@@ -154,7 +147,7 @@ func (w *writers) release(f *file) {
 		return
 	}
 	if w.ctx.Err() == nil {
-		err := unix.Fchmod(f.fd, f.mode)
+		err := f.Chmod(f.mode)
 		if err == nil {
 			err = w.setTime(f)
 		}
@@ -162,24 +155,40 @@ func (w *writers) release(f *file) {
 			w.fail(diskError(f.entry, "set mode and time of the file", err))
 		}
 	}
-	if err := unix.Close(f.fd); err != nil && err != unix.EINTR {
+	if err := f.Close(); err != nil {
 		w.fail(diskError(f.entry, failedWrite+"content is not written", err))
 	}
 }
 
 func (w *writers) setTime(f *file) error {
-	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, f.mtime}
+	fd := int(f.Fd())
 	if w.empty {
-		return unix.UtimesNanoAt(f.fd, "", times, unix.AT_EMPTY_PATH)
+		return unix.UtimesNanoAt(fd, "", timesOf(f.mtime), unix.AT_EMPTY_PATH)
 	}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(f.fd), times, 0)
+	return unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), timesOf(f.mtime), 0)
 }
 
-// timespec limits a time to the range of file systems: from 1970 to 2242.
-func timespec(t time.Time) unix.Timespec {
-	seconds := t.Unix()
-	if seconds < 0 || seconds > 1<<33 {
-		return unix.NsecToTimespec(max(0, min(seconds, 1<<33)) * int64(time.Second))
+// timesByDescriptor reports whether utimensat accepts a descriptor without a path, as it does since
+// Linux 5.8.
+func timesByDescriptor(root *os.Root) bool {
+	directory, err := root.Open(".")
+	if err != nil {
+		return false
 	}
-	return unix.Timespec{Sec: seconds, Nsec: int64(t.Nanosecond())}
+	defer directory.Close()
+	nothing := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Nsec: unix.UTIME_OMIT}}
+	return unix.UtimesNanoAt(int(directory.Fd()), "", nothing, unix.AT_EMPTY_PATH) == nil
+}
+
+// timesOf returns the argument of utimensat that sets the time of the last change.
+func timesOf(mtime time.Time) []unix.Timespec {
+	return []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: mtime.Unix(), Nsec: int64(mtime.Nanosecond())}}
+}
+
+// limitTime limits a time to the range of file systems: from 1970 to 2242.
+func limitTime(t time.Time) time.Time {
+	if seconds := t.Unix(); seconds < 0 || seconds > 1<<33 {
+		return time.Unix(max(0, min(seconds, 1<<33)), 0)
+	}
+	return t
 }
