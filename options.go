@@ -6,8 +6,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/placement"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"

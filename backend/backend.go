@@ -78,6 +78,29 @@ type Model interface {
 	// Close executes the batches in flight and ends the instances. It kills the remaining instances
 	// when ctx ends.
 	Close(ctx context.Context) error
+	// Capabilities returns the model's optional abilities, which do not change.
+	Capabilities() ModelCapabilities
+}
+
+// ModelCapabilities are the optional abilities of a Model. A nil or zero field is an ability that
+// the model lacks.
+type ModelCapabilities struct {
+	Mapper    Mapper
+	Exchanger Exchanger
+	// Strategy is called once, before Start. It returns how the model chooses which requests share
+	// a batch, or nil if it does not choose.
+	Strategy func() Strategy
+	// AsksReady reports whether the model's own code may report that it is not ready. Before
+	// another model calls it, Instance.Ready has to be called.
+	AsksReady func() bool
+	// ReportMemory returns the bytes of memory that the model's instances use to exchange data with
+	// the server. Any goroutine may call it.
+	ReportMemory func() (bytes int64)
+	// InitializeTimeout limits the warm-up of the instances; 0 means no limit.
+	InitializeTimeout time.Duration
+	// UnloadTimeout limits the wait for requests in flight and for the model's own cleanup. After
+	// it the model is ended by force. 0 means no limit.
+	UnloadTimeout time.Duration
 }
 
 // Mapper is a Model whose instances can read inputs in foreign memory in place, and write outputs
@@ -90,40 +113,9 @@ type Mapper interface {
 	// Writes reports whether some instance may write an output directly to its place. It does not
 	// wait. Where an instance cannot, the front end copies the output.
 	Writes(place *infer.Place) (some bool)
-}
-
-// DeviceTaker is a Mapper that can report, once its config is final, that inputs of any request may
-// lie on a device.
-type DeviceTaker interface {
+	// TakesDevices reports, once the config is final, whether inputs of any request may lie on a
+	// device.
 	TakesDevices() bool
-}
-
-// Patient is a Model with limits for its initialization and its end.
-type Patient interface {
-	// InitializeTimeout limits the warm-up of its instances; 0 means no limit.
-	InitializeTimeout() time.Duration
-	// UnloadTimeout limits the wait for requests in flight and for the model's own cleanup. After
-	// it the model is ended by force. 0 means no limit.
-	UnloadTimeout() time.Duration
-}
-
-// MemoryReporter is a Model that reports its memory.
-type MemoryReporter interface {
-	// ReportMemory returns the bytes of memory that the model's instances use to exchange data with
-	// the server. Any goroutine may call it.
-	ReportMemory() (bytes int64)
-}
-
-// Asker is a Model whose own code may report that it is not ready. Before another model calls it,
-// Instance.Ready has to be called.
-type Asker interface {
-	AsksReady() bool
-}
-
-// Strategist is a Model that chooses which requests share a batch.
-type Strategist interface {
-	// Strategy is called once, before Start. nil means that the model does not choose.
-	Strategy() Strategy
 }
 
 // Strategy chooses which requests share a batch, beyond the rules of the model's config. It can
@@ -154,26 +146,24 @@ type Exchanger interface {
 	End(ctx context.Context, in Instance) error
 }
 
-// Placed is an Instance that knows its group in the model's config and its device.
-type Placed interface {
-	Group() *kserve.ModelInstanceGroup
-	// Device is the number of its GPU, 0 elsewhere.
-	Device() int32
-}
-
-// Wrapper is an Instance around another instance.
-type Wrapper interface {
-	Wrapped() Instance
-}
-
 // Innermost returns the backend's own instance, without its wrappers.
 func Innermost(in Instance) Instance {
 	for {
-		w, ok := in.(Wrapper)
-		if !ok {
+		inner := in.Capabilities().Wrapped
+		if inner == nil {
 			return in
 		}
-		in = w.Wrapped()
+		in = inner
+	}
+}
+
+// Cancel tells the instance of a task, if any, that no client waits for the task any more.
+func Cancel(in Instance, task *Task) {
+	if in == nil {
+		return
+	}
+	if c := in.Capabilities().Canceller; c != nil {
+		c.Cancel(task)
 	}
 }
 
@@ -189,6 +179,19 @@ type Instance interface {
 	Execute(b *Batch)
 	// Ready returns why the instance is not ready, or nil.
 	Ready(ctx context.Context) error
+	// Capabilities returns the instance's optional abilities, which do not change.
+	Capabilities() Capabilities
+}
+
+// Capabilities are the optional abilities of an Instance. A nil field is an ability that it lacks.
+type Capabilities struct {
+	Awaiter     Awaiter
+	Pipeliner   Pipeliner
+	Canceller   Canceller
+	GroupMember GroupMember
+	TurnTaker   TurnTaker
+	// Wrapped is the instance around which this one is a wrapper.
+	Wrapped Instance
 }
 
 // Awaiter is an Instance whose response may be so near that spinning is cheaper than sleeping.
@@ -216,6 +219,39 @@ type Pipeliner interface {
 type Canceller interface {
 	// Cancel does not wait. The model still answers the task.
 	Cancel(*Task)
+}
+
+// GroupMember is an Instance that knows its group in the model's config and its device.
+type GroupMember interface {
+	Group() *kserve.ModelInstanceGroup
+	// Device is the number of its GPU, 0 elsewhere.
+	Device() int32
+}
+
+// TurnTaker is an Instance that takes turns with the instances of all models, as the rate limiter
+// decides. Recall and Score may be called with a scheduler locked.
+type TurnTaker interface {
+	Instance
+	// Apply asks for a turn. bls are the BLS requests that wait for it.
+	Apply(by Applicant, bls []*infer.Request)
+	// Recall withdraws the request for a turn, or returns nil if the turn has already come. The
+	// result is called with nothing locked, as others may be next.
+	Recall() (others func())
+	// Mention adds a BLS request that waits for the turn: its callers may hold resources that the
+	// instance needs. It is called with nothing locked.
+	Mention(req *infer.Request)
+	// Score orders the instances of a model: the lowest is next.
+	Score() uint64
+}
+
+// Applicant is a scheduler that chooses its batch when its turn has come. Until then a batch can
+// grow, requests can expire, and queued requests count as pending. It is called with nothing
+// locked.
+type Applicant interface {
+	// Granted returns the batch for an instance whose turn has come, or nil.
+	Granted(in TurnTaker) *Batch
+	// Settled is called when the instance has the batch, or has given its turn back.
+	Settled()
 }
 
 // Events tells the scheduler which instances accept batches. The methods are not called

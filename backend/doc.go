@@ -8,7 +8,8 @@
 // Open only checks, AutoComplete may run the model's code once, Start starts all instances, and
 // Close ends everything and returns when nothing is left. Between Start and Close an instance may
 // be lost and become available again by itself; it reports that through Events. The other
-// interfaces are optional and are found by type assertion; Innermost unwraps an instance.
+// abilities are optional: Capabilities has those of an instance, ModelCapabilities those of a model.
+// Innermost unwraps an instance.
 //
 // Callers: package models opens, completes, starts and closes a Model, and exchanges its instances.
 // These calls follow each other, except that Close may come at any time. A scheduler calls

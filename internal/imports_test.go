@@ -96,7 +96,7 @@ var mayImport = map[string][]string{
 	"models/version":           {"backend", "panics", "infer", "internal/spelling", "kserve", "budget", "metrics", "models/cache", "models/config", "models/copies", "models/diagnosis", "models/repository", "models/signature", "models/statistics", "models/warmup", "scheduler", "scheduler/batching", "scheduler/ensemble", "scheduler/ratelimit", "scheduler/sequence", "scheduler/stacked", "scheduler/waitgraph"},
 	"models/warmup":            {"backend", "budget", "panics", "infer", "kserve", "models/repository", "models/signature", "scheduler"},
 
-	"scheduler":           {"backend", "panics", "infer", "scheduler/batching", "scheduler/handover", "scheduler/ratelimit", "scheduler/roster", "scheduler/waitgraph"},
+	"scheduler":           {"backend", "panics", "infer", "scheduler/batching", "scheduler/handover", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/batching":  {"backend", "infer", "kserve"},
 	"scheduler/ensemble":  {"backend", "panics", "infer", "scheduler"},
 	"scheduler/handover":  {"backend", "panics", "infer", "scheduler/waitgraph"},
@@ -178,7 +178,7 @@ var tested = map[string][]string{
 	"sdk/plugin":             {"backend/native", "backend/process", "infer/trace", "kserve", "metrics", "shm"}, // they host its processes
 	"server/rest/body":       {"panics"},
 	"server/grpc/message":    {"kserve"},
-	"scheduler":              {"kserve"},
+	"scheduler":              {"kserve", "scheduler/ratelimit"},
 	"scheduler/sequence":     {"scheduler/ratelimit"},
 	"scheduler/stacked":      {"scheduler", "scheduler/batching"},
 }

@@ -32,16 +32,22 @@ type echoModel struct {
 func (m *echoModel) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
 
 func (m *echoModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
-	events.Available(m)
+	events.Available(echoInstance{m})
 	return nil
 }
 
-func (m *echoModel) Instances() []backend.Instance { return []backend.Instance{m} }
+func (m *echoModel) Instances() []backend.Instance { return []backend.Instance{echoInstance{m}} }
 func (m *echoModel) Close(context.Context) error   { return nil }
 func (m *echoModel) Name() string                  { return m.name }
 func (m *echoModel) Ready(context.Context) error   { return nil }
 
-func (m *echoModel) Execute(b *backend.Batch) {
+func (m *echoModel) Capabilities() backend.ModelCapabilities { return backend.ModelCapabilities{} }
+
+type echoInstance struct{ *echoModel }
+
+func (echoInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
+func (m echoInstance) Execute(b *backend.Batch) {
 	go func() {
 		if m.backend.hold != nil {
 			<-m.backend.hold

@@ -89,6 +89,10 @@ func (m *growingModel) Start(_ context.Context, config *kserve.ModelConfig, _ []
 	return nil
 }
 
+func (m *growingModel) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{Exchanger: m}
+}
+
 func (m *growingModel) Grow(_ context.Context, config *kserve.ModelConfig, _ []byte) (added, surplus []backend.Instance, err error) {
 	all, fresh, left := m.make(config)
 	for _, in := range fresh {
@@ -165,6 +169,10 @@ func (in *growingInstance) Name() string                      { return in.name }
 func (in *growingInstance) Ready(context.Context) error       { return nil }
 func (in *growingInstance) Group() *kserve.ModelInstanceGroup { return in.group }
 func (in *growingInstance) Device() int32                     { return 0 }
+
+func (in *growingInstance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{GroupMember: in}
+}
 
 func (in *growingInstance) Execute(b *backend.Batch) {
 	go func() {

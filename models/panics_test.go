@@ -71,6 +71,8 @@ type faultyInstance struct {
 	backend *faultyBackend
 }
 
+func (*faultyInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (in *faultyInstance) Execute(b *backend.Batch) {
 	in.backend.at("execute")
 	in.fakeInstance.Execute(b)

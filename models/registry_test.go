@@ -96,8 +96,11 @@ func (m *fakeModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, ev
 	return nil
 }
 
-// AsksReady implements backend.Asker.
-func (m *fakeModel) AsksReady() bool {
+func (m *fakeModel) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{AsksReady: m.asksReady}
+}
+
+func (m *fakeModel) asksReady() bool {
 	m.backend.mu.Lock()
 	defer m.backend.mu.Unlock()
 	return m.backend.asks
@@ -124,6 +127,8 @@ func (i *fakeInstance) Ready(context.Context) error {
 	defer i.model.backend.mu.Unlock()
 	return i.model.backend.unwell
 }
+
+func (*fakeInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
 func (i *fakeInstance) Execute(b *backend.Batch) {
 	go func() {

@@ -33,8 +33,9 @@ func (b patientBackend) Open(env backend.Env) (backend.Model, error) {
 	return patientModel{m.(*growingModel)}, err
 }
 
-func (patientModel) InitializeTimeout() time.Duration { return time.Second }
-func (patientModel) UnloadTimeout() time.Duration     { return time.Second }
+func (m patientModel) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{Exchanger: m, InitializeTimeout: time.Second, UnloadTimeout: time.Second}
+}
 
 // longWarmup is a model whose warm-up takes half an hour.
 func longWarmup(t *testing.T) (root string, b *growing) {

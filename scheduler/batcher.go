@@ -12,7 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/handover"
-	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/roster"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -57,19 +56,16 @@ type Batcher struct {
 	dropped    []dropped // answered after unlocking
 	hold       int       // executions begin when this number of requests waits; 0: at once
 	instances  roster.Roster[*member]
-	idle       []*member           // available and without a batch, least recently used first
-	rested     int64               // when an idle member last ended a batch
-	aheads     int                 // members that have a batch ahead
-	takesTurns bool                // instances take turns with those of other models
-	asked      *ratelimit.Instance // waits for its turn, or is about to get a batch
-	timer      *time.Timer         // nil before its first use
-	wakeAt     int64               // when timer calls dispatch; 0: never
+	idle       []*member         // available and without a batch, least recently used first
+	rested     int64             // when an idle member last ended a batch
+	aheads     int               // members that have a batch ahead
+	takesTurns bool              // instances take turns with those of other models
+	asked      backend.TurnTaker // waits for its turn, or is about to get a batch
+	timer      *time.Timer       // nil before its first use
+	wakeAt     int64             // when timer calls dispatch; 0: never
 }
 
-var (
-	_ Scheduler = (*Batcher)(nil)
-	_ Starter   = (*Batcher)(nil)
-)
+var _ Scheduler = (*Batcher)(nil)
 
 // NewBatcher returns a scheduler without instances.
 func NewBatcher(config BatcherConfig) *Batcher {
@@ -109,15 +105,11 @@ func (d *Batcher) Infer(ctx context.Context, req *infer.Request, send infer.Send
 
 // Submit implements infer.Submitter.
 func (d *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	r := d.newRequest(ctx, req, send)
-	if _, err := d.begin(r); err != nil {
-		return err
-	}
-	d.watch(r)
-	return nil
+	_, err := d.Begin(ctx, req, send)
+	return err
 }
 
-// Begin implements Starter.
+// Begin implements Scheduler.
 func (d *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
 	r := d.newRequest(ctx, req, send)
 	in, err := d.begin(r)
@@ -125,8 +117,10 @@ func (d *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Send
 		return nil, err
 	}
 	d.watch(r)
-	a, _ := in.(backend.Awaiter)
-	return a, nil
+	if in == nil {
+		return nil, nil
+	}
+	return in.Capabilities().Awaiter, nil
 }
 
 // watch cancels a submitted request when its context ends.
@@ -237,9 +231,7 @@ func (d *Batcher) cancel(r *request) {
 		in = r.batch.on.Instance()
 	}
 	d.mu.Unlock()
-	if c, ok := in.(backend.Canceller); ok {
-		c.Cancel(&r.task)
-	}
+	backend.Cancel(in, &r.task)
 }
 
 // cancelGone cancels requests whose clients disconnected while their batch was on its way to an

@@ -108,7 +108,11 @@ type worker struct {
 func (w *worker) Name() string                { return w.name }
 func (w *worker) Ready(context.Context) error { return nil }
 
-// Device and Group implement backend.Placed.
+func (w *worker) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Pipeliner: w, GroupMember: w}
+}
+
+// Device and Group implement backend.GroupMember.
 func (*worker) Device() int32 { return 0 }
 func (*worker) Group() *kserve.ModelInstanceGroup {
 	return &kserve.ModelInstanceGroup{RateLimiter: &kserve.ModelRateLimiter{Resources: []*kserve.ModelRateLimiter_Resource{{Name: "R", Count: 1}}}}

@@ -98,6 +98,8 @@ type instantInstance struct {
 func (p instantInstance) Name() string              { return p.name }
 func (instantInstance) Ready(context.Context) error { return nil }
 
+func (instantInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (p instantInstance) Execute(b *backend.Batch) {
 	*p.order = append(*p.order, p.name)
 	b.Done(b, backend.Report{Executed: true, End: backend.Now()})
@@ -292,6 +294,10 @@ func newAheadInstance(name string, pause time.Duration) *aheadInstance {
 		}
 	}()
 	return a
+}
+
+func (a *aheadInstance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: a, Pipeliner: a}
 }
 
 func (a *aheadInstance) Ahead() bool { return a.ahead.Load() }

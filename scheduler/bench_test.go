@@ -14,6 +14,8 @@ type instant struct{ final infer.Response }
 func (*instant) Name() string                { return "instant" }
 func (*instant) Ready(context.Context) error { return nil }
 
+func (*instant) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (i *instant) Execute(b *backend.Batch) {
 	b.Done(b, backend.Report{Executed: true})
 	b.Tasks[0].Send(&i.final)

@@ -7,7 +7,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/handover"
-	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // dropped is a request that has left its line without an execution.
@@ -133,10 +132,10 @@ func (d *Batcher) dispatch() {
 type move struct {
 	batch *batch // to be executed
 	ahead bool
-	ask   *ratelimit.Instance // asks for its turn
-	bls   []*infer.Request    // queued BLS requests, for ask
-	stuck backend.Pipeliner   // its batch ahead is withdrawn
-	out   []dropped           // dropped requests
+	ask   backend.TurnTaker // asks for its turn
+	bls   []*infer.Request  // queued BLS requests, for ask
+	stuck backend.Pipeliner // its batch ahead is withdrawn
+	out   []dropped         // dropped requests
 	then  func()
 }
 

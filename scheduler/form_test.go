@@ -47,6 +47,8 @@ func (t *timeline) String() string { return strings.Join(t.all(), "; ") }
 func (t *timedInstance) Name() string                { return t.name }
 func (t *timedInstance) Ready(context.Context) error { return nil }
 
+func (*timedInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (t *timedInstance) Execute(b *backend.Batch) {
 	t.timeline.tell("%s", ids(b))
 	time.AfterFunc(t.lasts, func() {

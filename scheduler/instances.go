@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/roster"
 )
 
@@ -120,7 +119,7 @@ func (d *Batcher) Available(in backend.Instance) {
 		return
 	}
 	d.instances.AvailableLocked(on)
-	if _, d.takesTurns = in.(*ratelimit.Instance); d.takesTurns {
+	if d.takesTurns = in.Capabilities().TurnTaker != nil; d.takesTurns {
 		d.prefetches = false // batches are formed when their turn comes
 	}
 	d.idle = append(d.idle, on) // bound: the instances
@@ -247,13 +246,12 @@ func (d *Batcher) stuckLocked() backend.Pipeliner {
 		return nil
 	}
 	from.handed = false
-	p, _ := from.Instance().(backend.Pipeliner) // only a Pipeliner has a batch ahead
-	return p
+	return from.Instance().Capabilities().Pipeliner // only a Pipeliner has a batch ahead
 }
 
 func takesAhead(in backend.Instance) bool {
-	p, ok := in.(backend.Pipeliner)
-	return ok && p.Ahead()
+	p := in.Capabilities().Pipeliner
+	return p != nil && p.Ahead()
 }
 
 // since returns when the first request of a batch was accepted.

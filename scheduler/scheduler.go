@@ -12,6 +12,8 @@ import (
 type Scheduler interface {
 	infer.Handler
 	infer.Submitter
+	// Begin is Submit. The Awaiter is nil if the request is queued or its instance has none.
+	Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error)
 	backend.Events
 	// Stop rejects new requests from now on, and returns when those in flight have ended or ctx
 	// has.
@@ -30,13 +32,6 @@ type Scheduler interface {
 	// Forget drops the data about a retired instance that has no work and has ended. No event of it
 	// follows.
 	Forget(in backend.Instance)
-}
-
-// Starter is a Scheduler that reports which instance has a submitted request.
-type Starter interface {
-	// Begin is Submit. The Awaiter is nil if the request is queued or its instance is not an
-	// Awaiter.
-	Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error)
 }
 
 // Reason says why a request failed, as the failure metric's label does.

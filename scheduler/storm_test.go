@@ -32,6 +32,8 @@ func (c *calling) Name() string                { return c.name }
 func (c *calling) Ready(context.Context) error { return nil }
 func (c *calling) Execute(b *backend.Batch)    { c.asked <- b }
 
+func (*calling) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (c *calling) run(t *testing.T) {
 	for b := range c.asked {
 		var requests []*infer.Request

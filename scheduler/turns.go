@@ -1,16 +1,22 @@
 package scheduler
 
 import (
+	"math"
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // askLocked chooses the idle instance that asks for a turn.
-func (d *Batcher) askLocked() (in *ratelimit.Instance, bls []*infer.Request) {
-	in = ratelimit.LeastUsed(d.idle)
+func (d *Batcher) askLocked() (in backend.TurnTaker, bls []*infer.Request) {
+	lowest := uint64(math.MaxUint64)
+	for _, on := range d.idle {
+		t := on.Instance().Capabilities().TurnTaker
+		if score := t.Score(); in == nil || score < lowest {
+			in, lowest = t, score
+		}
+	}
 	d.asked = in
 	if d.waiting.bls > 0 {
 		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
@@ -53,11 +59,11 @@ func (d *Batcher) reaskLocked(gone backend.Instance) (then func()) {
 	}
 }
 
-// applicant is a Batcher as a ratelimit.Applicant.
+// applicant is a Batcher as a backend.Applicant.
 type applicant Batcher
 
-// Granted implements ratelimit.Applicant.
-func (a *applicant) Granted(in *ratelimit.Instance) *backend.Batch {
+// Granted implements backend.Applicant.
+func (a *applicant) Granted(in backend.TurnTaker) *backend.Batch {
 	d := (*Batcher)(a)
 	b, out := d.turnOf(in)
 	for _, o := range out {
@@ -71,7 +77,7 @@ func (a *applicant) Granted(in *ratelimit.Instance) *backend.Batch {
 
 // turnOf gives an instance whose turn it is the batch that is due, or returns nil. The caller
 // answers the dropped requests.
-func (d *Batcher) turnOf(in *ratelimit.Instance) (b *batch, out []dropped) {
+func (d *Batcher) turnOf(in backend.TurnTaker) (b *batch, out []dropped) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if i := d.idleAtLocked(in); i >= 0 && d.waiting.length > 0 {
@@ -89,7 +95,7 @@ func (d *Batcher) turnOf(in *ratelimit.Instance) (b *batch, out []dropped) {
 	return b, out
 }
 
-// Settled implements ratelimit.Applicant: another instance can ask.
+// Settled implements backend.Applicant: another instance can ask.
 func (a *applicant) Settled() {
 	d := (*Batcher)(a)
 	d.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
@@ -24,6 +25,10 @@ import (
 type limitedTimedInstance struct {
 	timedInstance
 	group *kserve.ModelInstanceGroup
+}
+
+func (p *limitedTimedInstance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{GroupMember: p}
 }
 
 func (p *limitedTimedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
@@ -147,10 +152,10 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSharing(t, map[string]string{"a": "max_batch_size: 1", "b": "max_batch_size: 1"})
 				b := s.models["b"]
-				first, _ := b.idle[0].Instance().(*ratelimit.Instance)
+				first := b.idle[0].Instance().Capabilities().TurnTaker
 				s.ask(t.Context(), &infer.Request{ID: "a1"})
 				s.ask(t.Context(), &infer.Request{ID: "b1"})
-				spare := &limitedTimedInstance{timedInstance{name: "spare", lasts: time.Second, timeline: s.timeline}, first.Wrapped().(*limitedTimedInstance).group}
+				spare := &limitedTimedInstance{timedInstance{name: "spare", lasts: time.Second, timeline: s.timeline}, first.Capabilities().Wrapped.(*limitedTimedInstance).group}
 				s.limiter.Events(b).Available(spare)
 				if how == "lost" {
 					b.Lost(first, false)
@@ -244,6 +249,10 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 type limitedInstance struct {
 	*backendtest.Instance
 	group *kserve.ModelInstanceGroup
+}
+
+func (p *limitedInstance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: p, GroupMember: p}
 }
 
 func (p *limitedInstance) Group() *kserve.ModelInstanceGroup { return p.group }

@@ -36,6 +36,10 @@ type pipe struct {
 func (p *pipe) Name() string                { return p.name }
 func (p *pipe) Ready(context.Context) error { return nil }
 
+func (p *pipe) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Pipeliner: p}
+}
+
 func (p *pipe) Ahead() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -61,6 +61,10 @@ func (a *actor) Ready(context.Context) error { return nil }
 func (a *actor) Ahead() bool                 { return a.ahead && len(a.has) < 2 }
 func (a *actor) Withdraw()                   {}
 
+func (a *actor) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Pipeliner: a}
+}
+
 func (a *actor) Execute(b *backend.Batch) {
 	if a.down {
 		b.Done(b, backend.Report{Refused: true})

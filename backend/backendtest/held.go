@@ -29,6 +29,11 @@ func (h *Held) Execute(b *backend.Batch) {
 	h.Batches = append(h.Batches, b)
 }
 
+// Capabilities implements backend.Instance.
+func (h *Held) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: h, Pipeliner: h}
+}
+
 // EndAll ends all batches, and answers the first task of each without outputs.
 func (h *Held) EndAll() {
 	h.mu.Lock()

@@ -67,6 +67,11 @@ func (in *Instance) Execute(b *backend.Batch) {
 	}()
 }
 
+// Capabilities implements backend.Instance.
+func (in *Instance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: in}
+}
+
 // Cancel implements backend.Canceller: it records the task, which is answered anyway.
 func (in *Instance) Cancel(t *backend.Task) {
 	in.mu.Lock()

@@ -26,13 +26,12 @@ type program struct {
 	taking  time.Duration // how long a process may keep the pipe of its handshake afterwards
 }
 
-var (
-	_ process.Program    = (*program)(nil)
-	_ process.Timekeeper = (*program)(nil)
-)
+var _ process.Program = (*program)(nil)
 
-// KeepsTime implements process.Timekeeper: what an author reports by sdk.Statistics comes with the answer.
-func (p *program) KeepsTime() {}
+// Capabilities implements process.Program. The times that an author reports by sdk.Statistics come with the response.
+func (p *program) Capabilities() process.ProgramCapabilities {
+	return process.ProgramCapabilities{ReportsTimes: true}
+}
 
 // Check implements process.Program.
 func (p *program) Check(context.Context, string) error { return p.check() }

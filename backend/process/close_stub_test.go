@@ -46,7 +46,7 @@ func TestCloseWhileInstancesStart(t *testing.T) {
 	}
 	grown := make(chan error, 1)
 	go func() {
-		_, _, err := m.model.(backend.Exchanger).Grow(t.Context(), config, text)
+		_, _, err := m.model.Capabilities().Exchanger.Grow(t.Context(), config, text)
 		grown <- err
 	}()
 	testkit.Eventually(t, patience, func() bool {

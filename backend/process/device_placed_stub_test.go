@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
@@ -80,7 +79,7 @@ func TestOutputsAreCopiedToDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newClientAllocation()
-	if !m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: c}) {
+	if !m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT0", Memory: c}) {
 		t.Error("the model writes no outputs to devices")
 	}
 	for range 3 {

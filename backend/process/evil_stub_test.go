@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -36,7 +35,7 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 					request := &infer.Request{
 						ID: fmt.Sprint(seed), Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, seed))},
 					}
-					if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: out}) {
+					if m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT0", Memory: out}) {
 						request.Places = []infer.Place{{Output: "OUT0", Memory: out}}
 					}
 					responses, _ := m.infer(request)

@@ -95,8 +95,8 @@ func (l *life) executed(f ipc.Frame) error {
 		}
 	}
 	report := backend.Report{Start: begin, ComputeStart: sent, ComputeEnd: max(arrived, sent), Err: failure, Failed: failed, Executed: true, GPU: l.in.gpu}
-	_, itself := l.in.model.program.(Timekeeper)
 	last := report.ComputeEnd
+	itself := l.in.model.program.Capabilities().ReportsTimes
 	if itself { // the process's times are limited by the server's own
 		from := sent
 		if body.Reported {

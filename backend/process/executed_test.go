@@ -292,4 +292,4 @@ func TestReportedTimesAreBounded(t *testing.T) {
 // timed is a program whose processes say themselves when they executed.
 type timed struct{ fakeProgram }
 
-func (*timed) KeepsTime() {}
+func (*timed) Capabilities() ProgramCapabilities { return ProgramCapabilities{ReportsTimes: true} }

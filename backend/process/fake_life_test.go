@@ -65,6 +65,8 @@ func (s *fakeLife) newLife() *life {
 // fakeProgram is a program that has nothing but texts.
 type fakeProgram struct{ Program }
 
+func (*fakeProgram) Capabilities() ProgramCapabilities { return ProgramCapabilities{} }
+
 func (*fakeProgram) Text(fault Fault, subject string) string {
 	switch fault {
 	case ProcessLost:

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
@@ -219,8 +218,8 @@ type check struct {
 	err     error
 }
 
-// AsksReady implements backend.Asker.
-func (m *Model) AsksReady() bool {
+// asksReady reports whether the model of some instance has is_ready.
+func (m *Model) asksReady() bool {
 	for _, in := range m.list() {
 		if in.asks.Load() {
 			return true
@@ -228,8 +227,6 @@ func (m *Model) AsksReady() bool {
 	}
 	return false
 }
-
-var _ backend.Asker = (*Model)(nil)
 
 // Ready implements backend.Instance. An instance is ready while a process that has initialized its
 // model is alive and, if the model has is_ready, says so. The errors have Triton's texts.

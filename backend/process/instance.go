@@ -54,11 +54,12 @@ type Instance struct {
 	hopeless bool // no new life is expected soon; used by the goroutine of Run alone
 }
 
-var (
-	_ backend.Instance  = (*Instance)(nil)
-	_ backend.Awaiter   = (*Instance)(nil)
-	_ backend.Pipeliner = (*Instance)(nil)
-)
+var _ backend.Instance = (*Instance)(nil)
+
+// Capabilities implements backend.Instance.
+func (in *Instance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Awaiter: in, Pipeliner: in, Canceller: in, GroupMember: in}
+}
 
 // Name implements backend.Instance.
 func (in *Instance) Name() string { return in.name }

@@ -53,7 +53,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	cpu := func(n int32, passive bool) *kserve.ModelInstanceGroup {
 		return &kserve.ModelInstanceGroup{Name: "identity_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: n, Passive: passive}
 	}
-	exchanger := m.model.(backend.Exchanger)
+	exchanger := m.model.Capabilities().Exchanger
 	grow := func(groups ...*kserve.ModelInstanceGroup) (added, surplus []backend.Instance, err error) {
 		c, text := groupsOf(t, config, groups...)
 		return exchanger.Grow(t.Context(), c, text)
@@ -119,7 +119,7 @@ func TestEndWaitsForTheBatch(t *testing.T) {
 	m := r.start("waits_for_cancellation", infer.Uint8)
 	config, text := groupsOf(t, modelConfig("waits_for_cancellation", 1, infer.Uint8),
 		&kserve.ModelInstanceGroup{Name: "n", Kind: kserve.ModelInstanceGroup_KIND_MODEL, Count: 1})
-	exchanger := m.model.(backend.Exchanger)
+	exchanger := m.model.Capabilities().Exchanger
 	_, surplus, err := exchanger.Grow(t.Context(), config, text)
 	if err != nil || len(surplus) != 1 {
 		t.Fatalf("got %v surplus, %v", surplus, err)
@@ -139,7 +139,7 @@ func TestEndWaitsForTheBatch(t *testing.T) {
 		t.Fatalf("the instance ended, with %v, while it executes", err)
 	default:
 	}
-	surplus[0].(backend.Canceller).Cancel(task)
+	surplus[0].Capabilities().Canceller.Cancel(task)
 	if response := <-answers; response.Err == nil || response.Err.Message != "nobody waits" {
 		t.Errorf("got %+v, want the model's own answer", response)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/placement"
@@ -53,11 +52,13 @@ type Model struct {
 	said      map[string]bool
 }
 
-var (
-	_ backend.Model     = (*Model)(nil)
-	_ backend.Exchanger = (*Model)(nil)
-	_ backend.Patient   = (*Model)(nil)
-)
+// Capabilities implements backend.Model.
+func (m *Model) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{
+		Mapper: m, Exchanger: m, AsksReady: m.asksReady, ReportMemory: m.reportMemory,
+		InitializeTimeout: m.settings.InitializeTimeout, UnloadTimeout: m.settings.UnloadTimeout,
+	}
+}
 
 // Start implements backend.Model.
 func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
@@ -210,12 +211,6 @@ func (m *Model) startError(err error, name string) error {
 
 // decoupled reports whether the model may send any number of responses.
 func (m *Model) decoupled() bool { return m.config.GetModelTransactionPolicy().GetDecoupled() }
-
-// InitializeTimeout implements backend.Patient.
-func (m *Model) InitializeTimeout() time.Duration { return m.settings.InitializeTimeout }
-
-// UnloadTimeout implements backend.Patient.
-func (m *Model) UnloadTimeout() time.Duration { return m.settings.UnloadTimeout }
 
 // Close implements backend.Model.
 func (m *Model) Close(ctx context.Context) error {
@@ -377,10 +372,10 @@ func warmupNames(config *kserve.ModelConfig) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Group implements backend.Placed.
+// Group implements backend.GroupMember.
 func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placement.Group }
 
-// Device implements backend.Placed.
+// Device implements backend.GroupMember.
 func (in *Instance) Device() int32 { return in.placement.Number() }
 
 // list returns the current instances.

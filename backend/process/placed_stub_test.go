@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -54,7 +53,7 @@ func (r *fixture) plus() *running {
 // writes asks until the model's stub has mapped the region for outputs.
 func (m *running) writes(c *clientRegion) {
 	m.fixture.t.Helper()
-	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: c}) })
+	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT0", Memory: c}) })
 }
 
 // put has a model answer a request of a few ones whose output is wanted in out.
@@ -93,10 +92,10 @@ func TestNoMappingForBYTES(t *testing.T) {
 	}
 	numbers, texts := r.region(0o600), r.region(0o600)
 	m.writes(numbers)
-	if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT1", Memory: texts}) || texts.refs.Load() != 1 {
+	if m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT1", Memory: texts}) || texts.refs.Load() != 1 {
 		t.Errorf("%d references to the region, want 1", texts.refs.Load())
 	}
-	if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT1", Memory: newClientAllocation()}) {
+	if m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT1", Memory: newClientAllocation()}) {
 		t.Error("an output of BYTES is to be written to a device")
 	}
 }
@@ -226,7 +225,7 @@ func TestTruncatedPlaces(t *testing.T) {
 		if cause := r.lastCause((losses + 1) / 2); cause != "region" {
 			t.Errorf("the loss has cause %s, want region", cause)
 		}
-		if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: out}) || out.shared.Trusted() {
+		if m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT0", Memory: out}) || out.shared.Trusted() {
 			t.Error("the region is still written by the stub, want copies")
 		}
 		response = m.put(out, "")
@@ -274,7 +273,7 @@ func TestWhatIsNotWritten(t *testing.T) {
 	open, good := r.region(0o666), r.region(0o600)
 	for name, memory := range map[string]infer.Foreign{"of others": open, "small": smallRegion{good}} {
 		for range 2 {
-			if m.model.(backend.Mapper).Writes(&infer.Place{Output: "OUT0", Memory: memory}) {
+			if m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT0", Memory: memory}) {
 				t.Errorf("an output is to be written: %s", name)
 			}
 		}
@@ -351,7 +350,7 @@ func TestStormOfPlaces(t *testing.T) {
 				for k := range 6 {
 					place := &infer.Place{Output: "OUT0", Memory: out}
 					request := r.ones(out, "")
-					if !m.model.(backend.Mapper).Writes(place) && k%2 == 0 {
+					if !m.model.Capabilities().Mapper.Writes(place) && k%2 == 0 {
 						request.Places = nil
 					}
 					if truncates && k == 4 {

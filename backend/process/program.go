@@ -32,6 +32,8 @@ type Program interface {
 	Complete(config []byte, surroundings Surroundings) any
 	// Initialize returns the body of INITIALIZE for a process of an instance.
 	Initialize(instance InstanceSpec, initialization Initialization) any
+	// Capabilities returns the optional abilities of the processes.
+	Capabilities() ProgramCapabilities
 	// Text returns the text of a fault for clients and models.
 	Text(fault Fault, subject string) string
 	// Close releases the resources of Open's caller and of Check. It is called once, when the model
@@ -39,9 +41,15 @@ type Program interface {
 	Close()
 }
 
-// Timekeeper is a Program whose processes report the times of a batch themselves, in EXECUTED. For
-// other programs the server uses the times of its own frames.
-type Timekeeper interface{ KeepsTime() }
+// ProgramCapabilities are the optional abilities of a program's processes.
+type ProgramCapabilities struct {
+	// ReportsTimes: the processes report the times of a batch themselves, in EXECUTED. For other
+	// programs the server uses the times of its own frames.
+	ReportsTimes bool
+	// UsesDevices: the processes write outputs to clients' device memory, and read inputs there if
+	// TakesDevices is set, which is known once the config is final.
+	UsesDevices, TakesDevices bool
+}
 
 // Files are the descriptors that a process inherits. It knows Down, Up, Requests, the bells and the
 // lifeline only by their numbers.

@@ -26,8 +26,8 @@ func (*goProgram) Check(context.Context, string) error { return nil }
 func (*goProgram) Configure(*kserve.ModelConfig) error { return nil }
 func (p *goProgram) Close()                            { p.closed.Add(1) }
 
-// TakesDevices implements DeviceProgram: it writes outputs to devices, and takes no inputs there.
-func (*goProgram) TakesDevices() bool { return false }
+// Capabilities implements Program: it writes outputs to devices, and takes no inputs there.
+func (*goProgram) Capabilities() ProgramCapabilities { return ProgramCapabilities{UsesDevices: true} }
 
 func (p *goProgram) Start(_ context.Context, instance string, files *Files) (*launch.Process, error) {
 	self, err := os.Executable()

@@ -113,7 +113,7 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 		t.Errorf("%d responses of 4096 bytes are kept and %d bytes held, want most of the share of %d", len(kept), held, share)
 	}
 	c.wantServing(other)
-	for _, one := range m.model.(backend.MemoryReporter).(*Model).supervisor.Instances() {
+	for _, one := range m.model.(*Model).supervisor.Instances() {
 		shows := false
 		for _, b := range one.Holds {
 			shows = shows || b.Kind == "frames" && b.Bytes == held && b.Limit == c.share(budget.Frames)

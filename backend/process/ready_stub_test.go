@@ -91,7 +91,7 @@ func TestIsReadyDecidesReadiness(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if !m.model.(*Model).AsksReady() {
+					if !m.model.(*Model).asksReady() {
 						t.Error("AsksReady: got false")
 					}
 					wantReady(t, m.ready(), c.code, c.want)
@@ -120,7 +120,7 @@ func TestIsReadyWithoutMethod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.model.(*Model).AsksReady() {
+	if m.model.(*Model).asksReady() {
 		t.Error("AsksReady: got true")
 	}
 	wantReady(t, m.ready(), 0, "")

@@ -55,7 +55,7 @@ func (m *Model) Writes(p *infer.Place) (some bool) {
 		return true
 	}
 	if c, _, _ := cudaipc.ClientAt(p); c != nil {
-		return m.knowsDevices() && c.Size() > 0 && !m.decoupled() && !m.isBytes(p.Output)
+		return m.program.Capabilities().UsesDevices && c.Size() > 0 && !m.decoupled() && !m.isBytes(p.Output)
 	}
 	_, region, _ := frames.SharedAt(p)
 	if region == nil || !region.Trusted() || p.Memory.Size() < frames.WriteFrom || m.decoupled() || m.isBytes(p.Output) {
@@ -176,27 +176,8 @@ func (l *life) lostError(task *backend.Task) error {
 	return err
 }
 
-// DeviceProgram is a Program whose processes support devices: they write outputs to clients' device
-// memory, and read inputs there if the model's config allows it.
-type DeviceProgram interface {
-	Program
-	// TakesDevices is called when the config is final, before INITIALIZE.
-	TakesDevices() bool
-}
-
-var _ backend.DeviceTaker = (*Model)(nil)
-
-// TakesDevices implements backend.DeviceTaker.
-func (m *Model) TakesDevices() bool {
-	p, ok := m.program.(DeviceProgram)
-	return ok && p.TakesDevices()
-}
-
-// knowsDevices reports whether the model's processes support device memory.
-func (m *Model) knowsDevices() bool {
-	_, ok := m.program.(DeviceProgram)
-	return ok
-}
+// TakesDevices implements backend.Mapper.
+func (m *Model) TakesDevices() bool { return m.program.Capabilities().TakesDevices }
 
 // newDevices creates the tables of the device memory that a life's stub lends and knows.
 func (l *life) newDevices() {
@@ -204,7 +185,7 @@ func (l *life) newDevices() {
 	l.announced = cudaipc.NewAnnounced(l.lent, l.encoder.Send, l.in.log)
 	l.decoder.SetDevices(l.lent)
 	l.encoder.SetDevices(l.announced)
-	if l.in.model.knowsDevices() {
+	if l.in.model.program.Capabilities().UsesDevices {
 		l.decoder.SetAnnounced(l.announced)
 		l.encoder.AllowDevicePlaces()
 	}

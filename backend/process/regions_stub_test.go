@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/shm"
@@ -143,7 +142,7 @@ func (m *running) maps(c *clientRegion) {
 	m.fixture.t.Helper()
 	request := c.request("")
 	defer releaseInputs(request)
-	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.(backend.Mapper).Maps(&request.Inputs[0]) })
+	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.Capabilities().Mapper.Maps(&request.Inputs[0]) })
 }
 
 // mappings counts the mappings of a region in the model's stub.
@@ -262,7 +261,7 @@ func TestTruncatedRegion(t *testing.T) {
 		if cause := r.lastCause(losses); cause != "region" {
 			t.Errorf("the loss has cause %s, want region", cause)
 		}
-		if m.model.(backend.Mapper).Maps(&request.Inputs[0]) || c.shared.Trusted() {
+		if m.model.Capabilities().Mapper.Maps(&request.Inputs[0]) || c.shared.Trusted() {
 			t.Error("the region is still mapped, want copies")
 		}
 		releaseInputs(request)
@@ -315,7 +314,7 @@ func TestWhatIsNotMapped(t *testing.T) {
 		"small":     {DataType: infer.Uint8, Shape: []int64{1, mapFrom - 1}, Memory: smallRegion{c}},
 		"the heap":  {DataType: infer.Uint8, Shape: []int64{1, regionSize}, Data: make([]byte, regionSize)},
 	} {
-		if m.model.(backend.Mapper).Maps(&tensor) {
+		if m.model.Capabilities().Mapper.Maps(&tensor) {
 			t.Errorf("an input is mapped: %s", name)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/metrics"
 	"golang.org/x/sys/unix"
 )
@@ -192,8 +191,6 @@ func (in *Instance) status() InstanceStatus {
 	return s
 }
 
-var _ backend.MemoryReporter = (*Model)(nil)
-
 // Processes returns the resources of all stub processes that have been told to initialize. A
 // process that ends meanwhile is left out.
 func (s *Supervisor) Processes() []metrics.Process {
@@ -217,9 +214,9 @@ func (s *Supervisor) Processes() []metrics.Process {
 	return kept
 }
 
-// ReportMemory implements backend.MemoryReporter: it returns the allocated shared memory for
+// reportMemory returns the allocated shared memory for
 // outputs of the model's processes, and the memory that these report themselves.
-func (m *Model) ReportMemory() (bytes int64) {
+func (m *Model) reportMemory() (bytes int64) {
 	lives, list := m.supervisor.present(m)
 	for i := range list {
 		bytes += list[i].Arena

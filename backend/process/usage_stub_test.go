@@ -24,8 +24,8 @@ func TestProcessesAreMeasured(t *testing.T) {
 		}
 		return true
 	}
-	if !measured() || model.ReportMemory() <= 0 {
-		t.Errorf("got %v and %d bytes, want a process", r.supervisor.Processes(), model.ReportMemory())
+	if !measured() || model.reportMemory() <= 0 {
+		t.Errorf("got %v and %d bytes, want a process", r.supervisor.Processes(), model.reportMemory())
 	}
 	model.list()[0].kill()
 	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.again) == 1 })
@@ -34,7 +34,7 @@ func TestProcessesAreMeasured(t *testing.T) {
 		t.Errorf("%d losses were counted, want 1", n)
 	}
 	m.close()
-	if list := r.supervisor.Processes(); len(list) != 0 || model.ReportMemory() != 0 {
-		t.Errorf("got %+v and %d bytes after the end, want none", list, model.ReportMemory())
+	if list := r.supervisor.Processes(); len(list) != 0 || model.reportMemory() != 0 {
+		t.Errorf("got %+v and %d bytes after the end, want none", list, model.reportMemory())
 	}
 }

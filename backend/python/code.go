@@ -37,10 +37,16 @@ type code struct {
 
 	// overlap is how many calls of an asynchronous execute may overlap. Set by
 	// Configure.
-	overlap int
+	overlap      int
+	takesDevices bool // inputs may be on devices. Set by Configure.
 }
 
 var _ process.Program = (*code)(nil)
+
+// Capabilities implements process.Program.
+func (c *code) Capabilities() process.ProgramCapabilities {
+	return process.ProgramCapabilities{UsesDevices: true, TakesDevices: c.takesDevices}
+}
 
 func (b *Backend) open(env backend.Env) (*process.Model, error) {
 	c := &code{

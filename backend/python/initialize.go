@@ -99,6 +99,8 @@ func asyncOverlap(config *kserve.ModelConfig) (int, error) {
 
 // Configure implements Program.
 func (c *code) Configure(config *kserve.ModelConfig) (err error) {
+	// Triton's default is that all inputs are copied to the host.
+	c.takesDevices = c.env.Config.GetParameters()["FORCE_CPU_ONLY_INPUT_TENSORS"].GetStringValue() == "no"
 	c.overlap, err = asyncOverlap(config)
 	return err
 }

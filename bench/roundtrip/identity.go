@@ -168,7 +168,7 @@ type batch struct {
 
 func (i *identity) batch(requests, n int) *batch {
 	b := &batch{identity: i, bytes: n, requests: make([]infer.Request, requests), done: make(chan struct{}, 1)}
-	b.awaiter, _ = i.instance.(backend.Awaiter)
+	b.awaiter = i.instance.Capabilities().Awaiter
 	b.batch.Done = b.executed
 	for at := range b.requests {
 		b.requests[at].Inputs = []infer.Tensor{{Name: "INPUT0", DataType: infer.FP32, Shape: []int64{int64(n / 4)}}}

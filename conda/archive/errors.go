@@ -85,7 +85,7 @@ func diskError(entry, doing string, err error) *Error {
 	}
 	var number unix.Errno
 	if errors.As(err, &number) {
-		err = number // the reason names what was done to which name
+		err = number // the reason names the operation, and Entry the name
 	}
 	return &Error{Entry: entry, Reason: doing, Err: err}
 }

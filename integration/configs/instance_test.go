@@ -52,6 +52,10 @@ func (m *scriptedModel) Start(_ context.Context, config *kserve.ModelConfig, _ [
 
 func (m *scriptedModel) Instances() []backend.Instance { return m.instances }
 
+func (*scriptedModel) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{}
+}
+
 func (m *scriptedModel) Close(context.Context) error {
 	m.running.Wait()
 	return nil
@@ -64,6 +68,8 @@ type scriptedInstance struct {
 
 func (in *scriptedInstance) Name() string                { return in.name }
 func (in *scriptedInstance) Ready(context.Context) error { return nil }
+
+func (*scriptedInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
 // Execute answers from a goroutine, like the reader of a stub.
 func (in *scriptedInstance) Execute(b *backend.Batch) {

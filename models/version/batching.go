@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -57,8 +56,8 @@ func (l *Loader) newStrategy(v *Version, d *repository.Description) (batching.St
 	}
 	name := config.GetParameters()[strategyParameter].GetStringValue()
 	if name == "" {
-		if model, is := v.model.(backend.Strategist); is {
-			return model.Strategy(), nil
+		if choose := v.can.Strategy; choose != nil {
+			return choose(), nil
 		}
 		return nil, nil
 	}

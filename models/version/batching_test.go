@@ -35,7 +35,9 @@ func (b strategist) Open(env backend.Env) (backend.Model, error) {
 
 type strategicModel struct{ backend.Model }
 
-func (strategicModel) Strategy() backend.Strategy { return pairs{} }
+func (strategicModel) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{Strategy: func() backend.Strategy { return pairs{} }}
+}
 
 // TestBatchingStrategiesAreTakenOrRefused is a table of models that ask for a strategy of their
 // own, and of how those are refused that cannot have it.

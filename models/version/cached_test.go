@@ -28,16 +28,22 @@ type answerer struct {
 
 func (a *answerer) Open(backend.Env) (backend.Model, error)              { return a, nil }
 func (a *answerer) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
-func (a *answerer) Instances() []backend.Instance                        { return []backend.Instance{a} }
+func (a *answerer) Instances() []backend.Instance                        { return []backend.Instance{answererInstance{a}} }
 func (a *answerer) Close(context.Context) error                          { return nil }
 func (a *answerer) Name() string                                         { return "answerer" }
 func (a *answerer) Ready(context.Context) error                          { return nil }
 func (a *answerer) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
-	events.Available(a)
+	events.Available(answererInstance{a})
 	return nil
 }
 
-func (a *answerer) Execute(b *backend.Batch) {
+func (a *answerer) Capabilities() backend.ModelCapabilities { return backend.ModelCapabilities{} }
+
+type answererInstance struct{ *answerer }
+
+func (answererInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
+func (a answererInstance) Execute(b *backend.Batch) {
 	go func() {
 		n := a.executions.Add(1)
 		if a.held != nil {

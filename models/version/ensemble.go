@@ -107,14 +107,10 @@ type composed struct{ *Version }
 
 // Submit implements ensemble.Composed.
 func (c composed) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (by backend.Awaiter, err error) {
-	submit := c.scheduler.Submit
-	if s, can := c.scheduler.(scheduler.Starter); can {
-		submit = func(ctx context.Context, req *infer.Request, send infer.Sender) (err error) {
-			by, err = s.Begin(ctx, req, send)
-			return err
-		}
-	}
-	err = c.run(ctx, req, send, submit)
+	err = c.run(ctx, req, send, func(ctx context.Context, req *infer.Request, send infer.Sender) (err error) {
+		by, err = c.scheduler.Begin(ctx, req, send)
+		return err
+	})
 	return by, err
 }
 
@@ -146,6 +142,9 @@ func (ensembleModel) Start(context.Context, *kserve.ModelConfig, []byte, backend
 
 // Instances implements backend.Model.
 func (ensembleModel) Instances() []backend.Instance { return nil }
+
+// Capabilities implements backend.Model.
+func (ensembleModel) Capabilities() backend.ModelCapabilities { return backend.ModelCapabilities{} }
 
 // Close implements backend.Model.
 func (ensembleModel) Close(context.Context) error { return nil }

@@ -81,8 +81,8 @@ func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceG
 // exchange prepares the instances of config, which differs from the version's only in its
 // instances.
 func (v *Version) exchange(ctx context.Context, c *kserve.ModelConfig) (e *Exchange, can bool, err error) {
-	exchanger, ok := v.model.(backend.Exchanger)
-	if !ok || onlyPassive(c.GetInstanceGroup()) {
+	exchanger := v.can.Exchanger
+	if exchanger == nil || onlyPassive(c.GetInstanceGroup()) {
 		return nil, false, nil // requests that wait would wait for ever
 	}
 	json, err := config.JSON(c)
@@ -207,14 +207,9 @@ func (e *Exchange) end(ctx context.Context, in backend.Instance) {
 // forget drops the data that the layers between the instances and the scheduler keep for one
 // instance, given as the scheduler knows it.
 func (e *Exchange) forget(in backend.Instance) {
-	for in != nil {
+	for ; in != nil; in = in.Capabilities().Wrapped {
 		for _, f := range e.before.between {
 			f.Forget(in)
 		}
-		w, ok := in.(backend.Wrapper)
-		if !ok {
-			return
-		}
-		in = w.Wrapped()
 	}
 }

@@ -47,12 +47,9 @@ func (v *Version) start(ctx context.Context, events backend.Events, limiter *rat
 // warmed returns when all present instances are warm, or with the error of the first failure.
 // Not being warm in time is an error.
 func (v *Version) warmed(ctx context.Context) error {
-	if p, ok := v.model.(backend.Patient); ok {
-		limit := p.InitializeTimeout()
-		var cancel context.CancelFunc
-		ctx, cancel = panics.WithLimit(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", v.info.Name, limit))
-		defer cancel()
-	}
+	limit := v.can.InitializeTimeout
+	ctx, cancel := panics.WithLimit(ctx, limit, infer.Errorf(infer.Internal, "the warm-up of model '%s' did not end within %s", v.info.Name, limit))
+	defer cancel()
 	return v.barrier.Wait(ctx)
 }
 

@@ -210,10 +210,7 @@ func (l *Loader) discard(ctx context.Context, m backend.Model) {
 
 // unloading returns the context that bounds the end of a model.
 func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc) {
-	limit := time.Duration(0)
-	if p, ok := m.(backend.Patient); ok {
-		limit = p.UnloadTimeout()
-	}
+	limit := m.Capabilities().UnloadTimeout
 	return panics.WithLimit(l.registry.Lifetime(), limit, fmt.Errorf("the unload timeout of %s ran out", limit))
 }
 
@@ -254,7 +251,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	counters := l.settings.Metrics.Model(d.Name, number, l.metricsOf(d.Namespace, config))
 	v := &Version{
 		loader: l,
-		info:   info, spec: signature.New(d.Name, config), model: m, states: states,
+		info:   info, spec: signature.New(d.Name, config), model: m, can: m.Capabilities(), states: states,
 		statistics: statistics.New(d.Name, number, counters, responses), holds: newHolds(), log: l.settings.Log,
 	}
 	if !d.IsEnsemble() {

@@ -18,17 +18,15 @@ func (v *Version) newMapper() backend.Mapper {
 			return nil
 		}
 	}
-	if _, ok := v.model.(backend.Strategist); ok || c.GetParameters()[strategyParameter] != nil {
+	if v.can.Strategy != nil || c.GetParameters()[strategyParameter] != nil {
 		return nil // code of others looks at requests
 	}
-	m, _ := v.model.(backend.Mapper)
-	return m
+	return v.can.Mapper
 }
 
 // TakesDevices reports whether inputs reach the model on devices.
 func (v *Version) TakesDevices() bool {
-	m, ok := v.mapper.(backend.DeviceTaker)
-	return ok && m.TakesDevices()
+	return v.mapper != nil && v.mapper.TakesDevices()
 }
 
 // localize copies inputs in foreign memory to the server's memory, except those that the model's

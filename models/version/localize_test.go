@@ -23,7 +23,13 @@ type mapper struct {
 	asked []string // outputs
 }
 
+func (m *mapper) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{Mapper: m}
+}
+
 func (m *mapper) Maps(*infer.Tensor) bool { return m.of.maps }
+
+func (m *mapper) TakesDevices() bool { return false }
 
 func (m *mapper) Writes(p *infer.Place) bool {
 	m.asked = append(m.asked, p.Output)

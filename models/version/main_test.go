@@ -117,16 +117,22 @@ type echo struct{ hold chan struct{} }
 func (e *echo) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
 
 func (e *echo) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
-	events.Available(e)
+	events.Available(echoInstance{e})
 	return nil
 }
 
-func (e *echo) Instances() []backend.Instance { return []backend.Instance{e} }
+func (e *echo) Instances() []backend.Instance { return []backend.Instance{echoInstance{e}} }
 func (e *echo) Close(context.Context) error   { return nil }
 func (e *echo) Name() string                  { return "echo" }
 func (e *echo) Ready(context.Context) error   { return nil }
 
-func (e *echo) Execute(b *backend.Batch) {
+func (e *echo) Capabilities() backend.ModelCapabilities { return backend.ModelCapabilities{} }
+
+type echoInstance struct{ *echo }
+
+func (echoInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
+func (e echoInstance) Execute(b *backend.Batch) {
 	go func() {
 		if e.hold != nil {
 			<-e.hold

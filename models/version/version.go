@@ -36,6 +36,7 @@ type Version struct {
 	share      *ratelimit.Share // of the rate limiter's resources; nil without one
 	passive    bool             // it has only passive instances
 	model      backend.Model
+	can        backend.ModelCapabilities // the model's
 	statistics *statistics.Version
 	states     []sequence.State // of sequences
 	cache      *cache.Version   // nil if responses are not cached
@@ -186,8 +187,8 @@ func (v *Version) Ready(ctx context.Context) error {
 
 // AsksReady reports whether the model's own code decides if an instance is ready.
 func (v *Version) AsksReady() bool {
-	asker, can := v.model.(backend.Asker)
-	return can && asker.AsksReady()
+	asks := v.can.AsksReady
+	return asks != nil && asks()
 }
 
 // InFlight counts the accepted requests without a final response.
@@ -199,8 +200,8 @@ func (v *Version) Drain(ctx context.Context) error { return v.scheduler.Drain(ct
 // Statistics returns the statistics of the version and the memory kept for it.
 func (v *Version) Statistics() *kserve.ModelStatistics {
 	m := v.statistics.Proto()
-	if r, ok := v.model.(backend.MemoryReporter); ok {
-		m.MemoryUsage = []*kserve.MemoryUsage{{Type: "CPU", Id: 0, ByteSize: uint64(r.ReportMemory())}}
+	if report := v.can.ReportMemory; report != nil {
+		m.MemoryUsage = []*kserve.MemoryUsage{{Type: "CPU", Id: 0, ByteSize: uint64(report())}}
 	}
 	return m
 }

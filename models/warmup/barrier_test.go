@@ -49,6 +49,8 @@ func (g *gated) Name() string                { return g.name }
 func (g *gated) Ready(context.Context) error { return nil }
 func (g *gated) Execute(*backend.Batch)      {}
 
+func (g *gated) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 // TestBarrierHoldsInstancesUntilWarm plays the comings and goings of instances a and b.
 // Warming up takes a second; "spoil" makes it fail, "wait" ends the first wait with the error that it
 // says.

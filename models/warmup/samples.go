@@ -172,10 +172,8 @@ func (w *Samples) execute(ctx context.Context, in backend.Instance, b *sampleBat
 	select {
 	case <-t.ended:
 	case <-ctx.Done():
-		if c, ok := in.(backend.Canceller); ok {
-			for _, task := range tasks {
-				c.Cancel(task)
-			}
+		for _, task := range tasks {
+			backend.Cancel(in, task)
 		}
 		<-t.ended
 	}

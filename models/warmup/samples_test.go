@@ -261,6 +261,10 @@ func (s *scripted) Execute(b *backend.Batch) {
 	time.AfterFunc(time.Second, func() { s.does(n, b) })
 }
 
+func (s *scripted) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: s}
+}
+
 func (s *scripted) Cancel(*backend.Task) { s.left++ }
 
 // answer answers all tasks with the same error, which may be nil.

@@ -15,6 +15,8 @@ type prompt struct{}
 func (prompt) Name() string                { return "prompt" }
 func (prompt) Ready(context.Context) error { return nil }
 
+func (prompt) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (prompt) Execute(b *backend.Batch) {
 	task, out := b.Tasks[0], b.Tasks[0].Request.Inputs[0]
 	out.Name = "OUT"

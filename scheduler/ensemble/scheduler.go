@@ -63,6 +63,11 @@ func (e *Scheduler) Submit(ctx context.Context, req *infer.Request, send infer.S
 	return nil
 }
 
+// Begin implements scheduler.Scheduler. An ensemble has no instances.
+func (e *Scheduler) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+	return nil, e.Submit(ctx, req, send)
+}
+
 // accept counts a request.
 func (e *Scheduler) accept(ctx context.Context, req *infer.Request, send infer.Sender) (*flow, error) {
 	e.mu.Lock()

@@ -59,8 +59,10 @@ func (r *Delivery) Await(ctx context.Context, req *infer.Request, in backend.Ins
 	if req.Entered != nil {
 		req.Entered()
 	}
-	if w, ok := in.(backend.Awaiter); ok {
-		w.Await(r.Done)
+	if in != nil {
+		if a := in.Capabilities().Awaiter; a != nil {
+			a.Await(r.Done)
+		}
 	}
 	select {
 	case <-r.Done:

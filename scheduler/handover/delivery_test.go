@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
@@ -112,6 +113,10 @@ func TestTellAllocatesNothing(t *testing.T) {
 type spinning struct {
 	*backendtest.Instance
 	await func(done <-chan struct{})
+}
+
+func (s spinning) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Awaiter: s}
 }
 
 func (s spinning) Await(done <-chan struct{}) { s.await(done) }

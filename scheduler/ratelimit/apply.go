@@ -7,18 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Applicant is a scheduler that chooses its batch when its turn has come. Until then a batch can
-// grow, requests can expire, and queued requests count as pending. It is called with nothing
-// locked.
-type Applicant interface {
-	// Granted returns the batch for an instance whose turn has come, or nil.
-	Granted(in *Instance) *backend.Batch
-	// Settled is called when the instance has the batch, or has given its turn back.
-	Settled()
-}
-
-// Apply asks for a turn. bls are the BLS requests that wait for it.
-func (in *Instance) Apply(by Applicant, bls []*infer.Request) {
+// Apply implements backend.TurnTaker.
+func (in *instance) Apply(by backend.Applicant, bls []*infer.Request) {
 	l := in.limiter
 	l.mu.Lock()
 	in.by, in.bls = by, bls
@@ -27,10 +17,8 @@ func (in *Instance) Apply(by Applicant, bls []*infer.Request) {
 	l.allocate()
 }
 
-// Recall withdraws the request for a turn, or returns nil if the turn has already come. The result
-// is called with nothing locked, as others may be next. Recall may be called with a scheduler
-// locked.
-func (in *Instance) Recall() (others func()) {
+// Recall implements backend.TurnTaker.
+func (in *instance) Recall() (others func()) {
 	l := in.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,9 +30,8 @@ func (in *Instance) Recall() (others func()) {
 	return l.allocate
 }
 
-// Mention adds a BLS request that waits for the turn: its callers may hold resources that the
-// instance needs.
-func (in *Instance) Mention(req *infer.Request) {
+// Mention implements backend.TurnTaker.
+func (in *instance) Mention(req *infer.Request) {
 	l := in.limiter
 	l.mu.Lock()
 	if in.at == notStaged || in.by == nil {
@@ -61,7 +48,7 @@ func (in *Instance) Mention(req *infer.Request) {
 }
 
 // grant executes the batch of an applicant, or gives the turn back.
-func (in *Instance) grant(by Applicant) {
+func (in *instance) grant(by backend.Applicant) {
 	defer by.Settled() // also after a panic
 	if in.begin(by) {
 		in.execute()
@@ -69,7 +56,7 @@ func (in *Instance) grant(by Applicant) {
 }
 
 // begin asks an applicant for its batch.
-func (in *Instance) begin(by Applicant) bool {
+func (in *instance) begin(by backend.Applicant) bool {
 	var b *backend.Batch
 	l := in.limiter
 	defer func() {
@@ -86,21 +73,9 @@ func (in *Instance) begin(by Applicant) bool {
 	return b != nil
 }
 
-// LeastUsed returns the instance whose turn is next. None of the members is staged.
-func LeastUsed[M interface{ Instance() backend.Instance }](members []M) *Instance {
-	var least *Instance
-	for _, m := range members {
-		in, ok := m.Instance().(*Instance)
-		if !ok {
-			continue
-		}
-		if least == nil {
-			least = in
-			in.limiter.mu.Lock()
-			defer in.limiter.mu.Unlock()
-		} else if in.score() < least.score() {
-			least = in
-		}
-	}
-	return least
+// Score implements backend.TurnTaker.
+func (in *instance) Score() uint64 {
+	in.limiter.mu.Lock()
+	defer in.limiter.mu.Unlock()
+	return in.score()
 }

@@ -19,7 +19,7 @@ type Events struct {
 	next    backend.Events
 
 	mu        sync.Mutex
-	instances map[backend.Instance]*Instance // by innermost instance
+	instances map[backend.Instance]*instance // by innermost instance
 }
 
 // Available implements backend.Events.
@@ -28,10 +28,10 @@ func (e *Events) Available(in backend.Instance) {
 	e.mu.Lock()
 	l := e.instances[key]
 	if l == nil {
-		l = &Instance{inner: in, limiter: e.limiter, priority: 1, at: notStaged}
-		if p, ok := key.(backend.Placed); ok {
-			l.needs = needsOf(p.Group(), p.Device())
-			l.priority = max(uint64(p.Group().GetRateLimiter().GetPriority()), 1)
+		l = &instance{inner: in, limiter: e.limiter, priority: 1, at: notStaged}
+		if m := key.Capabilities().GroupMember; m != nil {
+			l.needs = needsOf(m.Group(), m.Device())
+			l.priority = max(uint64(m.Group().GetRateLimiter().GetPriority()), 1)
 		}
 		e.instances[key] = l
 	}
@@ -58,8 +58,8 @@ func (e *Events) Forget(in backend.Instance) {
 	e.mu.Unlock()
 }
 
-// Instance is an instance whose batches wait for their turn. It takes no batch ahead.
-type Instance struct {
+// instance is an instance whose batches wait for their turn. It takes no batch ahead.
+type instance struct {
 	inner    backend.Instance
 	limiter  *Limiter
 	needs    []need
@@ -68,36 +68,34 @@ type Instance struct {
 
 	// Guarded by the limiter's mu.
 	executions uint64
-	batch      *backend.Batch   // staged or running; nil while an applicant waits
-	by         Applicant        // the waiting applicant
-	bls        []*infer.Request // BLS requests of the applicant
-	at         int              // its index in staged, or notStaged
-	nested     bool             // its callers hold resources that it needs
-	staging    uint64           // its number in the order of arrival
+	batch      *backend.Batch    // staged or running; nil while an applicant waits
+	by         backend.Applicant // the waiting applicant
+	bls        []*infer.Request  // BLS requests of the applicant
+	at         int               // its index in staged, or notStaged
+	nested     bool              // its callers hold resources that it needs
+	staging    uint64            // its number in the order of arrival
 }
-
-var (
-	_ backend.Canceller = (*Instance)(nil)
-	_ backend.Awaiter   = (*Instance)(nil)
-	_ backend.Wrapper   = (*Instance)(nil)
-)
 
 const notStaged = -1
 
-func (in *Instance) Name() string              { return in.inner.Name() }
-func (in *Instance) Wrapped() backend.Instance { return in.inner }
+func (in *instance) Name() string { return in.inner.Name() }
 
-func (in *Instance) Ready(ctx context.Context) error { return in.inner.Ready(ctx) }
+// Capabilities implements backend.Instance.
+func (in *instance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Awaiter: in, Canceller: in, TurnTaker: in, Wrapped: in.inner}
+}
+
+func (in *instance) Ready(ctx context.Context) error { return in.inner.Ready(ctx) }
 
 // Await implements backend.Awaiter. It does not spin before the batch is executed.
-func (in *Instance) Await(done <-chan struct{}) {
-	if a, ok := in.inner.(backend.Awaiter); ok && in.running.Load() {
+func (in *instance) Await(done <-chan struct{}) {
+	if a := in.inner.Capabilities().Awaiter; a != nil && in.running.Load() {
 		a.Await(done)
 	}
 }
 
 // Execute implements backend.Instance.
-func (in *Instance) Execute(b *backend.Batch) {
+func (in *instance) Execute(b *backend.Batch) {
 	l := in.limiter
 	l.mu.Lock()
 	if in.batch != nil { // a scheduler hands over one at a time
@@ -114,28 +112,25 @@ func (in *Instance) Execute(b *backend.Batch) {
 
 // Cancel implements backend.Canceller. A staged batch goes back to the scheduler, which decides
 // about its other requests.
-func (in *Instance) Cancel(task *backend.Task) {
+func (in *instance) Cancel(task *backend.Task) {
 	if in.giveBack(task, backend.Report{Refused: true, Withdrawn: true}) {
 		return
 	}
-	if c, ok := in.inner.(backend.Canceller); ok {
-		c.Cancel(task)
-	}
+	backend.Cancel(in.inner, task)
 }
 
 // cancelGone tells the instance about clients that disconnected between staging and execution.
-func (in *Instance) cancelGone(tasks []*backend.Task) {
-	c, ok := in.inner.(backend.Canceller)
+func (in *instance) cancelGone(tasks []*backend.Task) {
 	for _, task := range tasks {
-		if ok && task.Context.Err() != nil {
-			c.Cancel(task)
+		if task.Context.Err() != nil {
+			backend.Cancel(in.inner, task)
 		}
 	}
 }
 
 // giveBack returns a staged batch to its scheduler, if the instance has one and, unless task is
 // nil, the batch contains the task.
-func (in *Instance) giveBack(task *backend.Task, report backend.Report) bool {
+func (in *instance) giveBack(task *backend.Task, report backend.Report) bool {
 	l := in.limiter
 	l.mu.Lock()
 	if in.at == notStaged || in.batch == nil || task != nil && !slices.Contains(in.batch.Tasks, task) {
@@ -152,7 +147,7 @@ func (in *Instance) giveBack(task *backend.Task, report backend.Report) bool {
 }
 
 // execute gives the instance a batch whose turn has come.
-func (in *Instance) execute() {
+func (in *instance) execute() {
 	tasks := in.batch.Tasks // the batch belongs to this instance until its Done
 	// A new Batch for each execution: the inner instance may read a batch after its Done.
 	handover.Give(in.limiter.log, in.inner, &backend.Batch{Tasks: tasks, Trial: in.batch.Trial, Done: in.done})
@@ -161,7 +156,7 @@ func (in *Instance) execute() {
 
 // done ends the turn of an instance. The scheduler stages its next batch before others are
 // considered.
-func (in *Instance) done(_ *backend.Batch, report backend.Report) {
+func (in *instance) done(_ *backend.Batch, report backend.Report) {
 	l := in.limiter
 	l.mu.Lock()
 	l.releaseLocked(in)

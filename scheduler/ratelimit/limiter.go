@@ -22,7 +22,7 @@ type Limiter struct {
 	taken    map[resource]int64
 	staged   stagedHeap
 	stagings uint64                       // number of stagings so far
-	holders  map[*infer.Request]*Instance // instances that hold resources, by executing request
+	holders  map[*infer.Request]*instance // instances that hold resources, by executing request
 }
 
 // New returns a limiter. Without explicit resources, the capacity of each resource is the largest
@@ -30,7 +30,7 @@ type Limiter struct {
 func New(explicit []Resource) *Limiter {
 	return &Limiter{
 		explicit: explicit, shares: make(map[*Share]struct{}), capacity: make(map[resource]int64),
-		taken: make(map[resource]int64), holders: make(map[*infer.Request]*Instance),
+		taken: make(map[resource]int64), holders: make(map[*infer.Request]*instance),
 	}
 }
 
@@ -57,11 +57,11 @@ func (l *Limiter) LogTo(log zerolog.Logger) {
 
 // Events returns the wrapper between the instances of a version and their scheduler.
 func (l *Limiter) Events(next backend.Events) *Events {
-	return &Events{limiter: l, next: next, instances: make(map[backend.Instance]*Instance)}
+	return &Events{limiter: l, next: next, instances: make(map[backend.Instance]*instance)}
 }
 
 // stageLocked stages an instance.
-func (l *Limiter) stageLocked(in *Instance) {
+func (l *Limiter) stageLocked(in *instance) {
 	in.nested = l.heldForLocked(in, nil) > 0
 	l.stagings++
 	in.staging = l.stagings
@@ -85,7 +85,7 @@ func (l *Limiter) allocate() {
 
 // next starts the turn of the next instance, or returns nil if its resources are not free. A
 // returned applicant chooses the batch.
-func (l *Limiter) next() (*Instance, Applicant) {
+func (l *Limiter) next() (*instance, backend.Applicant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.staged) == 0 || !l.fitsLocked(l.staged[0]) {
@@ -101,7 +101,7 @@ func (l *Limiter) next() (*Instance, Applicant) {
 }
 
 // takeLocked takes the resources of an instance.
-func (l *Limiter) takeLocked(in *Instance) {
+func (l *Limiter) takeLocked(in *instance) {
 	in.running.Store(true)
 	for _, n := range in.needs {
 		l.taken[n.resource] += n.count
@@ -109,7 +109,7 @@ func (l *Limiter) takeLocked(in *Instance) {
 }
 
 // holdLocked records the requests for which an instance holds resources.
-func (l *Limiter) holdLocked(in *Instance) {
+func (l *Limiter) holdLocked(in *instance) {
 	if len(in.needs) > 0 {
 		for _, task := range in.batch.Tasks {
 			l.holders[task.Request] = in
@@ -117,7 +117,7 @@ func (l *Limiter) holdLocked(in *Instance) {
 	}
 }
 
-func (l *Limiter) releaseLocked(in *Instance) {
+func (l *Limiter) releaseLocked(in *instance) {
 	in.running.Store(false)
 	for _, n := range in.needs {
 		if l.taken[n.resource] -= n.count; l.taken[n.resource] == 0 {
@@ -132,7 +132,7 @@ func (l *Limiter) releaseLocked(in *Instance) {
 }
 
 // fitsLocked reports whether the resources of an instance are free.
-func (l *Limiter) fitsLocked(in *Instance) bool {
+func (l *Limiter) fitsLocked(in *instance) bool {
 	for _, n := range in.needs {
 		free := l.capacity[n.resource] - l.taken[n.resource]
 		if free < n.count && in.nested {
@@ -147,13 +147,13 @@ func (l *Limiter) fitsLocked(in *Instance) bool {
 
 // heldForLocked returns how much of a resource (nil: of all) the callers of the requests hold that
 // wait for the turn of an instance.
-func (l *Limiter) heldForLocked(in *Instance, of *resource) int64 {
+func (l *Limiter) heldForLocked(in *instance, of *resource) int64 {
 	if len(l.holders) == 0 {
 		return 0
 	}
 	held := int64(0)
 	seen := make(map[*infer.Request]bool)
-	counted := make(map[*Instance]bool)
+	counted := make(map[*instance]bool)
 	var look func(r *infer.Request)
 	look = func(r *infer.Request) {
 		if r.Caller == nil {
@@ -187,7 +187,7 @@ func (l *Limiter) heldForLocked(in *Instance, of *resource) int64 {
 }
 
 // stagedHeap orders instances by their turns.
-type stagedHeap []*Instance
+type stagedHeap []*instance
 
 func (h stagedHeap) Len() int { return len(h) }
 
@@ -205,7 +205,7 @@ func (h stagedHeap) Less(i, j int) bool {
 // score orders instances, the lowest first: executions including the next one, times priority.
 // Without the next one, an instance that has executed nothing would be first even with a low
 // priority.
-func (in *Instance) score() uint64 { return (in.executions + 1) * in.priority }
+func (in *instance) score() uint64 { return (in.executions + 1) * in.priority }
 
 func (h stagedHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
@@ -213,7 +213,7 @@ func (h stagedHeap) Swap(i, j int) {
 }
 
 func (h *stagedHeap) Push(x any) {
-	in := x.(*Instance)
+	in := x.(*instance)
 	in.at = len(*h)
 	*h = append(*h, in)
 }

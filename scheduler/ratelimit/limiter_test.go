@@ -40,6 +40,10 @@ func (s *fakeInstance) Cancel(t *backend.Task)            { s.told = append(s.to
 func (s *fakeInstance) Ahead() bool                       { return true }
 func (s *fakeInstance) Withdraw()                         {}
 
+func (s *fakeInstance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Awaiter: s, Canceller: s, Pipeliner: s, GroupMember: s}
+}
+
 // fakeScheduler holds the instances that a limiter passes on, by name.
 type fakeScheduler struct {
 	up   map[string]backend.Instance
@@ -179,7 +183,7 @@ func (w *turns) step(word, name, by string) {
 	case "end":
 		w.end(name, backend.Report{Executed: true})
 	case "cancel":
-		in := w.upper.up[name].(*Instance)
+		in := w.upper.up[name].(*instance)
 		in.Cancel(&backend.Task{}) // of no batch
 		in.Cancel(w.limiter.staged[in.at].batch.Tasks[0])
 	default:
@@ -198,7 +202,7 @@ func (w *turns) checkResources() {
 func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 	w := newTurns(t, nil, map[string]string{"a": `resources [ { name: "R" count: 1 } ]`, "b": `resources [ { name: "R" count: 1 } ]`})
 	a, b := w.upper.up["a"], w.upper.up["b"]
-	if _, ok := a.(backend.Pipeliner); ok {
+	if a.Capabilities().Pipeliner != nil {
 		t.Error("it takes batches ahead")
 	}
 	if backend.Innermost(a) != w.inner["a"] || a.Name() != "a" || a.Ready(t.Context()) != nil {
@@ -206,13 +210,13 @@ func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 	}
 	w.give("a", "")
 	w.give("b", "")
-	a.(backend.Awaiter).Await(nil)
-	b.(backend.Awaiter).Await(nil)
+	a.Capabilities().Awaiter.Await(nil)
+	b.Capabilities().Awaiter.Await(nil)
 	if w.inner["a"].awaited != 1 || w.inner["b"].awaited != 0 {
 		t.Error("what waits for its turn is awaited actively, or what executes is not")
 	}
 	task := &backend.Task{}
-	a.(backend.Canceller).Cancel(task)
+	a.Capabilities().Canceller.Cancel(task)
 	if !slices.Equal(w.inner["a"].told, []*backend.Task{task}) {
 		t.Errorf("it is told of %v", w.inner["a"].told)
 	}
@@ -349,6 +353,8 @@ type immediate struct{ final infer.Response }
 func (*immediate) Name() string                { return "immediate" }
 func (*immediate) Ready(context.Context) error { return nil }
 
+func (*immediate) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (p *immediate) Execute(b *backend.Batch) {
 	b.Done(b, backend.Report{Executed: true})
 	b.Tasks[0].Send(&p.final)
@@ -369,6 +375,10 @@ func BenchmarkLimited(b *testing.B) {
 
 // fakeWithoutCancel cannot be told of clients that have gone.
 type fakeWithoutCancel struct{ fakeInstance }
+
+func (s *fakeWithoutCancel) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: s, GroupMember: s}
+}
 
 func (*fakeWithoutCancel) Cancel(*backend.Task) { panic("a bug of an instance") }
 

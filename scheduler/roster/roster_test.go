@@ -16,6 +16,8 @@ func (n named) Name() string              { return string(n) }
 func (named) Ready(context.Context) error { return nil }
 func (named) Execute(*backend.Batch)      {}
 
+func (named) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 // entry is the scheduler's record of an instance in these tests.
 type entry struct {
 	Member

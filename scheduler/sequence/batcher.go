@@ -131,6 +131,11 @@ func (s *Batcher) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	return nil
 }
 
+// Begin implements scheduler.Scheduler. It names no instance.
+func (s *Batcher) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
+	return nil, s.Submit(ctx, req, send)
+}
+
 // begin accepts the request and returns the instance that has it, or nil while it is queued.
 func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 	req := r.own

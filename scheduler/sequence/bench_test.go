@@ -18,6 +18,8 @@ type echo struct{ state []byte }
 func (*echo) Name() string                { return "echo" }
 func (*echo) Ready(context.Context) error { return nil }
 
+func (*echo) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (e *echo) Execute(b *backend.Batch) {
 	b.Done(b, backend.Report{Executed: true})
 	for _, task := range b.Tasks {

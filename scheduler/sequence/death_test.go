@@ -43,7 +43,11 @@ func (s *taker) take(t *testing.T) *backend.Batch {
 	return b
 }
 
-// Device and Group implement backend.Placed.
+func (s *taker) Capabilities() backend.Capabilities {
+	return backend.Capabilities{GroupMember: s}
+}
+
+// Device and Group implement backend.GroupMember.
 func (*taker) Device() int32 { return 0 }
 func (*taker) Group() *kserve.ModelInstanceGroup {
 	return &kserve.ModelInstanceGroup{RateLimiter: &kserve.ModelRateLimiter{Resources: []*kserve.ModelRateLimiter_Resource{{Name: "R", Count: 1}}}}

@@ -97,6 +97,10 @@ type hesitant struct {
 func (*hesitant) Name() string                { return "hesitant" }
 func (*hesitant) Ready(context.Context) error { return nil }
 
+func (h *hesitant) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: h, GroupMember: h}
+}
+
 // Execute implements backend.Instance.
 func (h *hesitant) Execute(b *backend.Batch) {
 	if h.before != nil {
@@ -118,7 +122,7 @@ func (h *hesitant) Cancel(task *backend.Task) {
 	}
 }
 
-// Device and Group implement backend.Placed: it needs one R.
+// Device and Group implement backend.GroupMember: it needs one R.
 func (*hesitant) Device() int32                     { return 0 }
 func (*hesitant) Group() *kserve.ModelInstanceGroup { return (*taker)(nil).Group() }
 

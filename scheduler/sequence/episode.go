@@ -114,9 +114,7 @@ func (s *Batcher) cancel(r *episode) {
 	if inner != nil {
 		inner.Cancel()
 	}
-	if c, ok := in.(backend.Canceller); ok {
-		c.Cancel(&r.task)
-	}
+	backend.Cancel(in, &r.task)
 	then.run(s)
 }
 

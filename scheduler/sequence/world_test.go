@@ -79,8 +79,10 @@ type fakeInstance struct {
 	dead bool
 }
 
-func (i *fakeInstance) Name() string                { return i.name }
-func (i *fakeInstance) Ready(context.Context) error { return nil }
+func (i *fakeInstance) Name() string                     { return i.name }
+func (i *fakeInstance) Ready(context.Context) error      { return nil }
+func (*fakeInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func (i *fakeInstance) Execute(b *backend.Batch) {
 	if i.dead {
 		b.Done(b, backend.Report{Refused: true})

@@ -111,6 +111,10 @@ func (m *model) Name() string                { return "m_0" }
 func (m *model) Ready(context.Context) error { return errors.New("not today") }
 func (m *model) Cancel(task *backend.Task)   { m.told = append(m.told, task) }
 
+func (m *model) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: m}
+}
+
 func (m *model) Execute(b *backend.Batch) {
 	if m.rejected {
 		b.Done(b, backend.Report{Refused: true})

@@ -29,15 +29,10 @@ type instance struct {
 	settled sync.Cond           // merging is 0
 }
 
-var (
-	_ backend.Instance  = (*instance)(nil)
-	_ backend.Awaiter   = (*instance)(nil)
-	_ backend.Canceller = (*instance)(nil)
-	_ backend.Wrapper   = (*instance)(nil)
-)
-
-// Wrapped implements backend.Wrapper.
-func (s *instance) Wrapped() backend.Instance { return s.inner }
+// Capabilities implements backend.Instance.
+func (s *instance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Awaiter: s, Canceller: s, Wrapped: s.inner}
+}
 
 // Name implements backend.Instance.
 func (s *instance) Name() string { return s.inner.Name() }
@@ -47,7 +42,7 @@ func (s *instance) Ready(ctx context.Context) error { return s.inner.Ready(ctx) 
 
 // Await implements backend.Awaiter.
 func (s *instance) Await(done <-chan struct{}) {
-	if a, ok := s.inner.(backend.Awaiter); ok {
+	if a := s.inner.Capabilities().Awaiter; a != nil {
 		a.Await(done)
 	}
 }
@@ -106,12 +101,10 @@ func (s *instance) Cancel(task *backend.Task) {
 		}
 	}
 	s.mu.Unlock()
-	switch c, ok := s.inner.(backend.Canceller); {
-	case !ok:
-	case of == nil:
-		c.Cancel(task) // a batch of one
-	default:
-		of.cancel(c)
+	if of == nil {
+		backend.Cancel(s.inner, task) // a batch of one
+	} else {
+		of.cancel()
 	}
 }
 
@@ -178,8 +171,8 @@ func (g *group) run() {
 	over := g.over
 	g.mu.Unlock()
 	// The instance could not be told about clients that disconnected meanwhile.
-	if c, ok := g.instance.inner.(backend.Canceller); ok && !over && g.context.Err() != nil {
-		g.apart(func() { c.Cancel(&g.task) })
+	if !over && g.context.Err() != nil {
+		g.apart(func() { backend.Cancel(g.instance.inner, &g.task) })
 	}
 }
 
@@ -190,7 +183,7 @@ func (g *group) apart(f func()) {
 }
 
 // cancel tells the instance if all clients have disconnected.
-func (g *group) cancel(c backend.Canceller) {
+func (g *group) cancel() {
 	if g.context.Err() == nil {
 		return
 	}
@@ -198,7 +191,7 @@ func (g *group) cancel(c backend.Canceller) {
 	tell := g.handed && !g.over
 	g.mu.Unlock()
 	if tell {
-		c.Cancel(&g.task)
+		backend.Cancel(g.instance.inner, &g.task)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestRefusedBatchLeavesNothing(t *testing.T) {
 // before.
 func TestCancelTellsTheModelAfterTheLast(t *testing.T) {
 	r := newFixture(t, "", nil)
-	c := r.in.(backend.Canceller)
+	c := r.in.Capabilities().Canceller
 	b := r.run(one(), one(), one())
 	merged := r.model.open[0]
 	done := merged.Context.Done()
@@ -102,7 +102,7 @@ func TestCancelTellsTheModelAfterTheLast(t *testing.T) {
 // model hears when the instance has the batch.
 func TestCancelWhileMergingIsToldLater(t *testing.T) {
 	r := newFixture(t, "", nil)
-	c := r.in.(backend.Canceller)
+	c := r.in.Capabilities().Canceller
 	s := r.in.(*instance)
 	data := make([]byte, copyAside)
 	large := func() *infer.Request {
@@ -163,12 +163,14 @@ func TestDoneIsQuietWhenAnswered(t *testing.T) {
 // plain has nothing but what an instance must have.
 type plain struct{ backend.Instance }
 
+func (plain) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
 func TestInstanceShowsWhatItStandsBefore(t *testing.T) {
 	r := newFixture(t, "", nil)
 	if r.in.Name() != "m_0" || r.in.Ready(t.Context()) == nil {
 		t.Errorf("name %q, ready %v", r.in.Name(), r.in.Ready(t.Context()))
 	}
-	if _, ok := r.in.(backend.Pipeliner); ok {
+	if r.in.Capabilities().Pipeliner != nil {
 		t.Error("it takes batches ahead, which nobody would withdraw")
 	}
 	if backend.Innermost(r.in) != backend.Instance(r.model) {
@@ -176,8 +178,8 @@ func TestInstanceShowsWhatItStandsBefore(t *testing.T) {
 	}
 	r.events.Available(plain{})
 	simple := r.sched.up[1]
-	simple.(backend.Awaiter).Await(nil)
-	simple.(backend.Canceller).Cancel(&backend.Task{})
+	simple.Capabilities().Awaiter.Await(nil)
+	simple.Capabilities().Canceller.Cancel(&backend.Task{})
 	r.events.Forget(r.model)
 	if r.events.of(r.model) == r.in {
 		t.Error("it is remembered")
@@ -191,7 +193,7 @@ func TestAloneIsNotTouched(t *testing.T) {
 	if r.model.open[0] != b.Tasks[0] {
 		t.Error("the instance got another task")
 	}
-	r.in.(backend.Canceller).Cancel(b.Tasks[0])
+	r.in.Capabilities().Canceller.Cancel(b.Tasks[0])
 	if !slices.Equal(r.model.told, b.Tasks) {
 		t.Error("the model was not told")
 	}

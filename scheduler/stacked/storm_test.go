@@ -33,6 +33,10 @@ func (w *worker) Name() string                { return w.name }
 func (w *worker) Ready(context.Context) error { return nil }
 func (w *worker) Cancel(*backend.Task)        {}
 
+func (w *worker) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: w}
+}
+
 func (w *worker) Execute(b *backend.Batch) {
 	if !w.take(b) {
 		b.Done(b, backend.Report{Refused: true})

@@ -57,10 +57,7 @@ type Instance struct {
 	ended chan struct{} // closed when nothing of the instance is left
 }
 
-var (
-	_ backend.Instance  = (*Instance)(nil)
-	_ backend.Canceller = (*Instance)(nil)
-)
+var _ backend.Instance = (*Instance)(nil)
 
 // work is a batch on its way to the instance's goroutine.
 type work struct {
@@ -297,6 +294,9 @@ func (in *Instance) Ready(ctx context.Context) error {
 	}
 	return in.model.backend.apart("Ready", in.log, func() error { return in.ready.Ready(ctx) })
 }
+
+// Capabilities implements backend.Instance.
+func (in *Instance) Capabilities() backend.Capabilities { return backend.Capabilities{Canceller: in} }
 
 // Cancel implements backend.Canceller: the context of the task has ended. Calls that the model has made for its batch are cancelled
 // with the last task of that.

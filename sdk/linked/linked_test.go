@@ -174,12 +174,12 @@ func TestAModelComesUpAndGoes(t *testing.T) {
 	want(t, e.heard(), "[a_0 a_1] []")
 	var names []string
 	for _, in := range m.Instances() {
-		member := in.(backend.Placed)
+		member := in.Capabilities().GroupMember
 		names = append(names, fmt.Sprint(in.Name(), member.Group().GetName(), member.Device()))
 	}
 	want(t, fmt.Sprint(names), "[a_0a0 a_1a0 b_0b0]")
-	if !m.AsksReady() || m.ReportMemory() != 5 || m.Strategy() != nil {
-		t.Errorf("AsksReady is %v and ReportMemory %d, want true and 5, and no strategy", m.AsksReady(), m.ReportMemory())
+	if !m.asksReady() || m.Capabilities().ReportMemory() != 5 || m.strategy() != nil {
+		t.Errorf("AsksReady is %v and ReportMemory %d, want true and 5, and no strategy", m.asksReady(), m.Capabilities().ReportMemory())
 	}
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -331,11 +331,11 @@ func TestGroupsThatTheBackendPrefers(t *testing.T) {
 func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 	a := &author{strategic: true}
 	m := open(t, a, Config{})
-	if m.Strategy() != nil {
+	if m.strategy() != nil {
 		t.Error("a model without dynamic_batching has a strategy")
 	}
 	m.env.Config.SchedulingChoice = &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{}}
-	s := m.Strategy()
+	s := m.strategy()
 	if s == nil || s.Begin()(&infer.Request{}) {
 		t.Errorf("got strategy %v, want that of the author", s)
 	}
@@ -349,7 +349,7 @@ func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 
 	failing := open(t, &author{breaks: "NewModel false"}, Config{})
 	failing.env.Config.SchedulingChoice = m.env.Config.SchedulingChoice
-	if failing.Strategy() != nil {
+	if failing.strategy() != nil {
 		t.Error("a model that was not made has a strategy")
 	}
 	if err := failing.Start(t.Context(), groups("a1"), nil, &events{}); err == nil || err.Error() != "NewModel false fails" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -39,14 +38,13 @@ type Model struct {
 	closed    bool
 }
 
-var (
-	_ backend.Model          = (*Model)(nil)
-	_ backend.Exchanger      = (*Model)(nil)
-	_ backend.Patient        = (*Model)(nil)
-	_ backend.MemoryReporter = (*Model)(nil)
-	_ backend.Asker          = (*Model)(nil)
-	_ backend.Strategist     = (*Model)(nil)
-)
+// Capabilities implements backend.Model.
+func (m *Model) Capabilities() backend.ModelCapabilities {
+	return backend.ModelCapabilities{
+		Exchanger: m, Strategy: m.strategy, AsksReady: m.asksReady, ReportMemory: m.engine.ReportedMemory,
+		UnloadTimeout: m.backend.config.UnloadTimeout,
+	}
+}
 
 // Instance is one instance of a model.
 type Instance struct {
@@ -54,12 +52,15 @@ type Instance struct {
 	placement placement.Placement
 }
 
-var _ backend.Placed = (*Instance)(nil)
+// Capabilities implements backend.Instance.
+func (in *Instance) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Canceller: in, GroupMember: in}
+}
 
-// Group implements backend.Placed.
+// Group implements backend.GroupMember.
 func (in *Instance) Group() *kserve.ModelInstanceGroup { return in.placement.Group }
 
-// Device implements backend.Placed.
+// Device implements backend.GroupMember.
 func (in *Instance) Device() int32 { return in.placement.Number() }
 
 // AutoComplete implements backend.Model.
@@ -69,8 +70,8 @@ func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error)
 	return answer, err
 }
 
-// Strategy implements backend.Strategist. The author is asked for one if the model has dynamic_batching, which alone asks it.
-func (m *Model) Strategy() backend.Strategy {
+// strategy returns the author's batching strategy. The author is asked for one if the model has dynamic_batching, which alone asks it.
+func (m *Model) strategy() backend.Strategy {
 	if !m.made {
 		if m.env.Config.GetDynamicBatching() == nil {
 			return nil
@@ -264,17 +265,8 @@ func (m *Model) endNow() {
 	m.backend.count(-1)
 }
 
-// InitializeTimeout implements backend.Patient.
-func (m *Model) InitializeTimeout() time.Duration { return 0 }
-
-// UnloadTimeout implements backend.Patient.
-func (m *Model) UnloadTimeout() time.Duration { return m.backend.config.UnloadTimeout }
-
-// ReportMemory implements backend.MemoryReporter.
-func (m *Model) ReportMemory() int64 { return m.engine.ReportedMemory() }
-
-// AsksReady implements backend.Asker.
-func (m *Model) AsksReady() bool {
+// asksReady reports whether some instance of the author's reports whether it is ready.
+func (m *Model) asksReady() bool {
 	for _, in := range m.list() {
 		if in.AsksReady() {
 			return true

@@ -25,7 +25,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					done <- struct{}{}
 				}}
 				batch := &backend.Batch{Tasks: []*backend.Task{task}, Done: func(*backend.Batch, backend.Report) {}}
-				awaiter := m.instance.(backend.Awaiter)
+				awaiter := m.instance.Capabilities().Awaiter
 				for b.Loop() {
 					m.instance.Execute(batch)
 					awaiter.Await(done)

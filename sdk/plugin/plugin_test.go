@@ -206,7 +206,7 @@ func TestCancellationIsSeen(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e := m.execute(ctx, r.request([]byte{1}))
 		cancel()
-		m.instance.(backend.Canceller).Cancel(e.tasks[0])
+		m.instance.Capabilities().Canceller.Cancel(e.tasks[0])
 		if response := e.next(0); response.Err == nil || response.Err.Message != text {
 			t.Errorf("%s: got %+v", model, response)
 		}
@@ -224,7 +224,7 @@ func TestContextsOfAnsweredRequests(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e := m.execute(ctx, r.request([]byte{1}))
 		cancel()
-		m.instance.(backend.Canceller).Cancel(e.tasks[0])
+		m.instance.Capabilities().Canceller.Cancel(e.tasks[0])
 		if response := e.next(0); response.Err == nil || response.Err.Message != "seen at last" {
 			t.Fatalf("got %+v", response)
 		}
@@ -273,7 +273,7 @@ func TestMetricsAreTheServers(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("measures", nil)
 	// More than a process has: what its model reports is counted on top.
-	if bytes := m.model.(backend.MemoryReporter).ReportMemory(); bytes < 5<<40 {
+	if bytes := m.model.Capabilities().ReportMemory(); bytes < 5<<40 {
 		t.Errorf("got %d bytes of memory, want what the model has reported", bytes)
 	}
 	m.wantBytes(m.infer(r.request([]byte{5})), []byte{2})
