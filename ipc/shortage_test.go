@@ -2,10 +2,11 @@ package ipc
 
 import (
 	"errors"
-	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestNewWithoutDescriptorsClosesWhatItMade makes each call of New that creates a descriptor fail,
@@ -21,7 +22,7 @@ func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 		}
 	}
 	defer restore()
-	open := countFiles(t)
+	open := testkit.Descriptors(t)
 	refusals := 0
 	for limit := uint64(0); ; limit++ {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}); err != nil {
@@ -37,7 +38,7 @@ func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 		if !errors.Is(err, unix.EMFILE) || c != nil {
 			t.Fatalf("New with %d descriptors: got %v and error %v, want EMFILE", limit, c, err)
 		}
-		if n := countFiles(t); n != open {
+		if n := testkit.Descriptors(t); n != open {
 			t.Fatalf("New with %d descriptors: got %d open after its error, want %d", limit, n, open)
 		}
 	}
@@ -45,16 +46,7 @@ func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 	if refusals < 9 {
 		t.Errorf("got %d refusals, want one for each descriptor at least", refusals)
 	}
-	if n := countFiles(t); n != open {
+	if n := testkit.Descriptors(t); n != open {
 		t.Errorf("got %d open files in the end, want %d", n, open)
 	}
-}
-
-func countFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }

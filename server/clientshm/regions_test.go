@@ -16,6 +16,7 @@ import (
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // page is a multiple of the page size of all machines.
@@ -45,16 +46,6 @@ func enabled(t *testing.T, dir string, change ...func(*Config)) *Registry {
 	r := New(config)
 	t.Cleanup(r.Close)
 	return r
-}
-
-// descriptors counts the descriptors of this process.
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 func wantError(t *testing.T, err error, code infer.Code, text string) {
@@ -131,9 +122,9 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 		{"r", "/two\xff", 0, 1, infer.InvalidArg, "the key of a shared memory region is not valid UTF-8"},
 		{"r", strings.Repeat("/", 5000) + "two", 0, 1, infer.InvalidArg, "the key of a shared memory region has 5003 bytes, at most 4096 can be"},
 	} {
-		before := descriptors(t)
+		before := testkit.Descriptors(t)
 		wantError(t, r.RegisterSystem(c.name, c.key, c.offset, c.size), c.code, c.want)
-		if after := descriptors(t); after != before {
+		if after := testkit.Descriptors(t); after != before {
 			t.Errorf("register %q: %d descriptors are open, %d were before", c.key, after, before)
 		}
 	}
@@ -159,7 +150,7 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	if err := r.RegisterSystem("taken", "two", 0, 1); err != nil {
 		t.Fatal(err)
 	}
-	before := descriptors(t)
+	before := testkit.Descriptors(t)
 	for i := range 2000 {
 		name, offset, size := "r", uint64(0), uint64(2*page+1)
 		switch i % 4 {
@@ -174,7 +165,7 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 			t.Fatalf("registration %d succeeded", i)
 		}
 	}
-	if after := descriptors(t); after != before {
+	if after := testkit.Descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
 	}
 }
@@ -184,7 +175,7 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 func TestShortagesRefuseARegistration(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir)
-	before := descriptors(t)
+	before := testkit.Descriptors(t)
 	if file, err := os.CreateTemp("/dev/shm", "nereid-regions-test-"); err == nil {
 		defer os.Remove(file.Name())
 		if err := errors.Join(file.Truncate(1<<50), file.Close()); err != nil { // a hole
@@ -209,7 +200,7 @@ func TestShortagesRefuseARegistration(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, refused, infer.Internal, "Unable to open shared memory region: 'two'")
-	if after := descriptors(t); after != before {
+	if after := testkit.Descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
 	}
 	if err := r.RegisterSystem("r", "two", 0, page); err != nil {
@@ -412,7 +403,7 @@ func TestWriteStaysInItsRange(t *testing.T) {
 func TestRegionsOutliveTheirNames(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir)
-	before := descriptors(t)
+	before := testkit.Descriptors(t)
 	if err := r.RegisterSystem("r", "two", 0, page); err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +431,7 @@ func TestRegionsOutliveTheirNames(t *testing.T) {
 	if err := r.Unregister(System, "r"); err != nil {
 		t.Error(err)
 	}
-	if after := descriptors(t); after != before {
+	if after := testkit.Descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
 	}
 }
@@ -479,7 +470,7 @@ func TestHolesStayHoles(t *testing.T) {
 func TestStormLeavesNothingOpen(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir, func(c *Config) { c.Most = 3 })
-	before := descriptors(t)
+	before := testkit.Descriptors(t)
 	var wait sync.WaitGroup
 	for g := range 6 {
 		wait.Go(func() {
@@ -512,7 +503,7 @@ func TestStormLeavesNothingOpen(t *testing.T) {
 	if count, bytes := r.Stats(); count != 0 || bytes != 0 {
 		t.Errorf("%d regions of %d bytes are left, want none", count, bytes)
 	}
-	if after := descriptors(t); after != before {
+	if after := testkit.Descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, %d were before", after, before)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 )
@@ -188,9 +189,9 @@ func TestOthersFiles(t *testing.T) {
 func TestFailuresLeaveNothing(t *testing.T) {
 	f := newFar(t)
 	f.broken = ipc.ErrClosed
-	open := descriptors(t)
+	open := testkit.Descriptors(t)
 	r, _ := region(t, 0o600)
-	files := descriptors(t) - open
+	files := testkit.Descriptors(t) - open
 	full := false
 	for range 10_000 {
 		before := f.table.last
@@ -202,7 +203,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 			t.Fatalf("%d regions are kept, want none", f.table.Count())
 		}
 	}
-	if n := descriptors(t) - open; n != files || !full {
+	if n := testkit.Descriptors(t) - open; n != files || !full {
 		t.Errorf("%d descriptors more are open, want %d", n, files)
 	}
 }
@@ -270,15 +271,6 @@ func TestStormOfEnds(t *testing.T) {
 	if f.table.Count() != 0 {
 		t.Errorf("%d regions are left", f.table.Count())
 	}
-}
-
-func descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
 
 // TestWritable: for outputs the stub gets a descriptor that can write, and the region has

@@ -1,4 +1,4 @@
-package testkit
+package leaks
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 )
 
@@ -123,18 +122,4 @@ func readOnce(path string, space []byte) (int, error) {
 
 func procPath(pid int, name string) string {
 	return "/proc/" + strconv.Itoa(pid) + "/" + name
-}
-
-// ResidentBytes returns the resident memory of a process.
-func ResidentBytes(t *testing.T, pid int) int64 {
-	t.Helper()
-	text, err := os.ReadFile(procPath(pid, "statm"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }

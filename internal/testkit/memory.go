@@ -1,9 +1,14 @@
 package testkit
 
 import (
+	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
+	"strings"
+	"testing"
 	"time"
 )
 
@@ -75,4 +80,18 @@ func liveHeap() (bytes int64, cycles uint64) {
 	samples := [...]metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(samples[:])
 	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64()), samples[2].Value.Uint64()
+}
+
+// ResidentBytes returns the resident memory of a process.
+func ResidentBytes(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
 }
