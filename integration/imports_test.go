@@ -209,7 +209,7 @@ func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
 		if path == "" {
 			file = filepath.Join(modules, "made_elsewhere.py")
 		}
-		want := fmt.Sprintf("model '%s' writes %s whenever it is loaded: it is not loaded again for that", model, file)
+		want := fmt.Sprintf("model '%s' writes %s whenever it is loaded, so that change does not reload it", model, file)
 		if !testkit.Within(startLimit, func() bool { return strings.Contains(s.Shown(), want) }) {
 			t.Fatalf("the terminal does not show %q", want)
 		}
