@@ -221,8 +221,8 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 	}
 }
 
-// TestResponsesLetTheirRequestGo: a response that a front end still holds refers neither to the task
-// nor, through it, to the RPC.
+// TestResponsesLetTheirRequestGo checks that the responses that a front end still holds refer neither
+// to the task nor, through it, to the RPC.
 func TestResponsesLetTheirRequestGo(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("leaving", countingModel)

@@ -167,7 +167,7 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 		{[]string{"list", "--help"}, 0, "--env-cache-directory", ""},
 		{[]string{"list", "x"}, 2, "", `unexpected argument "x"`},
 		{[]string{"list", "--env-cache-directory", "/nowhere"}, 1, "", "/nowhere"},
-		{[]string{"list", "--env-cache-directory", "/dev/null"}, 1, "", "no directory"},
+		{[]string{"list", "--env-cache-directory", "/dev/null"}, 1, "", "not a directory"},
 	} {
 		var out, errs bytes.Buffer
 		status := Run(test.args, &out, &errs)

@@ -364,7 +364,7 @@ func TestDirectoriesOfOthersAreRefused(t *testing.T) {
 				return err
 			}
 			return os.WriteFile(dir, nil, 0o600)
-		}, "no directory"},
+		}, "not a directory"},
 		"of another version": {func(dir string) error { return os.WriteFile(filepath.Join(dir, "format"), []byte("7\n"), 0o600) }, `layout "7"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,16 +21,16 @@ const (
 	lobbyBytes = 4 << 20
 )
 
-// lobby has connections that are rejected because there are too many. Some clients, such as Go's, take
-// a reply that comes before they have sent their request for a broken connection. And a socket that is
-// closed with unread bytes loses the reply. So a connection gets the reply when its client has sent
-// something, and is closed when the client has read it. A flood does not keep others out: the
-// connection that has been here for longest makes room.
+// lobby holds connections that are rejected because there are too many. Some clients, such as Go's,
+// treat a reply that arrives before they have sent their request as a broken connection. A socket
+// that is closed with unread bytes loses the reply. So a connection gets the reply when its client
+// has sent something, and is closed when the client has read it. A flood does not keep others out:
+// the oldest connection makes room.
 type lobby struct {
-	slots chan struct{} // a value for each connection, until it has left
+	slots chan struct{} // a value for each connection, until it is closed
 
 	mu    sync.Mutex
-	stays []net.Conn // in the order in which they have come; at most lobbySize
+	stays []net.Conn // in order of arrival; at most lobbySize
 }
 
 func newLobby() *lobby { return &lobby{slots: make(chan struct{}, lobbySize+lobbySize/2)} }
