@@ -73,7 +73,7 @@ func TestDevWatchesImportsElsewhere(t *testing.T) {
 	s.modelAnswers(t, "async", "5")
 
 	put("shared/number.py", "N = nothing")
-	s.Await("model 'both' serves on as it was before", startLimit)
+	s.Await("model 'both' continues with the previous version", startLimit)
 	s.modelAnswers(t, "both", "25")
 	s.modelAnswers(t, "one", "2")
 	put("shared/number.py", "N = 3 4")
@@ -149,7 +149,7 @@ func TestDevWatchesExtensionModules(t *testing.T) {
 	build("4", within)
 	s.modelAnswers(t, "within", "4")
 	save(t, within, "no library")
-	s.Await("model 'within' serves on as it was before", startLimit)
+	s.Await("model 'within' continues with the previous version", startLimit)
 	build("5", within)
 	s.modelAnswers(t, "within", "5")
 	s.Type("\x03")

@@ -258,14 +258,14 @@ func TestDevLoadsWhatIsSaved(t *testing.T) {
 	s.answers(t, "2")
 	save(t, in("1/number.py"), "N = nothing")
 	s.Await("NameError: name 'nothing' is not defined", startLimit)
-	s.Await("model 'm' serves on as it was before", startLimit)
+	s.Await("model 'm' continues with the previous version", startLimit)
 	s.answers(t, "2")
 	if status, body := s.post(t, "/v2/repository/index"); status != http.StatusOK || !strings.Contains(body, `"state":"READY"`) || !strings.Contains(body, "NameError") {
 		t.Errorf("index: got status %d and %q, want READY with the reason why the last load has failed", status, body)
 	}
 	save(t, in("config.pbtxt"), "nonsense {")
 	s.Await("config.pbtxt", startLimit)
-	s.Await("model 'm' serves on as it was before", startLimit)
+	s.Await("model 'm' continues with the previous version", startLimit)
 	save(t, in("1/number.py"), "N = 3")
 	save(t, in("config.pbtxt"), "parameters { key: \"x\" value { string_value: \"y\" } }")
 	s.answers(t, "3")
