@@ -102,7 +102,7 @@ func TestPressureIsTheServersOwnMemory(t *testing.T) {
 		if m.Pressed() != test.pressed || (p.high && p.ours) != test.mayEnd || (p.high && p.dire) != test.now {
 			t.Errorf("%s: got pressed %t, ours %t, dire %t, want %t %t %t", test.name, m.Pressed(), p.ours, p.dire, test.pressed, test.mayEnd, test.now)
 		}
-		if m.Pressed() != (m.lines("memory is low") == 1) {
+		if m.Pressed() != (m.lines("memory is low, large") == 1) {
 			t.Errorf("%s: the log is %s", test.name, m.log.String())
 		}
 	}
@@ -155,8 +155,8 @@ func TestPressureEndsBelowTheLowMark(t *testing.T) {
 		}
 		m.grow(-5 * mib)
 	}
-	if short, enough := m.lines("memory is low"), m.lines("no longer low"); short < 3 || short > 5 || enough < 2 || enough > 4 {
-		t.Errorf("in 30 s the log says %d times that memory is short and %d times that it is not", short, enough)
+	if short, enough := m.lines("memory is low, large"), m.lines("no longer low"); short < 3 || short > 5 || enough < 2 || enough > 4 {
+		t.Errorf("in 30 s the log says %d times that memory is low and %d times that it is not", short, enough)
 	}
 }
 

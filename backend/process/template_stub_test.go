@@ -110,8 +110,8 @@ func TestInterpreterThatLeavesThreads(t *testing.T) {
 	other := r.start("dies_in_execute", infer.Uint8)
 	defer other.close()
 	other.wantGood()
-	if n := strings.Count(r.log.String(), "starts threads at startup"); n != 1 || !strings.Contains(r.log.String(), `"threads":["of the site"]`) {
-		t.Errorf("%d warnings say that threads are left behind, want 1 that names them", n)
+	if n := strings.Count(r.log.String(), "the interpreter starts threads at startup"); n != 1 || !strings.Contains(r.log.String(), `"threads":["of the site"]`) {
+		t.Errorf("%d warnings say that the interpreter starts threads, want 1 that names them", n)
 	}
 }
 
