@@ -394,7 +394,7 @@ func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 		want []string
 	}{
 		{"nothing", func(*testing.T, string) {}, []string{
-			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script. /models/env.tar.gz has no bin/python; pack an environment as conda-pack does",
+			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script. /models/env.tar.gz has no bin/python; pack the environment like conda-pack",
 		}},
 		{"a directory around it", func(t *testing.T, root string) { handmade(t, root+"/my env") }, []string{
 			"/models/env.tar.gz has no bin/python, but my env/bin/python", "`tar -czf env.tar.gz -C 'my env' .`",
