@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // ErrReplaced reports that a version no longer serves.
@@ -45,12 +46,7 @@ func (h *holds) end(ctx context.Context) error {
 	if h.count.Add(closing) == closing {
 		h.once.Do(func() { close(h.none) })
 	}
-	select {
-	case <-h.none:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return scheduler.Wait(ctx, h.none)
 }
 
 // Held is a version that stays open until Release. The holder may make requests of it. It

@@ -2,7 +2,7 @@
 // text models, as in Triton's OpenAI front end, over http1 on its own port. It owns the routes, the
 // form of every request to a model and the form of every reply.
 //
-//	http1 ── serve ── route ── fields ── generation.read ── server.InferOn ─┬─ single.take ── generation.whole
+//	http1 ── serve ── route ── fields ── generation.read ── server.InferOn ─┬─ Single.Take ── generation.whole
 //	                            chat: jinja ──┘                             └─ generate.Stream ── stream ── generation.chunk
 //
 // New reads the template of chats and returns a front end, which is bound and run like one of

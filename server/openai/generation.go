@@ -64,47 +64,29 @@ func newID() string {
 	return "cmpl-" + digits[:8] + "-" + digits[8:12] + "-" + digits[12:16] + "-" + digits[16:20] + "-" + digits[20:]
 }
 
-// single collects the responses to a request for a whole text.
-type single struct {
-	first *infer.Response
-	err   *infer.Error // of any response
-	count int
-}
-
-// take is an infer.Sender.
-func (s *single) take(r *infer.Response) {
-	s.count++
-	if r.Err != nil && s.err == nil {
-		s.err = r.Err
-	}
-	if s.first == nil {
-		s.first = r
-		return
-	}
-	r.Release()
-}
-
 // one executes a request that has one response, which an end of the stream may follow. The caller
 // releases the response.
 func (q *inference) one(ctx context.Context) (*infer.Response, error) {
-	var s single
+	var s server.Single
 	whole := false
 	defer func() { // after a panic too
-		if !whole && s.first != nil {
-			s.first.Release()
+		if !whole && s.First != nil {
+			s.First.Release()
 		}
 	}()
-	if err := server.InferOn(ctx, q.h.core, &q.found, &q.req, s.take); err != nil {
+	if err := server.InferOn(ctx, q.h.core, &q.found, &q.req, s.Take); err != nil {
 		return nil, err
 	}
-	switch {
-	case s.err != nil:
-		return nil, s.err
-	case s.count < 1 || s.count > 2:
-		return nil, infer.Errorf(infer.Internal, "Unexpected number of responses: %d, expected 1 or 2.", s.count)
+	switch n := s.Count + s.Empty; {
+	case s.Err != nil:
+		return nil, s.Err
+	case n < 1 || n > 2:
+		return nil, infer.Errorf(infer.Internal, "Unexpected number of responses: %d, expected 1 or 2.", n)
+	case s.First == nil:
+		return &infer.Response{}, nil // the model has only ended its stream
 	}
 	whole = true
-	return s.first, nil
+	return s.First, nil
 }
 
 // serveStream replies with an event for each response as it comes. The head of the reply waits for
