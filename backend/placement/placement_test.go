@@ -1,10 +1,11 @@
-package placement
+package placement_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/placement"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 )
@@ -19,7 +20,7 @@ func TestInstancesOfEachKind(t *testing.T) {
 		{Name: "g", Count: 2, Kind: kserve.ModelInstanceGroup_KIND_GPU, Gpus: []int32{0, 3}},
 		{Name: "m", Count: 1, Kind: kserve.ModelInstanceGroup_KIND_MODEL},
 	}}
-	list, err := Of(config, "x", 7)
+	list, err := placement.Of(config, "x", 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,25 +32,25 @@ func TestInstancesOfEachKind(t *testing.T) {
 	if text := strings.Join(got, ", "); text != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}
-	if _, err := Of(config, "x", 6); err == nil || err.Error() != "instance group m of model x asks for 1 instances, a model has 6 at most" {
+	if _, err := placement.Of(config, "x", 6); err == nil || err.Error() != "instance group m of model x asks for 1 instances, a model has 6 at most" {
 		t.Errorf("beyond the limit: got %v", err)
 	}
-	if _, err := Of(&kserve.ModelConfig{}, "x", 1); err == nil || err.Error() != "must specify one or more 'instance group's for x" {
+	if _, err := placement.Of(&kserve.ModelConfig{}, "x", 1); err == nil || err.Error() != "must specify one or more 'instance group's for x" {
 		t.Errorf("without groups: got %v", err)
 	}
 }
 
 // TestDevicesAreKept: an instance stands for another on its own device alone.
 func TestDevicesAreKept(t *testing.T) {
-	of := func(name string, gpus ...int32) (list []*Placement) {
+	of := func(name string, gpus ...int32) (list []*placement.Placement) {
 		group := &kserve.ModelInstanceGroup{Name: name, Count: 1, Kind: kserve.ModelInstanceGroup_KIND_GPU, Gpus: []int32{0, 1}}
 		for _, n := range gpus {
-			list = append(list, &Placement{Name: name + "_0", Kind: "GPU", Device: fmt.Sprint(n), Group: group})
+			list = append(list, &placement.Placement{Name: name + "_0", Kind: "GPU", Device: fmt.Sprint(n), Group: group})
 		}
 		return list
 	}
 	present := of("a", 0, 1)
-	kept, surplus := Match(present, of("b", 1), func(p *Placement) *Placement { return p })
+	kept, surplus := placement.Match(present, of("b", 1), func(p *placement.Placement) *placement.Placement { return p })
 	if kept[0] != present[1] || len(surplus) != 1 || surplus[0] != present[0] {
 		t.Errorf("kept is %v and surplus %v, want the instance of device 1 and that of 0", kept, surplus)
 	}

@@ -1,9 +1,10 @@
-package python
+package python_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 )
 
 // TestFaultsReadAsClientsExpect wants Triton's words for what clients and models are told.
@@ -17,7 +18,7 @@ func TestFaultsReadAsClientsExpect(t *testing.T) {
 		process.OneResponseWanted: "Model s is using the decoupled. The current BLS request call doesn't support models using the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'",
 		process.LeastMemory:       "Each Python backend model instance requires at least 1 MB of shared memory.",
 	} {
-		if got := (&code{}).Text(fault, "s"); got != want {
+		if got := (&python.Code{}).Text(fault, "s"); got != want {
 			t.Errorf("fault %d: got %q, want %q", fault, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package python
+package python_test
 
 import (
 	"testing"

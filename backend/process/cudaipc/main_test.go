@@ -1,4 +1,4 @@
-package cudaipc
+package cudaipc_test
 
 import (
 	"testing"

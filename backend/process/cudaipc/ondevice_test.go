@@ -1,4 +1,4 @@
-package cudaipc
+package cudaipc_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
@@ -19,14 +20,14 @@ import (
 // maker is a stub that lends, as its Lent sees it.
 type maker struct {
 	t     *testing.T
-	lent  *Lent
+	lent  *cudaipc.Lent
 	arena *shm.Arena
 
 	mu       sync.Mutex
 	returned []shm.Ticket
 }
 
-func newMaker(t *testing.T, copier Copier) *maker {
+func newMaker(t *testing.T, copier cudaipc.Copier) *maker {
 	t.Helper()
 	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
 	if err != nil {
@@ -38,7 +39,7 @@ func newMaker(t *testing.T, copier Copier) *maker {
 		defer m.mu.Unlock()
 		m.returned = append(m.returned, ticket)
 	})
-	m.lent = NewLent(m.arena, copier)
+	m.lent = cudaipc.NewLent(m.arena, copier)
 	t.Cleanup(func() {
 		m.lent.Close()
 		m.arena.Close()
@@ -63,7 +64,7 @@ func (m *maker) lend(number, size uint64) {
 	}
 }
 
-func (m *maker) borrow(number uint32, ticket shm.Ticket, offset, n uint64) *Memory {
+func (m *maker) borrow(number uint32, ticket shm.Ticket, offset, n uint64) *cudaipc.Memory {
 	m.t.Helper()
 	memory, err := m.lent.Borrow(number, ticket, offset, n)
 	if err != nil {
@@ -74,16 +75,16 @@ func (m *maker) borrow(number uint32, ticket shm.Ticket, offset, n uint64) *Memo
 
 // reader is a stub that is told of allocations.
 type reader struct {
-	known *Announced
+	known *cudaipc.Announced
 
 	mu     sync.Mutex
 	frames []ipc.Frame
 	broken error // of the ring
 }
 
-func newReader(own *Lent) *reader {
+func newReader(own *cudaipc.Lent) *reader {
 	r := &reader{}
-	r.known = NewAnnounced(own, func(kind ipc.Kind, id uint64, body []byte) error {
+	r.known = cudaipc.NewAnnounced(own, func(kind ipc.Kind, id uint64, body []byte) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.broken == nil {
@@ -254,10 +255,10 @@ func TestWhatAStubMustNotLend(t *testing.T) {
 			return m.say(ipc.Unlend, 1, nil)
 		},
 		"too many": func(m *maker) error {
-			for i := range uint64(mostLent) {
+			for i := range uint64(cudaipc.MostLent) {
 				m.lend(i+1, 1)
 			}
-			return m.say(ipc.Lend, mostLent+1, lendBody(0, 1))
+			return m.say(ipc.Lend, cudaipc.MostLent+1, lendBody(0, 1))
 		},
 		"borrow unknown": func(m *maker) error { _, err := m.lent.Borrow(1, 1, 0, 1); return err },
 		"borrow beyond":  func(m *maker) error { m.lend(1, 8); _, err := m.lent.Borrow(1, 1, 8, 1); return err },
@@ -295,10 +296,10 @@ func TestATensorOnADeviceIsForeign(t *testing.T) {
 	m := newMaker(t, c)
 	m.lend(1, 4096)
 	tensor := infer.Tensor{Memory: m.borrow(1, 9, 256, 1024)}
-	if Of(&tensor) == nil || tensor.Foreign() == nil || tensor.Size() != 1024 {
+	if cudaipc.Of(&tensor) == nil || tensor.Foreign() == nil || tensor.Size() != 1024 {
 		t.Fatalf("the tensor is not foreign, or has %d bytes", tensor.Size())
 	}
-	if err := tensor.Localize(t.Context()); err != nil || len(tensor.Data) != 1024 || c.offset != 256 || Of(&tensor) != nil {
+	if err := tensor.Localize(t.Context()); err != nil || len(tensor.Data) != 1024 || c.offset != 256 || cudaipc.Of(&tensor) != nil {
 		t.Errorf("error %v, %d bytes copied at %d", err, len(tensor.Data), c.offset)
 	}
 	if m.arena.Outstanding() != 0 {
@@ -358,11 +359,11 @@ func (c clientMemory) OnDevice() (*foreign.Device, uint64) { return c.allocation
 func TestMemoryOfClientsIsAnnounced(t *testing.T) {
 	allocation := foreign.NewDevice(0, [16]byte{1, 2}, 4096, foreign.Handle{3, 4, 63: 5})
 	for _, other := range []*infer.Tensor{{}, {Data: []byte{1}, Memory: clientMemory{allocation: allocation}}, {Memory: clientMemory{}}} {
-		if c, _, _ := OfClient(other); c != nil {
+		if c, _, _ := cudaipc.OfClient(other); c != nil {
 			t.Errorf("%+v is taken for memory of a client on a device", other)
 		}
 	}
-	c, found, offset := OfClient(&infer.Tensor{Memory: clientMemory{allocation: allocation}})
+	c, found, offset := cudaipc.OfClient(&infer.Tensor{Memory: clientMemory{allocation: allocation}})
 	if c == nil || found != allocation || offset != 7 {
 		t.Fatalf("got %v, allocation %p at %d, want %p at 7", c, found, offset, allocation)
 	}

@@ -1,4 +1,4 @@
-package frames
+package frames_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package frames
+package frames_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -42,7 +43,7 @@ func TestRequestParametersBecomeJSON(t *testing.T) {
 }
 
 func TestResponseParametersAreParsed(t *testing.T) {
-	got, failure, _ := parseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6,"d":1.5,"d":2.0,"d":1e3}`), nil)
+	got, failure, _ := frames.ParseParameters([]byte(`{"s":"ü","i":-5,"b":true,"i":6,"d":1.5,"d":2.0,"d":1e3}`), nil)
 	want := []infer.Parameter{
 		{Name: "s", Kind: infer.StringParameter, String: "ü"}, {Name: "i", Kind: infer.IntParameter, Int: -5},
 		{Name: "b", Kind: infer.BoolParameter, Bool: true}, {Name: "i", Kind: infer.IntParameter, Int: 6},
@@ -60,7 +61,7 @@ func TestResponseParametersAreParsed(t *testing.T) {
 		"", "[]", "5", "null", `{"a":1`, `{"a":}`, `{"a":1e999}`, `{"a":1.}`, `{"a":null}`, `{"a":[1]}`, `{"a":{}}`,
 		`{"a":99999999999999999999}`, `{1:2}`, strings.Repeat("[", 100_000),
 	} {
-		if _, failure, _ := parseParameters([]byte(text), nil); failure == nil {
+		if _, failure, _ := frames.ParseParameters([]byte(text), nil); failure == nil {
 			t.Errorf("%.20s: got no error", text)
 		}
 	}
@@ -71,7 +72,7 @@ func FuzzParametersOfResponses(f *testing.F) {
 	f.Add([]byte(`{"s":"x","i":-5,"b":true}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		list, failure, _ := parseParameters(text, nil)
+		list, failure, _ := frames.ParseParameters(text, nil)
 		if failure != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package hostcalls
+package hostcalls_test
 
 import (
 	"encoding/binary"
@@ -8,20 +8,22 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+	"github.com/vmihailenco/msgpack/v5"
+
 	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
 	"github.com/nereid-serving/nereid/metrics"
-	"github.com/rs/zerolog"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 func TestParseVersionTakesLeadingDigits(t *testing.T) {
 	for text, want := range map[string]int64{"": infer.LatestVersion, "1": 1, "0": 0, "1abc": 1, " 7": 7, "+3": 3, "x": -2, "-1": -2, "1e99": 1, "99999999999999999999": -2} {
-		got, err := parseVersion(text)
+		got, err := hostcalls.ParseVersion(text)
 		if err != nil {
 			got = -2
 		}
@@ -32,14 +34,14 @@ func TestParseVersionTakesLeadingDigits(t *testing.T) {
 }
 
 // newCalls makes the calls of a life of model m.
-func newCalls(t testing.TB, life processtest.Life, registry *metrics.Registry) *Calls {
-	return New(Config{
+func newCalls(t testing.TB, life processtest.Life, registry *metrics.Registry) *hostcalls.Calls {
+	return hostcalls.New(hostcalls.Config{
 		Host: &processtest.Host{}, Metrics: registry.Custom("m"), Encoder: life.Encoder, Log: zerolog.Nop(),
 		Fail: func(err error) { t.Errorf("the life is ended: %v", err) },
 	})
 }
 
-func handle(c *Calls, f ipc.Frame) error {
+func handle(c *hostcalls.Calls, f ipc.Frame) error {
 	if f.Kind == ipc.Metric {
 		return c.Measure(f)
 	}

@@ -1,4 +1,4 @@
-package hostcalls
+package hostcalls_test
 
 import (
 	"testing"

@@ -1,13 +1,15 @@
-package launch
+package launch_test
 
 import (
 	"slices"
 	"testing"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
 )
 
 // TestOOMFiles finds the counts of both versions of control groups.
 func TestOOMFiles(t *testing.T) {
-	got := oomFilesOf("/c", "5:cpu,memory:/a\n1:name=systemd:/b\n0::/d/e\nrubbish\n")
+	got := launch.OomFilesOf("/c", "5:cpu,memory:/a\n1:name=systemd:/b\n0::/d/e\nrubbish\n")
 	if want := []string{"/c/memory/a/memory.oom_control", "/c/d/e/memory.events"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -1,4 +1,4 @@
-package launch
+package launch_test
 
 import (
 	"context"
@@ -11,17 +11,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // runLimit bounds what these tests wait for.
 const runLimit = 60 * time.Second
 
-func newRunner(t *testing.T) *Children {
+func newRunner(t *testing.T) *launch.Children {
 	t.Helper()
-	c, err := NewChildren(zerolog.Nop(), false)
+	c, err := launch.NewChildren(zerolog.Nop(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +51,8 @@ func TestRunReturnsWhatWasPrinted(t *testing.T) {
 		}
 	}
 	output, err := c.Run(t.Context(), []string{"sh", "-c", "i=0; while [ $i -lt 30000 ]; do echo $i; i=$((i+1)); done"}, nil, "")
-	if err != nil || len(output) != mostPrinted || !strings.HasSuffix(output, "\n29999\n") {
-		t.Errorf("much output: got %d bytes, error %v, want the last %d", len(output), err, mostPrinted)
+	if err != nil || len(output) != launch.MostPrinted || !strings.HasSuffix(output, "\n29999\n") {
+		t.Errorf("much output: got %d bytes, error %v, want the last %d", len(output), err, launch.MostPrinted)
 	}
 	if n := c.Count(); n != 0 {
 		t.Errorf("%d processes are watched after all have ended", n)

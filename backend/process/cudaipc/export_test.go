@@ -1,0 +1,5 @@
+package cudaipc
+
+// Names for the tests in package cudaipc_test.
+
+const MostLent = mostLent

@@ -1,0 +1,5 @@
+package hostcalls
+
+// Names for the tests in package hostcalls_test.
+
+var ParseVersion = parseVersion

@@ -1,0 +1,7 @@
+package launch
+
+// Names for the tests in package launch_test.
+
+const MostPrinted = mostPrinted
+
+var OomFilesOf = oomFilesOf
