@@ -1,4 +1,4 @@
-package measure
+package measure_test
 
 import (
 	"errors"
@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/bench/measure"
 )
 
 func TestTimesAddUp(t *testing.T) {
-	var all Times
-	for _, round := range []Times{
+	var all measure.Times
+	for _, round := range []measure.Times{
 		{Each: []time.Duration{30, 10}, Wall: time.Second, CPU: 8},
 		{Each: []time.Duration{40, 20}, Wall: time.Second, CPU: 12},
 	} {
@@ -35,14 +37,14 @@ func TestTimesAddUp(t *testing.T) {
 	if got := all.CPUEach(); got != 5 {
 		t.Errorf("CPUEach: got %d, want 5", got)
 	}
-	var none Times
+	var none measure.Times
 	if none.Quantile(0.5) != 0 || none.Rate() != 0 || none.CPUEach() != 0 {
 		t.Errorf("nothing measured: got %v, %v, %v, want zeros", none.Quantile(0.5), none.Rate(), none.CPUEach())
 	}
 }
 
 func TestTableAlignsItsColumns(t *testing.T) {
-	var table Table
+	var table measure.Table
 	table.Row("size", "p50", "ratio")
 	table.Row("16 B", 1500*time.Nanosecond, 12.34)
 	table.Row("1 MiB", 123456*time.Microsecond, 0.5)
@@ -57,11 +59,11 @@ func TestTableAlignsItsColumns(t *testing.T) {
 }
 
 func TestNumbersReadLists(t *testing.T) {
-	n := Numbers{1, 2}
+	n := measure.Numbers{1, 2}
 	if got := n.String(); got != "1,2" {
 		t.Errorf("String: got %q, want %q", got, "1,2")
 	}
-	if err := n.Set("3,40"); err != nil || !slices.Equal(n, Numbers{3, 40}) {
+	if err := n.Set("3,40"); err != nil || !slices.Equal(n, measure.Numbers{3, 40}) {
 		t.Errorf("Set 3,40: got %v and error %v", n, err)
 	}
 	for _, text := range []string{"", "1,", "x", "0", "-1"} {
@@ -73,7 +75,7 @@ func TestNumbersReadLists(t *testing.T) {
 
 func TestSizeHasItsUnit(t *testing.T) {
 	for n, want := range map[int]string{16: "16 B", 64 << 10: "64 KiB", 16 << 20: "16 MiB", 1500: "1500 B"} {
-		if got := Size(n); got != want {
+		if got := measure.Size(n); got != want {
 			t.Errorf("Size(%d): got %q, want %q", n, got, want)
 		}
 	}
@@ -89,21 +91,21 @@ func TestTreeAndCPU(t *testing.T) {
 	if err := child.Start(); err != nil {
 		t.Skipf("no program to start: %v", err)
 	}
-	tree, err := Tree(os.Getpid())
+	tree, err := measure.Tree(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if tree[0] != os.Getpid() || !slices.Contains(tree, child.Process.Pid) {
 		t.Errorf("got tree %v, want %d first and %d in it", tree, os.Getpid(), child.Process.Pid)
 	}
-	before, err := CPU([]int{os.Getpid()})
+	before, err := measure.CPU([]int{os.Getpid()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := 0; n < 1<<22; n++ {
 		sink += n * n
 	}
-	after, err := CPU([]int{os.Getpid(), child.Process.Pid})
+	after, err := measure.CPU([]int{os.Getpid(), child.Process.Pid})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func TestTreeAndCPU(t *testing.T) {
 	}
 	_ = input.Close()
 	_ = child.Wait()
-	if _, err := CPU([]int{child.Process.Pid}); err == nil {
+	if _, err := measure.CPU([]int{child.Process.Pid}); err == nil {
 		t.Error("CPU of a process that has ended: got no error, want one")
 	}
 }
@@ -123,7 +125,7 @@ var sink int
 // other wakes it.
 func TestSwitchesAreCounted(t *testing.T) {
 	here := []int{os.Getpid()}
-	before, err := Switches(here)
+	before, err := measure.Switches(here)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +158,7 @@ func TestSwitchesAreCounted(t *testing.T) {
 	if err := errors.Join(pass(back[0], there[1]), <-echoed); err != nil {
 		t.Fatal(err)
 	}
-	after, err := Switches(here)
+	after, err := measure.Switches(here)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,13 +167,13 @@ func TestSwitchesAreCounted(t *testing.T) {
 	if after <= before {
 		t.Errorf("got %d switches before and %d after %d rounds, want more", before, after, rounds)
 	}
-	if n, err := Switches([]int{1 << 27}); n != 0 || err != nil {
+	if n, err := measure.Switches([]int{1 << 27}); n != 0 || err != nil {
 		t.Errorf("of a process that is not there: got %d switches and error %v, want none", n, err)
 	}
 }
 
 func TestTableForAPage(t *testing.T) {
-	var table Table
+	var table measure.Table
 	table.Row("size", "p50")
 	table.Row("16 B", 1500*time.Nanosecond)
 	var b strings.Builder
@@ -185,13 +187,13 @@ func TestTableForAPage(t *testing.T) {
 
 // TestProcess starts a program that ends at the end of its input, or on request.
 func TestProcess(t *testing.T) {
-	start := func() (*Process, io.Closer) {
+	start := func() (*measure.Process, io.Closer) {
 		command := exec.Command("cat")
 		input, err := command.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Start(command)
+		p, err := measure.Start(command)
 		if err != nil {
 			t.Skipf("no program to start: %v", err)
 		}

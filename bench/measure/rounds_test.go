@@ -1,15 +1,17 @@
-package measure
+package measure_test
 
 import (
 	"errors"
 	"os"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/bench/measure"
 )
 
 func TestRoundsMeasureTimeAndCPU(t *testing.T) {
 	here := []int{os.Getpid()}
-	for name, measure := range map[string]func(time.Duration, []int, func() error) (Times, error){"Rounds": Rounds, "WarmRounds": WarmRounds} {
+	for name, measure := range map[string]func(time.Duration, []int, func() error) (measure.Times, error){"Rounds": measure.Rounds, "WarmRounds": measure.WarmRounds} {
 		const span = 5 * time.Millisecond
 		done := 0
 		times, err := measure(span, here, func() error {
