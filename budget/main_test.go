@@ -1,4 +1,4 @@
-package budget
+package budget_test
 
 import (
 	"testing"
