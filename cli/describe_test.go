@@ -52,7 +52,7 @@ func TestCompletionKnowsValuesAndModels(t *testing.T) {
 		"serve " + models + " --load-model ":              "greeter",
 		"--model-repository " + models + " --load-model=": "--load-model=greeter",
 	} {
-		status, out, stderr := runAs("nereid", append([]string{"completion", "candidates", "--"}, strings.Split(line, " ")...)...)
+		status, out, stderr := RunAs("nereid", append([]string{"completion", "candidates", "--"}, strings.Split(line, " ")...)...)
 		var words []string
 		for _, one := range strings.Split(strings.TrimSpace(out), "\n")[1:] {
 			word, _, _ := strings.Cut(one, "\t")
@@ -65,7 +65,7 @@ func TestCompletionKnowsValuesAndModels(t *testing.T) {
 }
 
 func TestManualNamesEveryFlagAndCommand(t *testing.T) {
-	status, page, stderr := runAs("nereid", "man")
+	status, page, stderr := RunAs("nereid", "man")
 	if status != 0 || stderr != "" {
 		t.Fatalf("got status %d and %q", status, stderr)
 	}

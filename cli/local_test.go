@@ -19,11 +19,11 @@ import (
 // command.
 func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 	more := []string{"--http-port=1", "--log-verbose=2", "--allow-client-shm=true"}
-	serving, err := flags.ParseServe(append([]string{"b", "a"}, more...), noEnv, &strings.Builder{})
+	serving, err := flags.ParseServe(append([]string{"b", "a"}, more...), NoEnv, &strings.Builder{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := flags.Parse(append([]string{"--model-repository=a", "--model-store=b"}, more...), noEnv, &strings.Builder{})
+	plain, err := flags.Parse(append([]string{"--model-repository=a", "--model-store=b"}, more...), NoEnv, &strings.Builder{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 	if !reflect.DeepEqual(serving, plain) {
 		t.Errorf("got  %+v\nwant %+v", serving, plain)
 	}
-	if o, err := flags.ParseServe([]string{"a", "--http-address=0.0.0.0", "--exit-on-error=true"}, noEnv, &strings.Builder{}); err != nil ||
+	if o, err := flags.ParseServe([]string{"a", "--http-address=0.0.0.0", "--exit-on-error=true"}, NoEnv, &strings.Builder{}); err != nil ||
 		o.HTTP.Address != "0.0.0.0" || o.Metrics.Address != "0.0.0.0" || !o.ExitOnError {
 		t.Errorf("got %+v and error %v, want flags before defaults", o, err)
 	}
@@ -80,12 +80,12 @@ func TestServeMistakes(t *testing.T) {
 		{[]string{in("repository"), "--http-port=" + port}, 1, fmt.Sprintf("nereid serve: HTTP cannot listen: listen tcp 127.0.0.1:%s: bind: address already in use: "+
 			"stop the program that uses the port, or choose another with --http-port\n", port)},
 	} {
-		status, stdout, stderr := runAs("nereid", append([]string{"serve"}, test.args...)...)
+		status, stdout, stderr := RunAs("nereid", append([]string{"serve"}, test.args...)...)
 		if status != test.status || stdout != "" || !strings.HasPrefix(stderr, test.want) {
 			t.Errorf("%q: got status %d, %q and %q, want %d and %q", test.args, status, stdout, stderr, test.status, test.want)
 		}
 	}
-	if status, stdout, stderr := runAs("nereid", "serve", "--help"); status != 0 || !strings.HasPrefix(stdout, "Usage: "+serveCall+"\n") || stderr != "" {
+	if status, stdout, stderr := RunAs("nereid", "serve", "--help"); status != 0 || !strings.HasPrefix(stdout, "Usage: "+serveCall+"\n") || stderr != "" {
 		t.Errorf("--help: got status %d, %q and %q, want the usage", status, stdout, stderr)
 	}
 	if got := parentOf("."); !filepath.IsAbs(got) {

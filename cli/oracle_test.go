@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/cli"
 )
 
 // oracleVariable is the directory of a real tritonserver, which "make differential"
@@ -104,7 +106,7 @@ func TestAsTheOracle(t *testing.T) {
 			t.Parallel()
 			args := strings.Fields(line)
 			wantStatus, want := runOracle(t, oracle, args...)
-			status, stdout, got := runHere(args...)
+			status, stdout, got := cli.RunHere(args...)
 			if status != wantStatus {
 				t.Errorf("got status %d, want %d", status, wantStatus)
 			}

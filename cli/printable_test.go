@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli"
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 	"github.com/nereid-serving/nereid/server/recording"
 )
@@ -39,7 +40,7 @@ func TestModelsSteerNoTerminal(t *testing.T) {
 	}
 	args := []string{"nereid", "--model-repository=" + repository, "--allow-metrics=false"}
 	var out, errs strings.Builder
-	if status := run(append(args, "--log-error=false", "--log-warning=false"), noEnv, &out, &errs); status != 1 {
+	if status := cli.Run(append(args, "--log-error=false", "--log-warning=false"), cli.NoEnv, &out, &errs); status != 1 {
 		t.Errorf("got status %d, want 1: %s", status, errs.String())
 	}
 	_, table, _ := strings.Cut(out.String(), "| Model ")
@@ -49,7 +50,7 @@ func TestModelsSteerNoTerminal(t *testing.T) {
 		}
 	}
 	tty, written := terminal.Open(t)
-	run(args, noEnv, tty, tty)
+	cli.Run(args, cli.NoEnv, tty, tty)
 	if text := written(); obeyed.MatchString(text) || !strings.Contains(text, escaped) {
 		t.Errorf("the terminal got %q", text)
 	}
@@ -121,7 +122,7 @@ func TestCommandsPassOnNothingThatSteersTerminals(t *testing.T) {
 		{"top", "--json", "--url=" + address, "--interval=100ms"},
 	} {
 		var out, errs strings.Builder
-		run(append([]string{"nereid"}, args...), noEnv, &out, &errs)
+		cli.Run(append([]string{"nereid"}, args...), cli.NoEnv, &out, &errs)
 		text := out.String() + errs.String()
 		if obeyed.MatchString(text) || !strings.Contains(text, `a\u001`) {
 			t.Errorf("%q: got %q", args, text)

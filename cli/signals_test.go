@@ -1,13 +1,15 @@
-package cli
+package cli_test
 
 import (
 	"os"
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/cli"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestWatchSignalsCountsABurstOnce repeats a burst until it was short enough, because the machine
@@ -27,7 +29,7 @@ func watchOneBurst(t *testing.T) bool {
 	t.Helper()
 	const patience = time.Minute
 	var out testkit.Buffer
-	graceful, abrupt, stop := watchSignals(t.Context(), &out, zerolog.Nop())
+	graceful, abrupt, stop := cli.WatchSignals(t.Context(), &out, zerolog.Nop())
 	defer stop()
 	kill := func(s unix.Signal) {
 		if err := unix.Kill(os.Getpid(), s); err != nil {
@@ -47,7 +49,7 @@ func watchOneBurst(t *testing.T) bool {
 	want := "Signal (15) received.\nSignal (2) received.\n"
 	testkit.Eventually(t, patience, func() bool { return out.String() == want })
 	ended := abrupt.Err() != nil
-	if time.Since(begin) > signalBurst {
+	if time.Since(begin) > cli.SignalBurst {
 		return false
 	}
 	if ended {
@@ -61,7 +63,7 @@ func watchOneBurst(t *testing.T) bool {
 }
 
 func TestWatchSignalsStops(t *testing.T) {
-	graceful, abrupt, stop := watchSignals(t.Context(), &testkit.Buffer{}, zerolog.Nop())
+	graceful, abrupt, stop := cli.WatchSignals(t.Context(), &testkit.Buffer{}, zerolog.Nop())
 	stop()
 	if graceful.Err() == nil || abrupt.Err() == nil {
 		t.Error("a context has not ended")

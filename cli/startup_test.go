@@ -61,7 +61,7 @@ func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 func TestOptionTableShowsTheOptions(t *testing.T) {
 	var stderr strings.Builder
 	o, err := flags.Parse(strings.Fields("--model-repository=/r --model-repository=/q --model-control-mode=explicit --load-model=m "+
-		"--strict-readiness=0 --rate-limit-resource=R:2 --cuda-memory-pool-byte-size=0:7 --min-supported-compute-capability=0"), noEnv, &stderr)
+		"--strict-readiness=0 --rate-limit-resource=R:2 --cuda-memory-pool-byte-size=0:7 --min-supported-compute-capability=0"), NoEnv, &stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestOptionTableShowsNoSecret(t *testing.T) {
 		"s3://SECRET:SECRET@host:90/bucket":  "s3://…@host:90/bucket",
 		"gs://?key=SECRET":                   "gs://?…",
 	} {
-		o := flags.Defaults(noEnv)
+		o := flags.Defaults(NoEnv)
 		o.Repository.Paths = []string{path}
 		got := optionTable(o, "1", nil)
 		if strings.Contains(got, "SECRET") || !strings.Contains(got, " "+want+" ") {
@@ -111,7 +111,7 @@ func TestOptionTableShowsNoSecret(t *testing.T) {
 }
 
 func TestBackendTableShowsTheSettings(t *testing.T) {
-	o := flags.Defaults(noEnv)
+	o := flags.Defaults(NoEnv)
 	o.Backends.MinComputeCapability = 0 // with a CUDA driver it is 6
 	o.Backends.Settings = map[string]map[string]string{"": {"zz": "1", "aa": `"<\`}, "python": {"zz": "9"}, "other": {"a": "b"}}
 	got := backendTable([]backendRow{{"python", "p", o.BackendMessage("python")}})

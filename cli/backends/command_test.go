@@ -1,4 +1,4 @@
-package backends
+package backends_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/cli/backends"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/sdk/conformance"
 )
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // try runs a command line.
 func try(args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	status = Run(args, &out, &errs)
+	status = backends.Run(args, &out, &errs)
 	return status, out.String(), errs.String()
 }
 
@@ -114,11 +115,11 @@ func TestCommandLinesAreExplained(t *testing.T) {
 
 func TestModelsAreFoundByTheirBackend(t *testing.T) {
 	folder := "../../examples/backend_models"
-	got := modelsOf("minimal", filepath.Join(t.TempDir(), "models"), folder)
+	got := backends.ModelsOf("minimal", filepath.Join(t.TempDir(), "models"), folder)
 	if len(got) != 2 || got[0] != filepath.Join(folder, "batching") || got[1] != filepath.Join(folder, "nonbatching") {
 		t.Errorf("got %q, want batching and nonbatching", got)
 	}
-	if got := modelsOf("maximal", folder); got != nil {
+	if got := backends.ModelsOf("maximal", folder); got != nil {
 		t.Errorf("got %q of a backend that none names", got)
 	}
 }

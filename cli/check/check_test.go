@@ -1,9 +1,7 @@
-package check
+package check_test
 
 import (
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,152 +11,130 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/check"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/models/config"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// run runs the command with the server's defaults. It returns the status and the findings as lines,
-// with paths relative to the repository.
-func run(t *testing.T, directory string, args ...string) (status int, lines []string, stderr string) {
-	t.Helper()
-	var out, err strings.Builder
-	status = Run(append([]string{directory}, args...), func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
-		names, err := command.Parse(own, args)
-		return names, nereid.Defaults(), err
-	}, &out, &err)
-	text := strings.ReplaceAll(out.String(), directory+"/", "")
-	return status, strings.Split(strings.TrimSpace(text), "\n"), err.String()
-}
-
-const (
-	two = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] }\n" +
-		"output { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] }\n"
-	script = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
-	chain  = "platform: \"ensemble\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] }\n" +
-		"ensemble_scheduling { step {\n model_name: \"good\" model_version: -1\n input_map { key: \"A\" value: \"A\" }\n output_map { key: \"B\" value: \"B\" } } }\n"
-)
-
 // TestFilesTellWhatIsWrong has one model for each mistake, and one line of output for each.
 func TestFilesTellWhatIsWrong(t *testing.T) {
-	good := map[string]string{"good/config.pbtxt": two, "good/1/model.py": script}
+	good := map[string]string{"good/config.pbtxt": check.Two, "good/1/model.py": check.Script}
 	for _, c := range []struct {
 		name  string
 		files map[string]string
 		want  []string // in this order, without the last line, which counts
 	}{
 		{"nothing", nil, nil},
-		{"an unknown field", map[string]string{"m/config.pbtxt": "backend: \"python\"\n  inputs { }\n", "m/1/model.py": script},
+		{"an unknown field", map[string]string{"m/config.pbtxt": "backend: \"python\"\n  inputs { }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:2:3: error: unknown field: inputs; did you mean input?"}},
-		{"no dims", map[string]string{"m/config.pbtxt": "backend: \"python\"\n# 'A'\ninput {\n  name: \"A\" data_type: TYPE_FP32 }\n", "m/1/model.py": script},
+		{"no dims", map[string]string{"m/config.pbtxt": "backend: \"python\"\n# 'A'\ninput {\n  name: \"A\" data_type: TYPE_FP32 }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: error: model input 'A' must specify 'dims' for m; dims are the shape without the batch dimension, such as dims: [ 4 ], with -1 for any size"}},
-		{"a bad field", map[string]string{"m/config.pbtxt": two + "max_batch_size: -1\n", "m/1/model.py": script},
+		{"a bad field", map[string]string{"m/config.pbtxt": check.Two + "max_batch_size: -1\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: error: 'max_batch_size' must be non-negative value for m"}},
-		{"a backend", map[string]string{"m/config.pbtxt": "backend: \"pyton\"\n", "m/1/model.py": script},
+		{"a backend", map[string]string{"m/config.pbtxt": "backend: \"pyton\"\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:1: error: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"}},
-		{"no version", map[string]string{"m/config.pbtxt": two, "m/one/model.py": script}, []string{
+		{"no version", map[string]string{"m/config.pbtxt": check.Two, "m/one/model.py": check.Script}, []string{
 			"m: warning: ignore version directory 'one' which fails to convert to integral number; version directories are named 1, 2, 3, …",
 			"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; " +
 				"a model needs a directory for each version, such as m/1 with the model.py; if this is not a model, move it out of the repository",
 		}},
-		{"an ensemble without a version", map[string]string{"m/config.pbtxt": chain},
+		{"an ensemble without a version", map[string]string{"m/config.pbtxt": check.Chain},
 			[]string{"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; an ensemble needs an empty version directory as well: create m/1"}},
-		{"a script without a version", map[string]string{"m/config.pbtxt": two, "m/model.py": script},
+		{"a script without a version", map[string]string{"m/config.pbtxt": check.Two, "m/model.py": check.Script},
 			[]string{"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; move m/model.py to m/1/model.py"}},
-		{"a script alone", map[string]string{"m/model.py": script}, []string{
+		{"a script alone", map[string]string{"m/model.py": check.Script}, []string{
 			"m: error: Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'; " +
 				"move m/model.py to m/1/model.py",
 		}},
-		{"a version that is not there", map[string]string{"m/config.pbtxt": two + "version_policy { specific { versions: [ 1, 3 ] } }\n", "m/1/model.py": script},
+		{"a version that is not there", map[string]string{"m/config.pbtxt": check.Two + "version_policy { specific { versions: [ 1, 3 ] } }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: warning: version 3 is specified for model 'm', but the version directory is not present"}},
-		{"versions that are not there", map[string]string{"m/config.pbtxt": two + "version_policy { specific { versions: [ 3 ] } }\n", "m/1/model.py": script, "m/10/model.py": script, "m/2/model.py": script}, []string{
+		{"versions that are not there", map[string]string{"m/config.pbtxt": check.Two + "version_policy { specific { versions: [ 3 ] } }\n", "m/1/model.py": check.Script, "m/10/model.py": check.Script, "m/2/model.py": check.Script}, []string{
 			"m/config.pbtxt:4: error: at least one version must be available under the version policy of model 'm'; version_policy selects none of the existing versions: 1, 2, 10",
 			"m/config.pbtxt:4: warning: version 3 is specified for model 'm', but the version directory is not present",
 		}},
-		{"two outputs of a name", map[string]string{"m/config.pbtxt": strings.Replace(two, `"A"`, `"B"`, 1) + "output {\n  # name: \"B\"\n  name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] }\n", "m/1/model.py": script},
+		{"two outputs of a name", map[string]string{"m/config.pbtxt": strings.Replace(check.Two, `"A"`, `"B"`, 1) + "output {\n  # name: \"B\"\n  name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:6: warning: there are several tensors 'B' among the outputs; names must be unique: rename one, or remove it"}},
-		{"two inputs of a name", map[string]string{"m/config.pbtxt": two + "input [\n  { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] } ]\n", "m/1/model.py": script},
+		{"two inputs of a name", map[string]string{"m/config.pbtxt": check.Two + "input [\n  { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] } ]\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:5: warning: there are several tensors 'A' among the inputs; names must be unique: rename one, or remove it"}},
-		{"a count below 0", map[string]string{"m/config.pbtxt": two + "instance_group [\n  { count: 2 kind: KIND_CPU },\n  { count: -2 kind: KIND_CPU } ]\n", "m/1/model.py": script},
+		{"a count below 0", map[string]string{"m/config.pbtxt": check.Two + "instance_group [\n  { count: 2 kind: KIND_CPU },\n  { count: -2 kind: KIND_CPU } ]\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:6: warning: the group has the count -2: the server starts 1 instance; count is the number of instances, 1 or more"}},
-		{"batches without a size", map[string]string{"m/config.pbtxt": two + "dynamic_batching { max_queue_delay_microseconds: 100 }\n", "m/1/model.py": script},
+		{"batches without a size", map[string]string{"m/config.pbtxt": check.Two + "dynamic_batching { max_queue_delay_microseconds: 100 }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: warning: dynamic_batching has no effect without max_batch_size; max_batch_size: 8 allows batches of 8; tensors of requests and of the model then begin with the batch dimension"}},
-		{"a queue without batches", map[string]string{"m/config.pbtxt": two + "dynamic_batching { default_queue_policy { max_queue_size: 4 } }\n", "m/1/model.py": script}, nil},
-		{"batches larger than the largest", map[string]string{"m/config.pbtxt": two + "max_batch_size: 4\ndynamic_batching { preferred_batch_size: [ 8 ] }\n", "m/1/model.py": script},
+		{"a queue without batches", map[string]string{"m/config.pbtxt": check.Two + "dynamic_batching { default_queue_policy { max_queue_size: 4 } }\n", "m/1/model.py": check.Script}, nil},
+		{"batches larger than the largest", map[string]string{"m/config.pbtxt": check.Two + "max_batch_size: 4\ndynamic_batching { preferred_batch_size: [ 8 ] }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:5: error: dynamic batching preferred size must be <= max batch size for m; raise max_batch_size, or lower preferred_batch_size"}},
-		{"two ways of scheduling", map[string]string{"m/config.pbtxt": two + "max_batch_size: 4\ndynamic_batching { }\nsequence_batching { }\n", "m/1/model.py": script},
+		{"two ways of scheduling", map[string]string{"m/config.pbtxt": check.Two + "max_batch_size: 4\ndynamic_batching { }\nsequence_batching { }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:6:1: error: error parsing \"sequence_batching\", oneof inference.ModelConfig.scheduling_choice is already set; only one of dynamic_batching, sequence_batching, ensemble_scheduling is allowed: remove the others"}},
-		{"dims of nothing", map[string]string{"m/config.pbtxt": strings.Replace(two, "[ 2 ]", "[ 0 ]", 1), "m/1/model.py": script},
+		{"dims of nothing", map[string]string{"m/config.pbtxt": strings.Replace(check.Two, "[ 2 ]", "[ 0 ]", 1), "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:2: error: model input 'A' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m; dims: [ 4 ] is four elements, dims: [ -1 ] any number of them"}},
-		{"a tensor without a name", map[string]string{"m/config.pbtxt": strings.Replace(two, `name: "A" `, "", 1), "m/1/model.py": script},
+		{"a tensor without a name", map[string]string{"m/config.pbtxt": strings.Replace(check.Two, `name: "A" `, "", 1), "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:2: error: model input must specify 'name' for m; such as name: \"INPUT0\""}},
-		{"a warm-up that is not sent", map[string]string{"m/config.pbtxt": two + "model_warmup { name: \"w\"\n  inputs { key: \"X\" value { data_type: TYPE_FP32 dims: [ 2 ] zero_data: true } } }\n", "m/1/model.py": script}, []string{
+		{"a warm-up that is not sent", map[string]string{"m/config.pbtxt": check.Two + "model_warmup { name: \"w\"\n  inputs { key: \"X\" value { data_type: TYPE_FP32 dims: [ 2 ] zero_data: true } } }\n", "m/1/model.py": check.Script}, []string{
 			"m/config.pbtxt:4: warning: sample 'w' of model_warmup has no batch_size and is not sent; set batch_size: 1, also for models without batching",
 			"m/config.pbtxt:5: warning: sample 'w' of model_warmup has 'X', which is not an input of the model; the inputs are A",
 		}},
-		{"a script beside the versions", map[string]string{"m/config.pbtxt": two, "m/1/weights": "", "m/model.py": script},
+		{"a script beside the versions", map[string]string{"m/config.pbtxt": check.Two, "m/1/weights": "", "m/model.py": check.Script},
 			[]string{"m/1: error: there is no model.py in the directory of version 1; there is m/model.py: move it into the directory"}},
-		{"a script of another name", map[string]string{"m/config.pbtxt": two, "m/1/models.py": script},
+		{"a script of another name", map[string]string{"m/config.pbtxt": check.Two, "m/1/models.py": check.Script},
 			[]string{"m/1: error: there is no model.py in the directory of version 1; there is m/1/models.py: is that it?"}},
-		{"no class", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "# class TritonPythonModel\nclass Model:\n    pass\n"},
+		{"no class", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": "# class TritonPythonModel\nclass Model:\n    pass\n"},
 			[]string{"m/1/model.py: error: there is no class TritonPythonModel; the server creates an instance of that class: define class TritonPythonModel: with def execute(self, requests)"}},
-		{"no execute", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "class TritonPythonModel:\n    pass\n"},
+		{"no execute", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": "class TritonPythonModel:\n    pass\n"},
 			[]string{"m/1/model.py: error: the class TritonPythonModel has no method execute; add def execute(self, requests), which returns a list with one response per request"}},
-		{"a class from elsewhere", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "from mine import TritonPythonModel\n"}, nil},
-		{"a class with a base", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "class TritonPythonModel(Mine):\n    pass\n"}, nil},
-		{"a config of another name", map[string]string{"m/config.pbtxt.txt": two, "m/1/model.py": script}, []string{
+		{"a class from elsewhere", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": "from mine import TritonPythonModel\n"}, nil},
+		{"a class with a base", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": "class TritonPythonModel(Mine):\n    pass\n"}, nil},
+		{"a config of another name", map[string]string{"m/config.pbtxt.txt": check.Two, "m/1/model.py": check.Script}, []string{
 			"m: warning: the model has no inputs and no outputs, neither from config.pbtxt nor from an auto_complete_config: each request with an input is rejected; " +
 				"nereid check m --write-config writes a first configuration",
 			"m/config.pbtxt.txt: warning: the file is ignored; the configuration file is config.pbtxt, which does not exist: rename the file",
 		}},
-		{"an incomplete config", map[string]string{"m/config.pbtxt": "backend: \"python\"\ninput { name: \"A\" }\n", "m/1/model.py": script + "\n    def auto_complete_config(c):\n        return c\n"},
+		{"an incomplete config", map[string]string{"m/config.pbtxt": "backend: \"python\"\ninput { name: \"A\" }\n", "m/1/model.py": check.Script + "\n    def auto_complete_config(c):\n        return c\n"},
 			[]string{"m/config.pbtxt:2: warning: model input 'A' must specify 'data_type' for m; the model may complete it when it is loaded: check with --import"}},
-		{"no labels", map[string]string{"m/config.pbtxt": strings.Replace(two, "[ 2 ] }\n", "[ 2 ] }\n", 1) + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n", "m/1/model.py": script},
+		{"no labels", map[string]string{"m/config.pbtxt": strings.Replace(check.Two, "[ 2 ] }\n", "[ 2 ] }\n", 1) + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: error: failed to open text file for read m/l.txt: No such file or directory; the path in the config is relative to the directory of the model"}},
-		{"too many labels", map[string]string{"m/config.pbtxt": two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n", "m/l.txt": "a\nb\nc\n", "m/1/model.py": script},
+		{"too many labels", map[string]string{"m/config.pbtxt": check.Two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n", "m/l.txt": "a\nb\nc\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: warning: l.txt has 3 lines, and output 'C' has 2 elements; each line is the label of one element, in order"}},
-		{"an environment", map[string]string{"m/config.pbtxt": two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"$$TRITON_MODEL_DIRECTORY/env.tar.gz\" } }\n", "m/1/model.py": script},
+		{"an environment", map[string]string{"m/config.pbtxt": check.Two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"$$TRITON_MODEL_DIRECTORY/env.tar.gz\" } }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: error: Failed to get the canonical path for m/env.tar.gz. m has no env.tar.gz"}},
-		{"data of a warm-up", map[string]string{"m/config.pbtxt": two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"raw\" } } }\n", "m/1/model.py": script},
+		{"data of a warm-up", map[string]string{"m/config.pbtxt": check.Two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"raw\" } } }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: error: failed to run warmup sample 'w': "}},
-		{"a step that is not there", map[string]string{"m/config.pbtxt": strings.ReplaceAll(chain, "good", "goood"), "m/1/x": ""},
+		{"a step that is not there", map[string]string{"m/config.pbtxt": strings.ReplaceAll(check.Chain, "good", "goood"), "m/1/x": ""},
 			[]string{"m/config.pbtxt:5: error: ensemble m contains models that are not available or ambiguous: goood; did you mean 'good'?"}},
-		{"a tensor that is not there", map[string]string{"m/config.pbtxt": strings.Replace(chain, `key: "A"`, `key: "X"`, 1), "m/1/x": ""},
+		{"a tensor that is not there", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, `key: "A"`, `key: "X"`, 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:2: error: in ensemble m, ensemble tensor A is mapping to non-existing input X in model good; a key in an input_map is the name of an input of the step's model"}},
-		{"tensors that do not match", map[string]string{"m/config.pbtxt": strings.Replace(chain, "FP32 dims: [ 2 ] }\nens", "INT8 dims: [ 2 ] }\nens", 1), "m/1/x": ""},
+		{"tensors that do not match", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, "FP32 dims: [ 2 ] }\nens", "INT8 dims: [ 2 ] }\nens", 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:3: error: in ensemble m, ensemble tensor B: inconsistent data type: TYPE_INT8 is inferred from model m while TYPE_FP32 is inferred from model good; " +
 				"the models that produce and consume a tensor must agree: change one of the configurations"}},
-		{"an ensemble without steps", map[string]string{"m/config.pbtxt": chain[:strings.Index(chain, "ensemble_s")], "m/1/x": ""},
+		{"an ensemble without steps", map[string]string{"m/config.pbtxt": check.Chain[:strings.Index(check.Chain, "ensemble_s")], "m/1/x": ""},
 			[]string{"m/config.pbtxt:1: error: ensemble scheduling must be set for ensemble m whose platform is ensemble; ensemble_scheduling { step [ … ] } lists the composing models"}},
-		{"a step without a model", map[string]string{"m/config.pbtxt": strings.Replace(chain, "model_name: \"good\"", "", 1), "m/1/x": ""},
+		{"a step without a model", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, "model_name: \"good\"", "", 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:6: error: must specify 'model_name' in step 0 of ensemble 'm'; model_name is the model that the step calls"}},
-		{"an input that no step takes", map[string]string{"m/config.pbtxt": strings.Replace(chain, `value: "A"`, `value: "q"`, 1), "m/1/x": ""},
+		{"an input that no step takes", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, `value: "A"`, `value: "q"`, 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:2: error: ensemble input 'A' for ensemble m' is not used; a step reads a tensor that is named as a value in its input_map; no step reads this one"}},
-		{"an output that no step makes", map[string]string{"m/config.pbtxt": strings.Replace(chain, `value: "B"`, `value: "q"`, 1), "m/1/x": ""},
+		{"an output that no step makes", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, `value: "B"`, `value: "q"`, 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:3: error: ensemble output 'B' for ensemble m' is not used; a step writes a tensor that is named as a value in its output_map; no step writes this one"}},
-		{"a step that is missing", map[string]string{"m/config.pbtxt": strings.Replace(chain, "step {", "step { model_name: \"good\" input_map { key: \"A\" value: \"u\" } output_map { key: \"B\" value: \"t\" } } step {", 1), "m/1/x": ""},
+		{"a step that is missing", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, "step {", "step { model_name: \"good\" input_map { key: \"A\" value: \"u\" } output_map { key: \"B\" value: \"t\" } } step {", 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:4: error: ensemble tensor 't' is unused in ensemble 'm'; a tensor between steps must be a value in the output_map of one step and in the input_map of another"}},
-		{"a step that nothing feeds", map[string]string{"m/config.pbtxt": strings.NewReplacer("step {", "step { model_name: \"good\" input_map { key: \"A\" value: \"A\" } output_map { key: \"B\" value: \"t\" } } step {", `key: "A" value: "A"`, `key: "A" value: "u"`).Replace(chain), "m/1/x": ""},
+		{"a step that nothing feeds", map[string]string{"m/config.pbtxt": strings.NewReplacer("step {", "step { model_name: \"good\" input_map { key: \"A\" value: \"A\" } output_map { key: \"B\" value: \"t\" } } step {", `key: "A" value: "A"`, `key: "A" value: "u"`).Replace(check.Chain), "m/1/x": ""},
 			[]string{"m/config.pbtxt:3: error: output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'u', is not connected; no step writes that tensor: add it as a value to an output_map, or make it an input of the ensemble"}},
-		{"instances of an ensemble", map[string]string{"m/config.pbtxt": chain + "instance_group { count: 2 }\n", "m/1/x": ""},
+		{"instances of an ensemble", map[string]string{"m/config.pbtxt": check.Chain + "instance_group { count: 2 }\n", "m/1/x": ""},
 			[]string{"m/config.pbtxt:8: error: instance group should not be specified for ensemble 'm'; only the composing models have instances: remove instance_group"}},
-		{"a version of a step", map[string]string{"m/config.pbtxt": strings.Replace(chain, "model_version: -1", "model_version: 7", 1), "m/1/x": ""},
+		{"a version of a step", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, "model_version: -1", "model_version: 7", 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:5: error: ensemble 'm' depends on 'good' whose required version 7 is not loaded; model_version: -1 selects the newest loaded version"}},
-		{"an ensemble of itself", map[string]string{"m/config.pbtxt": strings.ReplaceAll(chain, "good", "m"), "m/1/x": ""},
+		{"an ensemble of itself", map[string]string{"m/config.pbtxt": strings.ReplaceAll(check.Chain, "good", "m"), "m/1/x": ""},
 			[]string{"m/config.pbtxt:5: error: circular dependency between ensembles: m -> ... -> m -> m; each has a step that leads to the next: remove one of these steps"}},
-		{"ensembles in a circle", map[string]string{"m/config.pbtxt": strings.ReplaceAll(chain, "good", "n"), "m/1/x": "", "n/config.pbtxt": strings.ReplaceAll(chain, "good", "m"), "n/1/x": ""}, []string{
+		{"ensembles in a circle", map[string]string{"m/config.pbtxt": strings.ReplaceAll(check.Chain, "good", "n"), "m/1/x": "", "n/config.pbtxt": strings.ReplaceAll(check.Chain, "good", "m"), "n/1/x": ""}, []string{
 			"m/config.pbtxt:5: error: circular dependency between ensembles: m -> ... -> n -> m; each has a step that leads to the next: remove one of these steps",
 			"n/config.pbtxt:5: error: circular dependency between ensembles: n -> ... -> m -> n; each has a step that leads to the next: remove one of these steps",
 		}},
-		{"an ensemble of another version", map[string]string{"m/config.pbtxt": chain + "version_policy { specific { versions: [ 3 ] } }\n", "m/1/x": ""}, []string{
+		{"an ensemble of another version", map[string]string{"m/config.pbtxt": check.Chain + "version_policy { specific { versions: [ 3 ] } }\n", "m/1/x": ""}, []string{
 			"m/config.pbtxt:8: error: at least one version must be available under the version policy of model 'm'; version_policy selects none of the existing versions: 1",
 			"m/config.pbtxt:8: warning: version 3 is specified for model 'm', but the version directory is not present",
 		}},
-		{"names that differ by case", map[string]string{"Good/config.pbtxt": two, "Good/1/model.py": script},
+		{"names that differ by case", map[string]string{"Good/config.pbtxt": check.Two, "Good/1/model.py": check.Script},
 			[]string{"good: warning: model 'Good' has the same name in different case; case-insensitive file systems can hold only one of them"}},
 		{"a folder of something else", map[string]string{"notebooks/a.ipynb": ""},
 			[]string{"notebooks: error: Invalid model name: Could not determine backend for model 'notebooks' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'; " +
@@ -167,25 +143,25 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 			".git: triton: Triton treats each directory as a model and would not start; move it out of the repository",
 			"__pycache__: triton: Triton treats each directory as a model and would not start; move it out of the repository",
 		}},
-		{"parameters", map[string]string{"m/config.pbtxt": two + "parameters { key: \"ASYNC_EXECUTE_OVERLAP\" value { string_value: \"2\" } }\n", "m/1/model.py": script},
+		{"parameters", map[string]string{"m/config.pbtxt": check.Two + "parameters { key: \"ASYNC_EXECUTE_OVERLAP\" value { string_value: \"2\" } }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: triton: Triton ignores the parameter ASYNC_EXECUTE_OVERLAP; the model behaves there as without it"}},
-		{"an interpreter", map[string]string{"m/config.pbtxt": two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"/bin/sh\" } }\n", "m/1/model.py": script},
+		{"an interpreter", map[string]string{"m/config.pbtxt": check.Two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"/bin/sh\" } }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: triton: Triton rejects /bin/sh, which is a program: it needs an archive or the directory of an environment; " +
 				"Triton needs an archive of conda-pack, with the Python that its stub was built for"}},
-		{"fields", map[string]string{"m/config.pbtxt": two + "model_metrics { }\n", "m/1/model.py": script},
+		{"fields", map[string]string{"m/config.pbtxt": check.Two + "model_metrics { }\n", "m/1/model.py": check.Script},
 			[]string{"m/config.pbtxt:4: triton: Triton 24.10 does not support the field model_metrics and would fail to load the model; newer versions do"}},
-		{"a numbered folder", map[string]string{"m/config.pbtxt": two, "m/1/model.py": script, "m/2.old/model.py": script}, []string{
+		{"a numbered folder", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": check.Script, "m/2.old/model.py": check.Script}, []string{
 			"m: warning: ignore version directory '2.old' which fails to convert to integral number; version directories are named 1, 2, 3, …",
 			"m/2.old: triton: Triton reads this directory as version 2, which does not exist, and would fail to load the model; rename the directory",
 		}},
-		{"code", map[string]string{"m/config.pbtxt": two, "m/1/model.py": "# nereid_testing\n" + script + "        await sender.cancelled()\n"},
+		{"code", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": "# nereid_testing\n" + check.Script + "        await sender.cancelled()\n"},
 			[]string{"m/1/model.py:5: triton: await sender.cancelled() does not exist in Triton; guard it if the model should also run there"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			directory := t.TempDir()
 			testkit.WriteFiles(t, directory, good)
 			testkit.WriteFiles(t, directory, c.files)
-			status, lines, stderr := run(t, directory)
+			status, lines, stderr := check.RunCheck(t, directory)
 			lines = lines[:len(lines)-1]
 			wrong := slices.ContainsFunc(c.want, func(line string) bool { return strings.Contains(line, " error: ") })
 			if status != map[bool]int{true: 1}[wrong] || stderr != "" {
@@ -203,7 +179,7 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 func TestOneModelIsChecked(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{
-		"good/config.pbtxt": two, "good/1/model.py": script, "bare/1/model.py": script, "broken/config.pbtxt": "x", "both/config.pbtxt": chain, "both/1/x": "",
+		"good/config.pbtxt": check.Two, "good/1/model.py": check.Script, "bare/1/model.py": check.Script, "broken/config.pbtxt": "x", "both/config.pbtxt": check.Chain, "both/1/x": "",
 	})
 	t.Chdir(filepath.Join(directory, "good"))
 	for name, want := range map[string]string{
@@ -215,7 +191,7 @@ func TestOneModelIsChecked(t *testing.T) {
 		"../broken":                      "1 model: 1 error, 0 warnings, 0 differences from Triton",
 		"..":                             "4 models: 1 error, 1 warning, 0 differences from Triton",
 	} {
-		if _, lines, stderr := run(t, name); lines[len(lines)-1] != want {
+		if _, lines, stderr := check.RunCheck(t, name); lines[len(lines)-1] != want {
 			t.Errorf("%s: got %q, %s, want %q", name, lines, stderr, want)
 		}
 	}
@@ -227,36 +203,18 @@ func TestOneModelIsChecked(t *testing.T) {
 		for name := range strings.FieldsSeq(names) {
 			flags = append(flags, "--model", name)
 		}
-		if _, lines, stderr := run(t, directory, flags...); lines[len(lines)-1] != want {
+		if _, lines, stderr := check.RunCheck(t, directory, flags...); lines[len(lines)-1] != want {
 			t.Errorf("--model %s: got %q, %s, want %q", names, lines, stderr, want)
 		}
-	}
-}
-
-// TestJSONHasAllFindings reads what --json writes.
-func TestJSONHasAllFindings(t *testing.T) {
-	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": "inputs { }", "m/1/model.py": script, "n/config.pbtxt": two, "n/1/model.py": script})
-	status, lines, _ := run(t, directory, "--json")
-	var got report
-	if err := json.Unmarshal([]byte(strings.Join(lines, "\n")), &got); err != nil {
-		t.Fatal(err)
-	}
-	want := finding{Severity: "error", Rule: "config", Model: "m", File: "m/config.pbtxt", Line: 1, Column: 1, Text: "unknown field: inputs", Remedy: "did you mean input?"}
-	if status != 1 || got.Errors != 1 || len(got.Findings) != 1 || *got.Findings[0] != want {
-		t.Errorf("got status %d, %+v, want %+v", status, got.Findings, want)
-	}
-	if len(got.Models) != 2 || got.Models[1].Name != "n" || !slices.Equal(got.Models[1].Versions, []int64{1}) || got.Models[1].Backend != "python" || got.Models[1].Loaded != nil {
-		t.Errorf("got models %+v", got.Models[1])
 	}
 }
 
 // TestStrictCountsWarnings has a model with only a warning.
 func TestStrictCountsWarnings(t *testing.T) {
 	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"bare/1/model.py": script})
+	testkit.WriteFiles(t, directory, map[string]string{"bare/1/model.py": check.Script})
 	for flag, want := range map[string]int{"--strict=false": 0, "--strict": 1} {
-		if status, lines, _ := run(t, directory, flag); status != want {
+		if status, lines, _ := check.RunCheck(t, directory, flag); status != want {
 			t.Errorf("%s: got status %d, %s, want %d", flag, status, lines, want)
 		}
 	}
@@ -265,7 +223,7 @@ func TestStrictCountsWarnings(t *testing.T) {
 // TestWrongCommandLinesSayWhatIsWanted needs no server.
 func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": script, "bare/model.py": script, "file": ""})
+	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": check.Script, "bare/model.py": check.Script, "file": ""})
 	for want, args := range map[string][]string{
 		"does not exist: want a model repository or a model":                        {filepath.Join(directory, "absent")},
 		"is not a directory: want a model repository or a model":                    {filepath.Join(directory, "file")},
@@ -280,7 +238,7 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 		"want the name of a model":                                                  {directory, "--model="},
 		"flag provided but not defined: --nonsense":                                 {directory, "--nonsense"},
 	} {
-		if status, _, stderr := run(t, args[0], args[1:]...); status != command.StatusUsage || !strings.Contains(stderr, want) {
+		if status, _, stderr := check.RunCheck(t, args[0], args[1:]...); status != command.StatusUsage || !strings.Contains(stderr, want) {
 			t.Errorf("%q: got status %d, %q, want 2 and %q", args, status, stderr, want)
 		}
 	}
@@ -288,27 +246,27 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 
 // TestPipesHoldUpNothing replaces each file with a pipe.
 func TestPipesHoldUpNothing(t *testing.T) {
-	labels := two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"labels\" }\n"
-	warm := two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"data\" } } }\n"
-	environment := two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"$$TRITON_MODEL_DIRECTORY/env.tar.gz\" } }\n"
+	labels := check.Two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"labels\" }\n"
+	warm := check.Two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"data\" } } }\n"
+	environment := check.Two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"$$TRITON_MODEL_DIRECTORY/env.tar.gz\" } }\n"
 	for pipe, c := range map[string]struct{ config, want string }{
-		"m/1/model.py":    {two, "m/1/model.py: error: it is not a regular file; replace it with the file itself, or with a link to it"},
+		"m/1/model.py":    {check.Two, "m/1/model.py: error: it is not a regular file; replace it with the file itself, or with a link to it"},
 		"m/config.pbtxt":  {"", "error: failed to open text file for read "},
 		"m/labels":        {labels, "m/config.pbtxt:4: error: failed to open text file for read "},
 		"m/warmup/data":   {warm, "failed to open text file for read m/warmup/data: not a regular file (p---------)"},
 		"m/env.tar.gz":    {environment, "env.tar.gz is a pipe, want an archive, a directory or a python"},
-		"m/1":             {two, "error: at least one version must be available"},
-		"m/config.pbtxtt": {two, "m/config.pbtxtt: warning: the file is ignored; the configuration file is config.pbtxt"},
+		"m/1":             {check.Two, "error: at least one version must be available"},
+		"m/config.pbtxtt": {check.Two, "m/config.pbtxtt: warning: the file is ignored; the configuration file is config.pbtxt"},
 	} {
 		directory := t.TempDir()
-		testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": script, filepath.Join(filepath.Dir(pipe), "x"): ""})
+		testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": check.Script, filepath.Join(filepath.Dir(pipe), "x"): ""})
 		path := filepath.Join(directory, pipe)
 		if err := errors.Join(os.RemoveAll(path), syscall.Mkfifo(path, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan []string, 1)
 		go func() {
-			_, lines, _ := run(t, directory)
+			_, lines, _ := check.RunCheck(t, directory)
 			ended <- lines
 		}()
 		select {
@@ -320,15 +278,6 @@ func TestPipesHoldUpNothing(t *testing.T) {
 			t.Fatalf("%s: the command hangs", pipe)
 		}
 	}
-}
-
-// requestIn reads the request in a file.
-func requestIn(path string) (*infer.Request, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return readRequest(text, path, "m")
 }
 
 // TestRequestsAreReadFromJSON checks that invalid requests are rejected.
@@ -348,7 +297,7 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		q, err := requestIn(path)
+		q, err := check.RequestIn(path)
 		if want == "" && (err != nil || q.Inputs[0].Name != "A" || len(q.Inputs[0].Data) != 8) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
@@ -369,7 +318,7 @@ func TestRequestsHaveManyParameters(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if q, err := requestIn(path); err != nil || len(q.Parameters) != 200 {
+	if q, err := check.RequestIn(path); err != nil || len(q.Parameters) != 200 {
 		t.Errorf("got %+v, %v, want 200 parameters", q, err)
 	}
 }
@@ -382,27 +331,12 @@ func TestRequestsKeepTheirParameters(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q, err := requestIn(path)
+	q, err := check.RequestIn(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if q.Correlation.Number != 3 || q.Flags != infer.SequenceStart || q.Priority != 2 || q.TimeoutMicros != 500000 ||
 		len(q.Parameters) != 2 || q.Parameters[0].Name != "mine" || q.Parameters[1].Name != "n" {
 		t.Errorf("got %+v", q)
-	}
-}
-
-// TestRequestsAreSequencesWhereClientsMakeThem checks that with iterative_sequence the server
-// creates the sequences.
-func TestRequestsAreSequencesWhereClientsMakeThem(t *testing.T) {
-	for text, want := range map[string]bool{"": false, "sequence_batching { }": true, "sequence_batching { iterative_sequence: true }": false} {
-		c, err := config.ParseText("p", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, err := randomRequest(c)
-		if err != nil || q.Correlation.IsZero() == want || (q.Flags == infer.SequenceStart|infer.SequenceEnd) != want {
-			t.Errorf("%s: got %+v, %v", text, q, err)
-		}
 	}
 }

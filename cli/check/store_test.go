@@ -1,4 +1,4 @@
-package check
+package check_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/check"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
@@ -37,19 +38,19 @@ func (s deniedBucket) Open(ctx context.Context, o objectstore.Object) (io.ReadCl
 func TestStoreTellsOfEachModel(t *testing.T) {
 	store := mirrortest.New()
 	for key, text := range map[string]string{
-		"badkey/config.pbtxt": two, "badkey/1/model.py": script, "badkey/1/../model.py": script,
-		"chain/config.pbtxt": chain, "chain/1/": "",
-		"chained/config.pbtxt": strings.ReplaceAll(chain, `"good"`, `"config"`), "chained/1/": "",
-		"config/config.pbtxt": two, "config/1/model.py": script,
-		"good/config.pbtxt": two, "good/1/model.py": script,
-		"weights/config.pbtxt": two, "weights/1/model.py": script, "weights/1/w": "",
-		"wrong/config.pbtxt": two + "max_batch_size: -1\n", "wrong/1/model.py": script,
+		"badkey/config.pbtxt": check.Two, "badkey/1/model.py": check.Script, "badkey/1/../model.py": check.Script,
+		"chain/config.pbtxt": check.Chain, "chain/1/": "",
+		"chained/config.pbtxt": strings.ReplaceAll(check.Chain, `"good"`, `"config"`), "chained/1/": "",
+		"config/config.pbtxt": check.Two, "config/1/model.py": check.Script,
+		"good/config.pbtxt": check.Two, "good/1/model.py": check.Script,
+		"weights/config.pbtxt": check.Two, "weights/1/model.py": check.Script, "weights/1/w": "",
+		"wrong/config.pbtxt": check.Two + "max_batch_size: -1\n", "wrong/1/model.py": check.Script,
 	} {
 		store.Put(key, text)
 	}
 	mounts := t.TempDir()
 	var out, stderr strings.Builder
-	status := Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+	status := check.Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
 		names, err := command.Parse(own, args)
 		o := nereid.Defaults()
 		o.Repository.Mounts = map[string]string{"s3": mounts}
@@ -81,7 +82,7 @@ func TestStoreTellsOfEachModel(t *testing.T) {
 // checkStore runs the command with a store behind its URLs.
 func checkStore(open objectstore.Opener, args ...string) (status int, stdout, stderr string) {
 	var out, errs strings.Builder
-	status = Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+	status = check.Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
 		names, err := command.Parse(own, args)
 		o := nereid.Defaults()
 		o.Repository.Objects = open
@@ -103,7 +104,7 @@ func TestStoreOfOneModel(t *testing.T) {
 		{"as://account/container/greeter?sig=SECRET", "config.pbtxt", "as://account/container/greeter?… is a model: want its repository, which is as://account/container\n"},
 	} {
 		store := mirrortest.New()
-		store.Put(test.key, two)
+		store.Put(test.key, check.Two)
 		store.Put("1/w", "")
 		if status, _, stderr := checkStore(store.Opener, test.url); status != command.StatusUsage || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s: got status %d, %s; want %s", test.url, status, stderr, test.want)
@@ -115,8 +116,8 @@ func TestStoreOfOneModel(t *testing.T) {
 // without paths of copies.
 func TestStoreHasNoSuchModel(t *testing.T) {
 	store := mirrortest.New()
-	store.Put("greeter/config.pbtxt", two)
-	store.Put("greeter/1/model.py", script)
+	store.Put("greeter/config.pbtxt", check.Two)
+	store.Put("greeter/1/model.py", check.Script)
 	status, _, stderr := checkStore(store.Opener, "as://account/container/models?sig=SECRET", "--model=greater")
 	const want = "--model is \"greater\", but it is not in as://account/container/models?…; did you mean greeter?\n"
 	if status != command.StatusUsage || !strings.Contains(stderr, want) {
@@ -128,21 +129,21 @@ func TestStoreHasNoSuchModel(t *testing.T) {
 // that a missing one is a finding of its model.
 func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 	in := func(value string) string {
-		return two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"" + value + "\" } }\n"
+		return check.Two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"" + value + "\" } }\n"
 	}
 	store := mirrortest.New()
 	for key, text := range map[string]string{
-		"beside/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../envs/env.tar.gz"), "beside/1/model.py": script,
-		"again/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../env.tar.gz"), "again/1/model.py": script,
-		"absent/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../envs/none.tar.gz"), "absent/1/model.py": script,
-		"url/config.pbtxt": in("s3://bucket/models/envs.tar.gz"), "url/1/model.py": script,
+		"beside/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../envs/env.tar.gz"), "beside/1/model.py": check.Script,
+		"again/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../env.tar.gz"), "again/1/model.py": check.Script,
+		"absent/config.pbtxt": in("$$TRITON_MODEL_DIRECTORY/../envs/none.tar.gz"), "absent/1/model.py": check.Script,
+		"url/config.pbtxt": in("s3://bucket/models/envs.tar.gz"), "url/1/model.py": check.Script,
 		"env.tar.gz": "\x1f\x8bpacked", "envs/env.tar.gz": "\x1f\x8bpacked", "envs.tar.gz": "\x1f\x8bpacked",
 	} {
 		store.Put(key, text)
 	}
 	mounts := t.TempDir()
 	var out, stderr strings.Builder
-	status := Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+	status := check.Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
 		names, err := command.Parse(own, args)
 		o := nereid.Defaults()
 		o.Repository.Mounts = map[string]string{"s3": mounts}
@@ -166,14 +167,14 @@ func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 // an endpoint that only a model names is not treated as named by the operator.
 func TestModelsNameStoresInVain(t *testing.T) {
 	in := func(endpoint string) string {
-		return two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"s3://" + endpoint + "/bucket/env.tar.gz\" } }\n"
+		return check.Two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"s3://" + endpoint + "/bucket/env.tar.gz\" } }\n"
 	}
 	store := mirrortest.New()
 	directory := t.TempDir()
 	files := map[string]string{
-		"far/config.pbtxt": in("http://evil:9000"), "far/1/model.py": script,
-		"near/config.pbtxt": in("http://host:9000"), "near/1/model.py": script,
-		"wrong/config.pbtxt": in("http://evil"), "wrong/1/model.py": script,
+		"far/config.pbtxt": in("http://evil:9000"), "far/1/model.py": check.Script,
+		"near/config.pbtxt": in("http://host:9000"), "near/1/model.py": check.Script,
+		"wrong/config.pbtxt": in("http://evil"), "wrong/1/model.py": check.Script,
 	}
 	testkit.WriteFiles(t, directory, files)
 	for key, text := range files {
@@ -183,7 +184,7 @@ func TestModelsNameStoresInVain(t *testing.T) {
 	var asked []string
 	check := func(args ...string) string {
 		var out, stderr strings.Builder
-		Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+		check.Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
 			names, err := command.Parse(own, args)
 			o := nereid.Defaults()
 			o.Repository.Objects = func(ctx context.Context, at objectstore.Location) (objectstore.Bucket, error) {
@@ -238,15 +239,15 @@ func (b prefixedBucket) Open(ctx context.Context, o objectstore.Object) (io.Read
 func TestStoreTellsOfWrongSums(t *testing.T) {
 	store := mirrortest.New()
 	for key, text := range map[string]string{
-		"config/config.pbtxt": two, "config/1/model.py": script,
-		"good/config.pbtxt": two, "good/1/model.py": script,
-		"weights/config.pbtxt": two, "weights/1/model.py": script, "weights/1/w": "",
+		"config/config.pbtxt": check.Two, "config/1/model.py": check.Script,
+		"good/config.pbtxt": check.Two, "good/1/model.py": check.Script,
+		"weights/config.pbtxt": check.Two, "weights/1/model.py": check.Script, "weights/1/w": "",
 	} {
 		store.Put(key, text)
 	}
 	mounts := t.TempDir()
 	var out, stderr strings.Builder
-	status := Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
+	status := check.Run([]string{"s3://bucket/models"}, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
 		names, err := command.Parse(own, args)
 		o := nereid.Defaults()
 		o.Repository.Mounts = map[string]string{"s3": mounts}

@@ -1,4 +1,4 @@
-package command
+package command_test
 
 import (
 	"flag"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/cli/command"
 )
 
 // TestMistakesAreTwoLines checks that errors spell flags like the usage.
@@ -21,21 +23,21 @@ func TestMistakesAreTwoLines(t *testing.T) {
 		"--json=perhaps":  `invalid boolean value "perhaps" for --json: want true or false`,
 		"--input=for -it": `invalid value "for -it" for flag --input: strange`,
 	} {
-		flags := Flags("act")
+		flags := command.Flags("act")
 		flags.Duration("duration", time.Second, "")
 		flags.Int("count", 1, "")
 		flags.Float64("share", 1, "")
 		flags.Bool("json", false, "")
-		flags.Func("input", "", func(string) error { return Usagef("strange") })
-		_, err := Parse(flags, []string{argument})
+		flags.Func("input", "", func(string) error { return command.Usagef("strange") })
+		_, err := command.Parse(flags, []string{argument})
 		var out, errs strings.Builder
-		status := End("nereid act", err, func(w io.Writer) { Usage(w, "nereid act", "Acts.", flags) }, &out, &errs)
-		if want = "nereid act: " + want + "\nsee nereid act --help for the options\n"; status != StatusUsage || out.Len() > 0 || errs.String() != want {
-			t.Errorf("%s: got status %d, %q and %q, want %d and %q", argument, status, out.String(), errs.String(), StatusUsage, want)
+		status := command.End("nereid act", err, func(w io.Writer) { command.Usage(w, "nereid act", "Acts.", flags) }, &out, &errs)
+		if want = "nereid act: " + want + "\nsee nereid act --help for the options\n"; status != command.StatusUsage || out.Len() > 0 || errs.String() != want {
+			t.Errorf("%s: got status %d, %q and %q, want %d and %q", argument, status, out.String(), errs.String(), command.StatusUsage, want)
 		}
 	}
 	var out, errs strings.Builder
-	if status := End("nereid act", flag.ErrHelp, func(w io.Writer) { fmt.Fprint(w, "the usage") }, &out, &errs); status != StatusOK || out.String() != "the usage" || errs.Len() > 0 {
+	if status := command.End("nereid act", flag.ErrHelp, func(w io.Writer) { fmt.Fprint(w, "the usage") }, &out, &errs); status != command.StatusOK || out.String() != "the usage" || errs.Len() > 0 {
 		t.Errorf("help: got status %d, %q and %q, want the usage", status, out.String(), errs.String())
 	}
 }

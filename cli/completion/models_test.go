@@ -1,4 +1,4 @@
-package completion
+package completion_test
 
 import (
 	"net/http"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/cli/completion"
 )
 
 var withModels = command.Description{
@@ -66,7 +67,7 @@ func TestModelsAreCompleted(t *testing.T) {
 		{"--model-repository=models --load-model=ar", "--load-model=art"},
 	} {
 		var out, errs strings.Builder
-		if status := Run(append([]string{"candidates", "--"}, strings.Split(test.line, " ")...), func() command.Description { return withModels }, &out, &errs); status != 0 {
+		if status := completion.Run(append([]string{"candidates", "--"}, strings.Split(test.line, " ")...), func() command.Description { return withModels }, &out, &errs); status != 0 {
 			t.Fatalf("%q: got status %d and %q", test.line, status, errs.String())
 		}
 		var words []string

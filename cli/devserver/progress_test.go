@@ -1,4 +1,4 @@
-package devserver
+package devserver_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/devserver"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -48,7 +49,7 @@ func (s *fakeTerminal) want(t *testing.T, status string) {
 // TestStartIsShown checks the status line and the lines of three models, two of which load.
 func TestStartIsShown(t *testing.T) {
 	s := &fakeTerminal{}
-	p := NewProgress(s, logs.Palette{})
+	p := devserver.NewProgress(s, logs.Palette{})
 	p.Planned([]string{"a", "b", "c"})
 	s.want(t, "loading 1 of 3")
 	p.Began("a", 1)
@@ -81,7 +82,7 @@ func TestFailuresHaveSourceAndRemedy(t *testing.T) {
 		"bad \x1b[2J": `bad \u001B[2J`,
 	} {
 		s := &fakeTerminal{}
-		p := NewProgress(s, logs.Palette{})
+		p := devserver.NewProgress(s, logs.Palette{})
 		p.Ended("m", 1, time.Second, errors.New(text))
 		if got, want := s.lines.String(), "✗ m 1  1.0 s\n    "+want+"\n"; got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)

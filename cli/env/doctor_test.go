@@ -1,4 +1,4 @@
-package env
+package env_test
 
 import (
 	"encoding/json"

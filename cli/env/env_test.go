@@ -1,4 +1,4 @@
-package env
+package env_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/env"
 	"github.com/nereid-serving/nereid/conda/cache"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -42,7 +43,7 @@ func fill(t *testing.T, dir string, keys ...string) map[string]*cache.Environmen
 // try runs a command line with the cache's directory.
 func try(dir string, args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	status = Run(append(args, "--env-cache-directory", dir), &out, &errs)
+	status = env.Run(append(args, "--env-cache-directory", dir), &out, &errs)
 	return status, out.String(), errs.String()
 }
 
@@ -148,7 +149,7 @@ func TestVerifyTellsDamage(t *testing.T) {
 		t.Errorf("verify of a changed file: got status %d and %q, want 1, the file and the remedy", status, out)
 	}
 	status, out, _ = try(dir, "verify", "--deep", "--json")
-	var all []verified
+	var all []env.Verified
 	if err := json.Unmarshal([]byte(out), &all); err != nil || status != 1 || len(all) != 2 || len(all[0].Damage)+len(all[1].Damage) != 1 {
 		t.Errorf("verify --json: got status %d, %v and %s, want the damage of one", status, err, out)
 	}
@@ -170,7 +171,7 @@ func TestWhatIsNotUnderstood(t *testing.T) {
 		{[]string{"list", "--env-cache-directory", "/dev/null"}, 1, "", "not a directory"},
 	} {
 		var out, errs bytes.Buffer
-		status := Run(test.args, &out, &errs)
+		status := env.Run(test.args, &out, &errs)
 		if status != test.status || !strings.Contains(out.String(), test.out) || !strings.Contains(errs.String(), test.err) || test.err == "" && errs.Len() > 0 {
 			t.Errorf("%v: got status %d, %q and %q, want %d, %q and %q", test.args, status, out.String(), errs.String(), test.status, test.out, test.err)
 		}

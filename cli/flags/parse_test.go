@@ -1,20 +1,17 @@
-package flags
+package flags_test
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
-	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/recording"
 )
@@ -25,97 +22,97 @@ func TestFlagsFillOptions(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		args []string
-		want func(o *Options)
+		want func(o *flags.Options)
 	}{
-		{"nothing", nil, func(*Options) {}},
-		{"value behind an equals sign", []string{"--http-port=80"}, func(o *Options) { o.HTTP.Port = 80 }},
-		{"value as the next argument", []string{"--http-port", "80", "--id", "--x"}, func(o *Options) {
+		{"nothing", nil, func(*flags.Options) {}},
+		{"value behind an equals sign", []string{"--http-port=80"}, func(o *flags.Options) { o.HTTP.Port = 80 }},
+		{"value as the next argument", []string{"--http-port", "80", "--id", "--x"}, func(o *flags.Options) {
 			o.HTTP.Port, o.ServerID = 80, "--x"
 		}},
-		{"prefix", []string{"--http-po=80", "--disable"}, func(o *Options) {
+		{"prefix", []string{"--http-po=80", "--disable"}, func(o *flags.Options) {
 			o.HTTP.Port, o.Repository.DisableAutoCompleteConfig = 80, true
 		}},
-		{"prefix of our own", []string{"--req=5"}, func(o *Options) { o.RequestMemoryBytes = 5 }},
-		{"exact name that begins another", []string{"--rate-limit=execution_count"}, func(o *Options) {
+		{"prefix of our own", []string{"--req=5"}, func(o *flags.Options) { o.RequestMemoryBytes = 5 }},
+		{"exact name that begins another", []string{"--rate-limit=execution_count"}, func(o *flags.Options) {
 			o.RateLimit.ExecutionCount = true
 		}},
-		{"booleans", []string{"--allow-http=FALSE", "--allow-grpc=off", "--allow-metrics=0", "--reuse-http-port=On"}, func(o *Options) {
+		{"booleans", []string{"--allow-http=FALSE", "--allow-grpc=off", "--allow-metrics=0", "--reuse-http-port=On"}, func(o *flags.Options) {
 			o.HTTP.Allow, o.GRPC.Allow, o.Metrics.Allow, o.HTTP.ReusePort = false, false, false, true
 		}},
-		{"digits suffice", []string{"--http-port= +5x", "--metrics-interval-ms=2.5"}, func(o *Options) {
+		{"digits suffice", []string{"--http-port= +5x", "--metrics-interval-ms=2.5"}, func(o *flags.Options) {
 			o.HTTP.Port, o.Metrics.Series.Interval = 5, 2*time.Millisecond
 		}},
-		{"repositories", []string{"--model-store=b", "--model-repository", "a", "--model-s=b"}, func(o *Options) {
+		{"repositories", []string{"--model-store=b", "--model-repository", "a", "--model-s=b"}, func(o *flags.Options) {
 			o.Repository.Paths = []string{"a", "b"}
 		}},
-		{"explicit", []string{"--model-control-mode=Explicit", "--load-model=b", "--load-model=a", "--load-model=b"}, func(o *Options) {
+		{"explicit", []string{"--model-control-mode=Explicit", "--load-model=b", "--load-model=a", "--load-model=b"}, func(o *flags.Options) {
 			o.Repository.Control, o.Repository.StartupModels = nereid.ControlExplicit, []string{"a", "b"}
 		}},
-		{"poll", []string{"--model-control-mode=poll", "--repository-poll-secs=3"}, func(o *Options) {
+		{"poll", []string{"--model-control-mode=poll", "--repository-poll-secs=3"}, func(o *flags.Options) {
 			o.Repository.Control, o.Repository.PollInterval = nereid.ControlPoll, 3*time.Second
 		}},
-		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *Options) {
+		{"log", []string{"--log-verbose=TRUE", "--log-info=0", "--log-format=ISO8601", "--log-file=f"}, func(o *flags.Options) {
 			o.Log = logs.Options{Warning: true, Error: true, Verbose: 1, ISO8601: true, File: "f"}
 		}},
-		{"metrics address follows", []string{"--http-address=::1"}, func(o *Options) {
+		{"metrics address follows", []string{"--http-address=::1"}, func(o *flags.Options) {
 			o.HTTP.Address, o.Metrics.Address = "::1", "::1"
 		}},
-		{"metrics address stays", []string{"--http-address=::1", "--metrics-address=0.0.0.0"}, func(o *Options) {
+		{"metrics address stays", []string{"--http-address=::1", "--metrics-address=0.0.0.0"}, func(o *flags.Options) {
 			o.HTTP.Address = "::1"
 		}},
-		{"metrics config", []string{"--metrics-config=summary_quantiles=0.5:0.1,0.9:0.1", "--metrics-config", "x=y=z"}, func(o *Options) {
-			o.MetricsSettings = []Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
+		{"metrics config", []string{"--metrics-config=summary_quantiles=0.5:0.1,0.9:0.1", "--metrics-config", "x=y=z"}, func(o *flags.Options) {
+			o.MetricsSettings = []flags.Setting{{"summary_quantiles", "0.5:0.1,0.9:0.1"}, {"x", "y=z"}}
 		}},
-		{"origins", []string{"--http-cors-allow-origin=https://a.example:8443", "--http-cors-allow-origin=*"}, func(o *Options) {
+		{"origins", []string{"--http-cors-allow-origin=https://a.example:8443", "--http-cors-allow-origin=*"}, func(o *flags.Options) {
 			o.HTTP.AllowOrigins = []string{"https://a.example:8443", "*"}
 		}},
-		{"record", []string{"--record=d", "--record-models=a,b", "--record-models=c", "--record-redact=X", "--record-max-requests=5", "--record-max-bytes=6"}, func(o *Options) {
+		{"record", []string{"--record=d", "--record-models=a,b", "--record-models=c", "--record-redact=X", "--record-max-requests=5", "--record-max-bytes=6"}, func(o *flags.Options) {
 			o.Record = recording.Config{Directory: "d", Models: []string{"a", "b", "c"}, Redact: []string{"X"}, MaxRequests: 5, MaxBytes: 6}
 		}},
-		{"strict outputs", []string{"--strict-outputs=true"}, func(o *Options) { o.StrictOutputs = true }},
+		{"strict outputs", []string{"--strict-outputs=true"}, func(o *flags.Options) { o.StrictOutputs = true }},
 		{"limits of models", []string{"--model-max-queued-requests=1", "--model-max-instances=2", "--model-max-requested-instances=3",
 			"--model-max-load-files=4", "--model-max-printed-lines=5", "--model-printed-lines-per-second=6", "--model-max-printed-line-size=7",
-			"--model-max-calls=8", "--model-max-call-size=9", "--model-max-call-files=10", "--model-max-memory-share=12", "--grpc-stream-window-size=65536", "--grpc-stream-full-timeout-seconds=11"}, func(o *Options) {
+			"--model-max-calls=8", "--model-max-call-size=9", "--model-max-call-files=10", "--model-max-memory-share=12", "--grpc-stream-window-size=65536", "--grpc-stream-full-timeout-seconds=11"}, func(o *flags.Options) {
 			o.Limits = nereid.ModelLimits{QueuedRequests: 1, GroupInstances: 3, LoadFiles: 4, Processes: process.Limits{
 				Instances: 2, Output: output.Limits{Burst: 5, PerSecond: 6, LineBytes: 7}, Calls: hostcalls.Limits{Most: 8, Bytes: 9, Files: 10}, MemoryShare: 12,
 			}}
 			o.GRPC.StreamWindowBytes, o.GRPC.StreamFullTimeout = 65536, 11*time.Second
 		}},
-		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *Options) {
+		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *flags.Options) {
 			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}
 		}},
 		{"openai", []string{"--openai-port=9000", "--openai-address=::1", "--openai-backend=vllm", "--openai-default-max-tokens=7", "--openai-tokenizer=t",
-			"--openai-chat-template=c", "--openai-tensor=text_input=P", "--openai-tensor=text_output=A", "--openai-restricted-api=inference,health:k=v"}, func(o *Options) {
+			"--openai-chat-template=c", "--openai-tensor=text_input=P", "--openai-tensor=text_output=A", "--openai-restricted-api=inference,health:k=v"}, func(o *flags.Options) {
 			o.OpenAI = nereid.OpenAIOptions{Allow: true, Address: "::1", Port: 9000, DefaultMaxTokens: 7, Format: "vllm", Tokenizer: "t", ChatTemplate: "c",
 				Tensors:    map[string]string{"text_input": "P", "text_output": "A"},
 				Restricted: []server.Restriction{{Groups: []string{"inference"}, Header: "k", Value: "v"}, {Groups: []string{"health"}, Header: "k", Value: "v"}}}
 		}},
-		{"restricted", []string{"--http-restricted-api=health,trace:k=v=w", "--http-restricted-api=logging:l=m"}, func(o *Options) {
+		{"restricted", []string{"--http-restricted-api=health,trace:k=v=w", "--http-restricted-api=logging:l=m"}, func(o *flags.Options) {
 			o.HTTP.Restricted = []server.Restriction{
 				{Groups: []string{"health"}, Header: "k", Value: "v=w"}, {Groups: []string{"trace"}, Header: "k", Value: "v=w"},
 				{Groups: []string{"logging"}, Header: "l", Value: "m"},
 			}
 		}},
-		{"traces", []string{"--trace-config=level=on", "--trace-config=level=TENSORS", "--trace-config=rate=7", "--trace-config=TRITON,file=f"}, func(o *Options) {
+		{"traces", []string{"--trace-config=level=on", "--trace-config=level=TENSORS", "--trace-config=rate=7", "--trace-config=TRITON,file=f"}, func(o *flags.Options) {
 			o.Tracing.Levels, o.Tracing.Rate = []string{"TIMESTAMPS", "TENSORS"}, 7
-			o.Tracing.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
+			o.Tracing.Settings = map[string][]flags.Setting{"triton": {{"file", "f"}}}
 		}},
-		{"deprecated traces", []string{"--trace-level=OFF", "--trace-rate=3", "--trace-config=rate=9", "--trace-count=2", "--trace-file=f"}, func(o *Options) {
+		{"deprecated traces", []string{"--trace-level=OFF", "--trace-rate=3", "--trace-config=rate=9", "--trace-count=2", "--trace-file=f"}, func(o *flags.Options) {
 			o.Tracing.Levels, o.Tracing.Rate, o.Tracing.Count = []string{"OFF"}, 9, 2
-			o.Tracing.Settings = map[string][]Setting{"triton": {{"file", "f"}}}
+			o.Tracing.Settings = map[string][]flags.Setting{"triton": {{"file", "f"}}}
 		}},
-		{"devices", []string{"--cuda-memory-pool-byte-size=1:2:3", "--model-load-gpu-limit=0:.5"}, func(o *Options) {
+		{"devices", []string{"--cuda-memory-pool-byte-size=1:2:3", "--model-load-gpu-limit=0:.5"}, func(o *flags.Options) {
 			o.Memory.CUDAPoolBytes, o.Backends.LoadGPULimit = map[int]uint64{1: 2}, map[int]float64{0: .5}
 			o.NoEffect = []string{"cuda-memory-pool-byte-size"}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stderr strings.Builder
-			got, err := Parse(test.args, noEnv, &stderr)
+			got, err := flags.Parse(test.args, noEnv, &stderr)
 			if err != nil {
 				t.Fatalf("got error %v, want none", err)
 			}
-			want := Defaults(noEnv)
+			want := flags.Defaults(noEnv)
 			want.Metrics.Address = "0.0.0.0"
 			test.want(want)
 			if !reflect.DeepEqual(got, want) {
@@ -125,53 +122,11 @@ func TestFlagsFillOptions(t *testing.T) {
 	}
 }
 
-// TestQuantilesAreReadAsTritonReadsThem checks that the number at the beginning of a value counts,
-// and that a pair without one is logged.
-func TestQuantilesAreReadAsTritonReadsThem(t *testing.T) {
-	for text, c := range map[string]struct {
-		want     map[float64]float64
-		log, err string
-	}{
-		"0.1:0.0.1,0.7:0.01,":       {want: map[float64]float64{0.1: leastError, 0.7: 0.01}},
-		" .5x:1e-2y,9e-1:0.05 0.7:": {want: map[float64]float64{0.5: 0.01, 0.9: 0.05}},
-		"0.5,0.9:0.01":              {want: map[float64]float64{0.9: 0.01}, log: "Invalid option: [0.5]. No ':' delimiter found. Expected format is <quantile>:<error>"},
-		"x:0.1,0.9:y,":              {log: "Invalid option: [x:0.1]. Error: stod"},
-		"":                          {log: "Invalid option: []. No ':' delimiter found."},
-		"0.5:0.1,1.5:0.1":           {err: "--metrics-config summary_quantiles=0.5:0.1,1.5:0.1: want <quantile>:<error> with numbers between 0 and 1, separated by commas"},
-		"nan:0.1":                   {err: "want <quantile>:<error>"},
-	} {
-		var log strings.Builder
-		var got metrics.Config
-		err := (&Options{MetricsSettings: []Setting{{"summary_quantiles", text}}}).applyMetricsSettings(&got, zerolog.New(&log))
-		if !reflect.DeepEqual(got.Quantiles, c.want) || !strings.Contains(log.String(), c.log) || (c.log == "") != (log.Len() == 0) ||
-			(err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%q: got %v, %v, and the log %s; want %v, %q, %q", text, got.Quantiles, err, log.String(), c.want, c.err, c.log)
-		}
-	}
-}
-
 func TestVertexFollowsTheEnvironment(t *testing.T) {
 	env := map[string]string{"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "9000"}
-	o := Defaults(func(name string) string { return env[name] })
+	o := flags.Defaults(func(name string) string { return env[name] })
 	if !o.VertexAI.Allow || o.VertexAI.Port != 9000 {
 		t.Errorf("got %+v, want it allowed on port 9000", o.VertexAI)
-	}
-}
-
-func TestNoEffectIsTrueOfFlags(t *testing.T) {
-	var names []string
-	for _, g := range flagTable() {
-		for _, f := range g.flags {
-			if slices.Contains(names, f.name) {
-				t.Errorf("--%s stands in the table twice", f.name)
-			}
-			names = append(names, f.name)
-		}
-	}
-	for _, name := range noEffect {
-		if !slices.Contains(names, name) {
-			t.Errorf("noEffect has %q, which is no flag", name)
-		}
 	}
 }
 
@@ -183,7 +138,7 @@ func FuzzParseOptions(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		var stderr strings.Builder
-		o, err := Parse(strings.Split(line, "\x00"), noEnv, &stderr)
+		o, err := flags.Parse(strings.Split(line, "\x00"), noEnv, &stderr)
 		if (o == nil) == (err == nil) {
 			t.Fatalf("got options %v and error %v, want one of them", o, err)
 		}
@@ -211,7 +166,7 @@ func TestStrictModelConfigTurnsAutoCompleteOff(t *testing.T) {
 		{[]string{"--disable-auto-complete-config", "--strict-model-config=true"}, true, old},
 	} {
 		var stderr strings.Builder
-		o, err := Parse(append(test.args, "--model-repository=r"), noEnv, &stderr)
+		o, err := flags.Parse(append(test.args, "--model-repository=r"), noEnv, &stderr)
 		if err != nil {
 			t.Errorf("%q: %v", test.args, err)
 			continue

@@ -1,4 +1,4 @@
-package flags
+package flags_test
 
 import (
 	"os"
@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestStrangeSettingsAreNamed(t *testing.T) {
-	o := &Options{Options: nereid.Options{Backends: nereid.BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
+	o := &flags.Options{Options: nereid.Options{Backends: nereid.BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
 		"":       {"default-max-batch-size": "4", "what": "1"},
 		"python": {"python-executable": "/p", "shm-default-byte-size": "1", "exec-timeout-seconds": "3"},
 		"pyton":  {"stub-template": "off"},
@@ -36,7 +37,7 @@ func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
 	testkit.WriteFiles(t, directory, map[string]string{"plugged/nereid_plugged": ""})
 	testkit.WriteFiles(t, repository, map[string]string{"m/nereid_ofmodel": "", "m/1/nereid_ofversion": ""})
 	own := map[string]string{"what": "1", "start-timeout-seconds": "5"}
-	o := &Options{Options: nereid.Options{
+	o := &flags.Options{Options: nereid.Options{
 		Repository: nereid.RepositoryOptions{Paths: []string{repository}},
 		Backends: nereid.BackendOptions{Directory: directory, Settings: map[string]map[string]string{
 			"": own, "plugged": own, "ofmodel": own, "ofversion": own, "of*": {"what": "1"}, "based": {"start-timeout-seconds": "5"},

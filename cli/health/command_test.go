@@ -1,4 +1,4 @@
-package health
+package health_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+
+	"github.com/nereid-serving/nereid/cli/health"
 )
 
 func TestHealthIsThatOfTheEndpoint(t *testing.T) {
@@ -62,7 +64,7 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 		{[]string{"--help"}, 0, "Usage: nereid health [--ready] [ADDRESS]"},
 	} {
 		var out, errs strings.Builder
-		if status := Run(test.args, &out, &errs); status != test.status || !strings.Contains(out.String()+errs.String(), test.want) {
+		if status := health.Run(test.args, &out, &errs); status != test.status || !strings.Contains(out.String()+errs.String(), test.want) {
 			t.Errorf("%q: got status %d, %q and %q, want %d and %q", test.args, status, out.String(), errs.String(), test.status, test.want)
 		}
 	}
@@ -83,7 +85,7 @@ func TestLocalhostIsBothLoopbacks(t *testing.T) {
 		server.Start()
 		_, port, _ := net.SplitHostPort(l.Addr().String())
 		var out, errs strings.Builder
-		if status := Run([]string{"localhost:" + port}, &out, &errs); status != 0 {
+		if status := health.Run([]string{"localhost:" + port}, &out, &errs); status != 0 {
 			t.Errorf("%s: status %d, %s", address, status, errs.String())
 		}
 		server.Close()
@@ -110,7 +112,7 @@ func TestModelsThatAreNotReadyAreNamed(t *testing.T) {
 	says := func(args ...string) string {
 		t.Helper()
 		var out, errs strings.Builder
-		if status := Run(append(args, server.Listener.Addr().String()), &out, &errs); status != 1 {
+		if status := health.Run(append(args, server.Listener.Addr().String()), &out, &errs); status != 1 {
 			t.Errorf("got status %d and %q, want 1", status, out.String())
 		}
 		return errs.String()

@@ -1,66 +1,15 @@
-package logs
+package logs_test
 
 import (
-	"bufio"
-	"fmt"
 	"os"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/rs/zerolog"
-
-	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/cli/logs"
 )
-
-func consolePipe(t *testing.T) (*Console, *os.File, *os.File) {
-	t.Helper()
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { reader.Close(); writer.Close() })
-	return newConsole(writer), reader, writer
-}
-
-// TestConsoleThatNobodyReads writes far more than a pipe holds. No write may wait. The kept lines
-// arrive whole and in order, and the others are counted.
-func TestConsoleThatNobodyReads(t *testing.T) {
-	c, reader, writer := consolePipe(t)
-	told := &testkit.Buffer{}
-	log := zerolog.New(told)
-	c.Log = &log
-	const lines = 1000
-	for i := range lines {
-		fmt.Fprintf(c, "%d %s\n", i, strings.Repeat("x", 10_000))
-	}
-	c.mu.Lock()
-	dropped := c.dropped
-	c.mu.Unlock()
-	if dropped == 0 || dropped > lines-maxUnread/11_000 {
-		t.Fatalf("%d of %d lines were dropped", dropped, lines)
-	}
-	scanner := bufio.NewScanner(reader)
-	kept := 0
-	for ; kept < lines-dropped && scanner.Scan(); kept++ {
-		if want := fmt.Sprintf("%d %s", kept, strings.Repeat("x", 10_000)); scanner.Text() != want {
-			t.Fatalf("line %d is %.20q of %d bytes", kept, scanner.Text(), len(scanner.Text()))
-		}
-	}
-	testkit.Eventually(t, 30*time.Second, func() bool {
-		return strings.Contains(told.String(), fmt.Sprintf(`"lines":%d`, dropped))
-	})
-	c.Flush()
-	fmt.Fprintln(c, "after")
-	_ = writer.Close()
-	if !scanner.Scan() || scanner.Text() != "after" {
-		t.Errorf("got %.20q, want the line that came when there was room again", scanner.Text())
-	}
-}
 
 // TestConsoleThatWasClosed continues without its reader.
 func TestConsoleThatWasClosed(t *testing.T) {
-	c, reader, _ := consolePipe(t)
+	c, reader, _ := logs.ConsolePipe(t)
 	_ = reader.Close()
 	for range 3 {
 		if n, err := c.Write([]byte("line\n")); n != 5 || err != nil {
@@ -72,11 +21,11 @@ func TestConsoleThatWasClosed(t *testing.T) {
 
 // TestConsolesFindThatTheyAreOne detects that both outputs lead to the same pipe.
 func TestConsolesFindThatTheyAreOne(t *testing.T) {
-	_, reader, writer := consolePipe(t)
-	if out, err := NewConsoles(writer, writer); out != err {
+	_, reader, writer := logs.ConsolePipe(t)
+	if out, err := logs.NewConsoles(writer, writer); out != err {
 		t.Error("two consoles for one pipe")
 	}
-	if out, err := NewConsoles(reader, os.Stderr); out == err {
+	if out, err := logs.NewConsoles(reader, os.Stderr); out == err {
 		t.Error("one console for two files")
 	}
 }

@@ -1,4 +1,4 @@
-package logs
+package logs_test
 
 import (
 	"testing"

@@ -1,10 +1,11 @@
-package logs
+package logs_test
 
 import (
 	"bytes"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
@@ -17,8 +18,8 @@ func TestTracebacksHaveLinesOnATerminal(t *testing.T) {
 		{"bare since the environment says so", "0", "] " + message + "\n"},
 	} {
 		tty, written := terminal.Open(t)
-		out, errs := NewConsoles(&bytes.Buffer{}, tty)
-		log, _, _, err := New(NewSettings(allLines), func(string) string { return c.env }, out, errs)
+		out, errs := logs.NewConsoles(&bytes.Buffer{}, tty)
+		log, _, _, err := logs.New(logs.NewSettings(logs.AllLines), func(string) string { return c.env }, out, errs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,8 +36,8 @@ func TestTracebacksHaveLinesOnATerminal(t *testing.T) {
 func TestPipesKeepTritonsLines(t *testing.T) {
 	tty, written := terminal.Open(t)
 	var errs bytes.Buffer
-	out, _ := NewConsoles(tty, &errs)
-	log, _, _, err := New(NewSettings(allLines), func(string) string { return "" }, out, &errs)
+	out, _ := logs.NewConsoles(tty, &errs)
+	log, _, _, err := logs.New(logs.NewSettings(logs.AllLines), func(string) string { return "" }, out, &errs)
 	if err != nil {
 		t.Fatal(err)
 	}

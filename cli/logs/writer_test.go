@@ -42,7 +42,7 @@ func newTestLog(t *testing.T, o Options, env string) *testLog {
 	return l
 }
 
-var allLines = Options{Info: true, Warning: true, Error: true, Verbose: 1}
+var AllLines = Options{Info: true, Warning: true, Error: true, Verbose: 1}
 
 // callerLine matches the line number in the prefix of a log line, which these tests ignore.
 var callerLine = regexp.MustCompile(`_test\.go:\d+\]`)
@@ -79,7 +79,7 @@ func TestLinesHaveLevelTimeAndSource(t *testing.T) {
 		{"not UTF-8", func(l *testLog) { l.Info().Msg("a\xffb") }, `I0102 15:04:05.123456 42 writer_test.go:N] "a` + "\ufffd" + `b"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := newTestLog(t, allLines, "")
+			l := newTestLog(t, AllLines, "")
 			test.log(l)
 			if got := l.take(); got != test.want+"\n" {
 				t.Errorf("got  %q\nwant %q", got, test.want+"\n")
@@ -91,7 +91,7 @@ func TestLinesHaveLevelTimeAndSource(t *testing.T) {
 // TestEnvironmentAsksForBareMessages is a table of the variable's values.
 func TestEnvironmentAsksForBareMessages(t *testing.T) {
 	for wish, bare := range map[string]bool{"": false, "0": true, "FALSE": true, "false": true, "1": false, "TRUE": false, "off": false} {
-		l := newTestLog(t, allLines, wish)
+		l := newTestLog(t, AllLines, wish)
 		l.Info().Msg("x")
 		if got := l.take(); strings.HasSuffix(got, "] x\n") != bare {
 			t.Errorf("%q: got %q", wish, got)
@@ -100,7 +100,7 @@ func TestEnvironmentAsksForBareMessages(t *testing.T) {
 }
 
 func TestLogGoesToBothConsoles(t *testing.T) {
-	l := newTestLog(t, allLines, "")
+	l := newTestLog(t, AllLines, "")
 	l.Info().Msg("i")
 	l.Debug().Msg("v")
 	l.Warn().Msg("w")
@@ -115,7 +115,7 @@ func TestLogFileIsAppendedTo(t *testing.T) {
 	if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := allLines
+	o := AllLines
 	o.File = path
 	l := newTestLog(t, o, "")
 	l.Info().Str("file", "f").Int("line", 1).Msg("i")
@@ -130,7 +130,7 @@ func TestLogFileIsAppendedTo(t *testing.T) {
 }
 
 func TestLogKeepsLinesWithoutEscapes(t *testing.T) {
-	l := newTestLog(t, allLines, "0")
+	l := newTestLog(t, AllLines, "0")
 	l.Info().Str("file", "f").Int("line", 1).Str("k", "v").Msg("two\n\"lines\"")
 	if got, want := l.take(), "I0102 15:04:05.123456 42 f:1] two\n\"lines\" k=v\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -181,7 +181,7 @@ func TestLogSettingsChange(t *testing.T) {
 }
 
 func TestTablesAreInformation(t *testing.T) {
-	l := newTestLog(t, allLines, "")
+	l := newTestLog(t, AllLines, "")
 	l.lines.Table("+-\"-+\n")
 	if got, want := l.take(), "I0102 15:04:05.123456 42 writer_test.go:N] \n+-\"-+\n\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -195,7 +195,7 @@ func TestTablesAreInformation(t *testing.T) {
 
 // TestLogFromManyGoroutines is for the race detector; no line may be torn.
 func TestLogFromManyGoroutines(t *testing.T) {
-	l := newTestLog(t, allLines, "")
+	l := newTestLog(t, AllLines, "")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -219,7 +219,7 @@ func FuzzLogWriter(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	settings := NewSettings(allLines)
+	settings := NewSettings(AllLines)
 	f.Fuzz(func(t *testing.T, line []byte) {
 		w := &Writer{settings: settings, escape: true, now: time.Now, out: io.Discard, err: io.Discard}
 		before := bytes.Clone(line)

@@ -1,17 +1,18 @@
-package manual
+package manual_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/cli/manual"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 func TestPage(t *testing.T) {
-	got := page(command.Description{
+	got := manual.Page(command.Description{
 		Name: "prog", Call: "prog [options]", Summary: ".hidden\nsecond \\ line",
 		Flags:    []command.Flag{{Group: "One", Name: "a-b", Value: "<x>", Help: "'quoted' first."}, {Group: "Two", Name: "c"}},
 		Commands: []command.Description{{Name: "run", Call: "prog run FILE", Summary: "Runs.", Flags: []command.Flag{{Name: "out", Value: "FILE", Help: "A file."}}}},
@@ -32,7 +33,7 @@ func TestPage(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for _, args := range [][]string{{"x"}, {"--x"}, {"--help", "x"}} {
 		var out, errs strings.Builder
-		status := Run(args, "1", nil, &out, &errs)
+		status := manual.Run(args, "1", nil, &out, &errs)
 		if args[0] == "--help" {
 			if status != 0 || !strings.HasPrefix(out.String(), "Usage: nereid man\n") {
 				t.Errorf("%q: got status %d and %q, want the usage", args, status, out.String())

@@ -1,4 +1,4 @@
-package notify
+package notify_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/nereid-serving/nereid/cli/notify"
 )
 
 func TestProbeAsksTheFirstEndpoint(t *testing.T) {
@@ -16,7 +18,7 @@ func TestProbeAsksTheFirstEndpoint(t *testing.T) {
 		http.NotFound(w, r)
 	}))
 	core := errors.New("the core")
-	probe := Probe([]net.Addr{nil, endpoint.Listener.Addr()}, func() error { return core })
+	probe := notify.Probe([]net.Addr{nil, endpoint.Listener.Addr()}, func() error { return core })
 	if err := probe(t.Context()); err != nil {
 		t.Errorf("got error %v, want the answer, though it is 404", err)
 	}
@@ -27,7 +29,7 @@ func TestProbeAsksTheFirstEndpoint(t *testing.T) {
 	if err := probe(t.Context()); err == nil {
 		t.Error("a server that is gone has answered")
 	}
-	if err := Probe([]net.Addr{nil}, func() error { return core })(t.Context()); !errors.Is(err, core) {
+	if err := notify.Probe([]net.Addr{nil}, func() error { return core })(t.Context()); !errors.Is(err, core) {
 		t.Errorf("without an endpoint: got %v, want that of the core", err)
 	}
 	held, stop := context.WithCancel(t.Context())
@@ -37,7 +39,7 @@ func TestProbeAsksTheFirstEndpoint(t *testing.T) {
 	}
 	defer hangs.Close()
 	stop()
-	if err := Probe([]net.Addr{hangs.Addr()}, nil)(held); !errors.Is(err, context.Canceled) {
+	if err := notify.Probe([]net.Addr{hangs.Addr()}, nil)(held); !errors.Is(err, context.Canceled) {
 		t.Errorf("a server that hangs: got %v, want the end of the context", err)
 	}
 }

@@ -1,4 +1,4 @@
-package skeleton
+package skeleton_test
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/cli/skeleton"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
@@ -47,7 +48,7 @@ func TestBackendsPassTheirOwnTests(t *testing.T) {
 func TestReleasesAreRequired(t *testing.T) {
 	for release, want := range map[string]string{"v1.2.3": "\nrequire github.com/nereid-serving/nereid v1.2.3\n", "dev": "", "v1.2.3-4-gabcdef": ""} {
 		directory := t.TempDir()
-		if status := Run([]string{"backend", "b", "--directory", directory}, release, &strings.Builder{}, &strings.Builder{}); status != 0 {
+		if status := skeleton.Run([]string{"backend", "b", "--directory", directory}, release, &strings.Builder{}, &strings.Builder{}); status != 0 {
 			t.Fatalf("got status %d", status)
 		}
 		text, err := os.ReadFile(filepath.Join(directory, "b", "go.mod"))

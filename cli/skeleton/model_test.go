@@ -1,4 +1,4 @@
-package skeleton
+package skeleton_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/cli/skeleton"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/config"
 )
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // try runs a command line.
 func try(args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	status = Run(args, "dev", &out, &errs)
+	status = skeleton.Run(args, "dev", &out, &errs)
 	return status, out.String(), errs.String()
 }
 

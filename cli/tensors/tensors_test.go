@@ -1,9 +1,10 @@
-package tensors
+package tensors_test
 
 import (
 	"slices"
 	"testing"
 
+	"github.com/nereid-serving/nereid/cli/tensors"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -26,9 +27,9 @@ func TestValuesOfJSONBecomeElements(t *testing.T) {
 		{infer.FP32, []int64{1}, "[1", nil},
 	} {
 		x := &infer.Tensor{DataType: c.datatype, Shape: c.shape}
-		err := Read(x, []byte(c.text))
+		err := tensors.Read(x, []byte(c.text))
 		if err == nil {
-			err = Check(x)
+			err = tensors.Check(x)
 		}
 		if (err != nil) != (c.want == nil) || err == nil && !slices.Equal(x.Data, c.want) {
 			t.Errorf("%s of %s: got %v, %v, want %v", c.text, c.datatype, x.Data, err, c.want)

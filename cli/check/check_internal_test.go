@@ -1,0 +1,45 @@
+package check
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/config"
+)
+
+// TestJSONHasAllFindings reads what --json writes.
+func TestJSONHasAllFindings(t *testing.T) {
+	directory := t.TempDir()
+	testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": "inputs { }", "m/1/model.py": Script, "n/config.pbtxt": Two, "n/1/model.py": Script})
+	status, lines, _ := RunCheck(t, directory, "--json")
+	var got report
+	if err := json.Unmarshal([]byte(strings.Join(lines, "\n")), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := finding{Severity: "error", Rule: "config", Model: "m", File: "m/config.pbtxt", Line: 1, Column: 1, Text: "unknown field: inputs", Remedy: "did you mean input?"}
+	if status != 1 || got.Errors != 1 || len(got.Findings) != 1 || *got.Findings[0] != want {
+		t.Errorf("got status %d, %+v, want %+v", status, got.Findings, want)
+	}
+	if len(got.Models) != 2 || got.Models[1].Name != "n" || !slices.Equal(got.Models[1].Versions, []int64{1}) || got.Models[1].Backend != "python" || got.Models[1].Loaded != nil {
+		t.Errorf("got models %+v", got.Models[1])
+	}
+}
+
+// TestRequestsAreSequencesWhereClientsMakeThem checks that with iterative_sequence the server
+// creates the sequences.
+func TestRequestsAreSequencesWhereClientsMakeThem(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "sequence_batching { }": true, "sequence_batching { iterative_sequence: true }": false} {
+		c, err := config.ParseText("p", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := randomRequest(c)
+		if err != nil || q.Correlation.IsZero() == want || (q.Flags == infer.SequenceStart|infer.SequenceEnd) != want {
+			t.Errorf("%s: got %+v, %v", text, q, err)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+package manual
+
+// Names for the tests in package manual_test.
+
+var Page = page
