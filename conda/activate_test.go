@@ -85,7 +85,7 @@ func TestPlainExportsOfScriptsAreTaken(t *testing.T) {
 }
 
 func TestActivationReadsFilesInTheOrderOfConda(t *testing.T) {
-	root := canonical(t)
+	root := Canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{
 		"conda-meta/state":                `{"version": 1, "env_vars": {"B": "state", "A": "state", "GONE": "***unset***", "PATH": "/evil"}}`,
 		"etc/conda/env_vars.d/one.json":   `{"A": "package", "P": "package"}`,

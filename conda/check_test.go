@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // realPython is the file of an interpreter, and its bytes.
@@ -96,12 +97,12 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		}, []string{"$E holds the packages of pixi-pack", "pixi-unpack"}},
 		{"base interpreter gone", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "home = /opt/py311/bin\nversion = 3.11.7\n"})
-			link(t, "/opt/py311/bin/python3.11", root+"/bin/python3")
-			link(t, "python3", root+"/bin/python")
+			Link(t, "/opt/py311/bin/python3.11", root+"/bin/python3")
+			Link(t, "python3", root+"/bin/python")
 		}, []string{"$E/bin/python3 is a link to /opt/py311/bin/python3.11, which does not exist", "uv venv --clear --python 3.11 $E"}},
 		{"uv project whose environment is spoiled", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"uv.lock": ""})
-			link(t, "/nowhere/python", root+"/.venv/bin/python")
+			Link(t, "/nowhere/python", root+"/.venv/bin/python")
 		}, []string{"$E/.venv/bin/python is a link to /nowhere/python"}},
 		{"not executable", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"bin/python": string(program)})
@@ -128,27 +129,27 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		}, []string{"$E/bin/python needs glibc 2.9", "and this machine has glibc 2.", "ldd --version"}},
 		{"old venv", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version_info = 3.7.16.final.0\n"})
-			link(t, python, root+"/bin/python")
+			Link(t, python, root+"/bin/python")
 		}, []string{"the Python of $E is 3.7.16, want 3.8 or later", "uv venv --clear --python 3.12 $E"}},
 		{"old conda", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"conda-meta/python-2.7.18-h42bf7aa_3.json": "{}"})
-			link(t, python, root+"/bin/python")
+			Link(t, python, root+"/bin/python")
 		}, []string{"the Python of $E is 2.7.18, want 3.8 or later", "conda create -p $E python=3.12"}},
 		{"old interpreter", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"lib/python3.7/os.py": ""})
-			link(t, python, root+"/bin/python")
+			Link(t, python, root+"/bin/python")
 		}, []string{"the Python of $E is 3.7, want 3.8 or later", "name an environment created with `uv venv --python 3.12 DIRECTORY`"}},
 		{"free-threaded venv", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version = 3.13.1\n", "lib/python3.13t/site-packages/": ""})
-			link(t, python, root+"/bin/python")
+			Link(t, python, root+"/bin/python")
 		}, []string{"the Python of $E is a free-threaded build (3.13.1), want one with the GIL", "--python 3.13 $E"}},
 		{"free-threaded conda", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"conda-meta/python-3.14.0-h0b3a1a1_1_cp314t.json": "{}"})
-			link(t, python, root+"/bin/python")
+			Link(t, python, root+"/bin/python")
 		}, []string{"free-threaded build (3.14.0)", "conda create -p $E python=3.14 "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			root := canonical(t)
+			root := Canonical(t)
 			c.spoil(t, root)
 			_, err := Inspect(EnvPath{Kind: Directory, Path: root})
 			var p *Problem
@@ -161,7 +162,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 				}
 			}
 			// A report says the same.
-			if r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
+			if r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, RunCommand, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
 				t.Errorf("Examine: got %v, want %v", r.Err(), err)
 			}
 		})
@@ -191,7 +192,7 @@ func unprivileged(t *testing.T, f func()) {
 
 func TestInspectSaysWhatIsClosed(t *testing.T) {
 	_, program := realPython(t)
-	root := canonical(t)
+	root := Canonical(t)
 	for at := root; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
 		if err := os.Chmod(at, 0o755); err != nil {
 			t.Fatal(err)
@@ -229,7 +230,7 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 
 // TestInspectSaysWhatIsMountedNoexec mounts a file system for its own thread alone.
 func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
-	root := canonical(t)
+	root := Canonical(t)
 	_, program := realPython(t)
 	inside := func() (err error, mounted error) {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -264,7 +265,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 }
 
 func TestInspectRefusesAPathThatPathsCannotHold(t *testing.T) {
-	root := filepath.Join(canonical(t), "a:b")
+	root := filepath.Join(Canonical(t), "a:b")
 	handmade(t, root)
 	if _, err := Inspect(EnvPath{Kind: Directory, Path: root}); err == nil || !strings.Contains(err.Error(), root+" contains a colon") {
 		t.Errorf("got %v, want that the path has a colon", err)
@@ -276,13 +277,13 @@ func handmade(t *testing.T, root string) {
 	t.Helper()
 	python, _ := realPython(t)
 	testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "home = " + filepath.Dir(python) + "\n"})
-	link(t, python, root+"/bin/python")
+	Link(t, python, root+"/bin/python")
 }
 
 // sitePackages is where the packages of a handmade environment lie.
 func sitePackages(t *testing.T, root string) string {
 	t.Helper()
-	output, err := run(t.Context(), []string{root + "/bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"}, nil, "/")
+	output, err := RunCommand(t.Context(), []string{root + "/bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"}, nil, "/")
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
@@ -320,9 +321,9 @@ func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 		{"library of the interpreter gone", script("echo 'python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file: No such file or directory'; exit 127"), []string{"install the library libpython3.11.so.1.0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			root := canonical(t)
+			root := Canonical(t)
 			c.make(t, root)
-			r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"})
+			r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, RunCommand, []string{"PATH=/usr/bin:/bin"})
 			if r.Err() == nil {
 				t.Fatalf("got no problem: %v", r)
 			}
@@ -335,7 +336,7 @@ func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := e.Diagnose(t.Context(), run, []string{"PATH=/usr/bin:/bin"}); err == nil || err.Error() != r.Err().Error() {
+			if err := e.Diagnose(t.Context(), RunCommand, []string{"PATH=/usr/bin:/bin"}); err == nil || err.Error() != r.Err().Error() {
 				t.Errorf("Diagnose: got %v, want %v", err, r.Err())
 			}
 		})
@@ -343,11 +344,11 @@ func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 }
 
 func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
-	root := canonical(t)
+	root := Canonical(t)
 	handmade(t, root)
-	elsewhere := canonical(t)
+	elsewhere := Canonical(t)
 	testkit.WriteFiles(t, elsewhere, map[string]string{"numpy/__init__.py": "__version__ = '9.9'\ndef zeros(n): return n\n"})
-	r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere})
+	r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, RunCommand, []string{"PYTHONPATH=" + elsewhere})
 	if r.Err() != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Text, "numpy 9.9 comes from "+elsewhere+"/numpy, outside of "+root) {
 		t.Errorf("got %v, want a warning", r)
 	}
@@ -355,17 +356,17 @@ func TestExamineWarnsOfANumpyFromOutside(t *testing.T) {
 		t.Errorf("got %q, want that models can run", r)
 	}
 	testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": string(readText(root+"/pyvenv.cfg")) + "include-system-site-packages = true\n"})
-	if r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, run, []string{"PYTHONPATH=" + elsewhere}); len(r.Problems) != 0 {
+	if r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, RunCommand, []string{"PYTHONPATH=" + elsewhere}); len(r.Problems) != 0 {
 		t.Errorf("an environment that shares the packages of its base: got %v, want no warning", r)
 	}
 }
 
 func TestExamineEndsWithItsContext(t *testing.T) {
-	root := canonical(t)
+	root := Canonical(t)
 	writeProgram(t, root+"/bin/python", []byte("#!/bin/sh\nexec sleep 1000\n"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if r := Examine(ctx, EnvPath{Kind: Directory, Path: root}, run, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || !strings.Contains(r.Err().Error(), "did not end in time") {
+	if r := Examine(ctx, EnvPath{Kind: Directory, Path: root}, RunCommand, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || !strings.Contains(r.Err().Error(), "did not end in time") {
 		t.Errorf("got %v, want that it did not end in time", r)
 	}
 }
@@ -418,9 +419,9 @@ func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 		}, []string{"the Python of /models/env.tar.gz is 3.7.9", "pack another environment, with Python 3.12 and numpy"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			root := canonical(t)
+			root := Canonical(t)
 			c.make(t, root)
-			r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root, Archive: archive}, run, []string{"PATH=/usr/bin:/bin"})
+			r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root, Archive: archive}, RunCommand, []string{"PATH=/usr/bin:/bin"})
 			if r.Err() == nil || r.Archive != archive {
 				t.Fatalf("got %v, want a problem of %s", r, archive)
 			}
@@ -439,7 +440,7 @@ func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 // TestAnEnvironmentWithoutAPythonIsItsVariables has bin/activate and no interpreter: as in Triton,
 // models run with the interpreter of the server and the variables of the environment.
 func TestAnEnvironmentWithoutAPythonIsItsVariables(t *testing.T) {
-	root := canonical(t)
+	root := Canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{"bin/activate": "exit 1"})
 	for _, envPath := range []EnvPath{{Kind: Directory, Path: root}, {Kind: Directory, Path: root, Archive: "/models/env.tar.gz"}} {
 		e, err := Inspect(envPath)
@@ -451,10 +452,10 @@ func TestAnEnvironmentWithoutAPythonIsItsVariables(t *testing.T) {
 		if e.Python != "" || got != want {
 			t.Errorf("got the program %q and %s, want none and %s", e.Python, got, want)
 		}
-		if r := Examine(t.Context(), envPath, run, nil); r.Err() != nil || len(r.Problems) != 1 || !r.Problems[0].Warning {
+		if r := Examine(t.Context(), envPath, RunCommand, nil); r.Err() != nil || len(r.Problems) != 1 || !r.Problems[0].Warning {
 			t.Errorf("got %v, want a warning", r)
 		}
-		if err := e.Diagnose(t.Context(), run, nil); err != nil {
+		if err := e.Diagnose(t.Context(), RunCommand, nil); err != nil {
 			t.Errorf("Diagnose: %v", err)
 		}
 	}

@@ -1,37 +1,17 @@
-package conda
+package conda_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/conda"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// canonical is a temporary directory by its own name.
-func canonical(t *testing.T) string {
-	t.Helper()
-	directory, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return directory
-}
-
-func link(t *testing.T, target, path string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestLocateFindsWhatAValueNames(t *testing.T) {
-	root := canonical(t)
+	root := conda.Canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{
 		"models/m/env.tar.gz":       "\x1f\x8b, not looked at",
 		"models/m/empty.tar":        "",
@@ -43,28 +23,28 @@ func TestLocateFindsWhatAValueNames(t *testing.T) {
 		"target/env.tar":            "beside the target",
 		"target/m2/1/model.py":      "",
 	})
-	link(t, root+"/base/bin/python3.11", root+"/models/m/venv/bin/python")
-	link(t, root+"/target/m2", root+"/models/m2")
-	link(t, "env.tar.gz", root+"/models/m/link.tar.gz")
+	conda.Link(t, root+"/base/bin/python3.11", root+"/models/m/venv/bin/python")
+	conda.Link(t, root+"/target/m2", root+"/models/m2")
+	conda.Link(t, "env.tar.gz", root+"/models/m/link.tar.gz")
 	model := root + "/models/m"
 	for _, c := range []struct {
 		name, value, model string
-		want               EnvPath
+		want               conda.EnvPath
 	}{
-		{"at the start", "$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, EnvPath{Kind: Archive, Path: model + "/env.tar.gz"}},
-		{"not at the start", "/$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, EnvPath{Kind: Archive, Path: model + "/env.tar.gz"}},
-		{"above", "$$TRITON_MODEL_DIRECTORY/../shared.tar", model, EnvPath{Kind: Archive, Path: root + "/models/shared.tar"}},
-		{"absolute", model + "/env", "/elsewhere", EnvPath{Kind: Directory, Path: model + "/env"}},
-		{"directory named as an archive", model + "/named.tar.gz", "", EnvPath{Kind: Directory, Path: model + "/named.tar.gz"}},
-		{"empty file", model + "/empty.tar", "", EnvPath{Kind: Archive, Path: model + "/empty.tar"}},
-		{"link to an archive", model + "/link.tar.gz", "", EnvPath{Kind: Archive, Path: model + "/env.tar.gz"}},
-		{"script", model + "/run.sh", "", EnvPath{Kind: Interpreter, Path: model + "/run.sh"}},
-		{"python of a virtual environment stays a link", model + "/venv/bin/python", "", EnvPath{Kind: Interpreter, Path: model + "/venv/bin/python"}},
-		{"two dots textually first", "$$TRITON_MODEL_DIRECTORY/../shared.tar", root + "/models/m2", EnvPath{Kind: Archive, Path: root + "/models/shared.tar"}},
-		{"two dots as the kernel takes them", "$$TRITON_MODEL_DIRECTORY/../env.tar", root + "/models/m2", EnvPath{Kind: Archive, Path: root + "/target/env.tar"}},
+		{"at the start", "$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, conda.EnvPath{Kind: conda.Archive, Path: model + "/env.tar.gz"}},
+		{"not at the start", "/$$TRITON_MODEL_DIRECTORY/env.tar.gz", model, conda.EnvPath{Kind: conda.Archive, Path: model + "/env.tar.gz"}},
+		{"above", "$$TRITON_MODEL_DIRECTORY/../shared.tar", model, conda.EnvPath{Kind: conda.Archive, Path: root + "/models/shared.tar"}},
+		{"absolute", model + "/env", "/elsewhere", conda.EnvPath{Kind: conda.Directory, Path: model + "/env"}},
+		{"directory named as an archive", model + "/named.tar.gz", "", conda.EnvPath{Kind: conda.Directory, Path: model + "/named.tar.gz"}},
+		{"empty file", model + "/empty.tar", "", conda.EnvPath{Kind: conda.Archive, Path: model + "/empty.tar"}},
+		{"link to an archive", model + "/link.tar.gz", "", conda.EnvPath{Kind: conda.Archive, Path: model + "/env.tar.gz"}},
+		{"script", model + "/run.sh", "", conda.EnvPath{Kind: conda.Interpreter, Path: model + "/run.sh"}},
+		{"python of a virtual environment stays a link", model + "/venv/bin/python", "", conda.EnvPath{Kind: conda.Interpreter, Path: model + "/venv/bin/python"}},
+		{"two dots textually first", "$$TRITON_MODEL_DIRECTORY/../shared.tar", root + "/models/m2", conda.EnvPath{Kind: conda.Archive, Path: root + "/models/shared.tar"}},
+		{"two dots as the kernel takes them", "$$TRITON_MODEL_DIRECTORY/../env.tar", root + "/models/m2", conda.EnvPath{Kind: conda.Archive, Path: root + "/target/env.tar"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Locate(c.value, c.model)
+			got, err := conda.Locate(c.value, c.model)
 			if err != nil || got != c.want {
 				t.Errorf("Locate(%q): got %v, %v, want %v", c.value, got, err, c.want)
 			}
@@ -72,19 +52,19 @@ func TestLocateFindsWhatAValueNames(t *testing.T) {
 	}
 	t.Run("relative", func(t *testing.T) {
 		t.Chdir(root + "/models")
-		got, err := Locate("m/../shared.tar", model)
-		if want := (EnvPath{Kind: Archive, Path: root + "/models/shared.tar"}); err != nil || got != want {
+		got, err := conda.Locate("m/../shared.tar", model)
+		if want := (conda.EnvPath{Kind: conda.Archive, Path: root + "/models/shared.tar"}); err != nil || got != want {
 			t.Errorf("got %v, %v, want %v", got, err, want)
 		}
 	})
 }
 
 func TestLocateSaysWhatIsMissing(t *testing.T) {
-	root := canonical(t)
+	root := conda.Canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{"models/m/env.tar": "x"})
-	link(t, "/nowhere/env.tar", root+"/models/m/gone.tar")
-	link(t, "gone.tar", root+"/models/m/twice.tar")
-	link(t, "loop", root+"/models/m/loop")
+	conda.Link(t, "/nowhere/env.tar", root+"/models/m/gone.tar")
+	conda.Link(t, "gone.tar", root+"/models/m/twice.tar")
+	conda.Link(t, "loop", root+"/models/m/loop")
 	if err := unix.Mkfifo(root+"/models/m/pipe", 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +85,7 @@ func TestLocateSaysWhatIsMissing(t *testing.T) {
 		{"cloud", "s3://bucket/env.tar.gz", []string{"Failed to get the canonical path for ", "Environments are read from local files"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Locate(c.value, model)
+			got, err := conda.Locate(c.value, model)
 			if err == nil {
 				t.Fatalf("Locate(%q): got %v, want an error", c.value, got)
 			}

@@ -1,4 +1,4 @@
-package archive
+package archive_test
 
 import (
 	"archive/tar"
@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
@@ -31,8 +32,8 @@ func noise(n int) string {
 // solid is an archive that hardly shrinks: each part of the compressed form matters.
 func solid(t testing.TB) []byte {
 	t.Helper()
-	return pack(t, regular("bin/python", noise(12_000)), folder("lib/"), regular("lib/a", noise(20_000)), symlink("lib/b", "a"),
-		regular("lib/c", "short"), regular("lib/d", noise(600)))
+	return archive.Pack(t, archive.Regular("bin/python", noise(12_000)), folder("lib/"), archive.Regular("lib/a", noise(20_000)), symlink("lib/b", "a"),
+		archive.Regular("lib/c", "short"), archive.Regular("lib/d", noise(600)))
 }
 
 func TestCutOffArchivesAreRefused(t *testing.T) {
@@ -41,15 +42,15 @@ func TestCutOffArchivesAreRefused(t *testing.T) {
 			data := compressed(t, format, solid(t))
 			end := len(data)
 			if format == "tar" {
-				end -= blockSize // the second block of the end mark may be missing
+				end -= archive.BlockSize // the second block of the end mark may be missing
 			}
-			cuts := []int{0, 1, 3, 100, 511, 512, 513, 1024, end - 1, end - 4, end - 8, end - blockSize}
+			cuts := []int{0, 1, 3, 100, 511, 512, 513, 1024, end - 1, end - 4, end - 8, end - archive.BlockSize}
 			for i := range 50 {
 				cuts = append(cuts, i*end/50)
 			}
 			for _, cut := range cuts {
-				_, err := newDestination(t).unpack(t, data[:cut], Options{})
-				var refused *Error
+				_, err := archive.NewDestination(t).Unpack(t, data[:cut], archive.Options{})
+				var refused *archive.Error
 				if !errors.As(err, &refused) {
 					t.Errorf("cut off after %d of %d bytes: got error %v, want an Error", cut, len(data), err)
 				}
@@ -59,7 +60,7 @@ func TestCutOffArchivesAreRefused(t *testing.T) {
 }
 
 func TestCutOffArchivesAreNamed(t *testing.T) {
-	data := pack(t, regular("a", "12345"), regular("b", noise(2000)))
+	data := archive.Pack(t, archive.Regular("a", "12345"), archive.Regular("b", noise(2000)))
 	for _, test := range []struct {
 		data []byte
 		want string
@@ -77,7 +78,7 @@ func TestCutOffArchivesAreNamed(t *testing.T) {
 		{gzipped(t, make([]byte, 10240)), "the archive has no entries"},
 		{make([]byte, 10240), "the archive has no entries"},
 	} {
-		_, err := newDestination(t).unpack(t, test.data, Options{})
+		_, err := archive.NewDestination(t).Unpack(t, test.data, archive.Options{})
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("got  %v\nwant %s", err, test.want)
 		}
@@ -87,11 +88,11 @@ func TestCutOffArchivesAreNamed(t *testing.T) {
 // TestFlippedBits: an archive with a sum is refused or unpacks unchanged; one
 // without does no harm.
 func TestFlippedBits(t *testing.T) {
-	good := newDestination(t)
-	if _, err := good.unpack(t, solid(t), Options{}); err != nil {
+	good := archive.NewDestination(t)
+	if _, err := good.Unpack(t, solid(t), archive.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	want := good.list(t)
+	want := good.List(t)
 	for _, format := range allFormats {
 		t.Run(format, func(t *testing.T) {
 			data := compressed(t, format, solid(t))
@@ -103,13 +104,13 @@ func TestFlippedBits(t *testing.T) {
 				}
 				flipped := slices.Clone(data)
 				flipped[at] ^= 1 << random.IntN(8)
-				p := newDestination(t)
-				_, err := p.unpack(t, flipped, Options{})
-				var refused *Error
+				p := archive.NewDestination(t)
+				_, err := p.Unpack(t, flipped, archive.Options{})
+				var refused *archive.Error
 				switch {
 				case err != nil && !errors.As(err, &refused):
 					t.Errorf("byte %d: got error %v (%T), want an Error", at, err, err)
-				case err == nil && format != "tar" && !slices.Equal(p.list(t), want):
+				case err == nil && format != "tar" && !slices.Equal(p.List(t), want):
 					t.Errorf("byte %d: unpacked to something else, without an error", at)
 				}
 			}
@@ -118,8 +119,8 @@ func TestFlippedBits(t *testing.T) {
 }
 
 func TestWhatFollowsTheEnd(t *testing.T) {
-	plain := pack(t, regular("a", "x"))
-	other := pack(t, regular("b", "y"))
+	plain := archive.Pack(t, archive.Regular("a", "x"))
+	other := archive.Pack(t, archive.Regular("b", "y"))
 	const (
 		follows = "after its last entry: unrelated bytes follow the end of the archive"
 		damaged = "archive_read_next_header() failed with error code = -30 error message is the archive is damaged after entry \"a\": "
@@ -135,8 +136,8 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 		want string
 	}{
 		{"tar and zeros", slices.Concat(plain, zeros), ""},
-		{"tar without its second block of zeros", plain[:len(plain)-blockSize], ""},
-		{"tar without an end", plain[:len(plain)-2*blockSize], cut},
+		{"tar without its second block of zeros", plain[:len(plain)-archive.BlockSize], ""},
+		{"tar without an end", plain[:len(plain)-2*archive.BlockSize], cut},
 		{"tar and garbage", slices.Concat(plain, []byte("garbage")), follows},
 		{"tar and a tar", slices.Concat(plain, other), follows},
 		{"tar and zeros and garbage", slices.Concat(plain, zeros, []byte("garbage")), follows},
@@ -157,13 +158,13 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 		{"bzip2 in two streams", slices.Concat(compressed(t, "tar.bz2", plain[:700]), compressed(t, "tar.bz2", plain[700:])), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := newDestination(t)
-			summary, err := p.unpack(t, test.data, Options{})
+			p := archive.NewDestination(t)
+			summary, err := p.Unpack(t, test.data, archive.Options{})
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("got error %v, want none", err)
-			case test.want == "" && (summary.Read != int64(len(test.data)) || !slices.Equal(p.list(t), []string{"a = x"})):
-				t.Errorf("got %+v and %q, want all %d bytes read and a", summary, p.list(t), len(test.data))
+			case test.want == "" && (summary.Read != int64(len(test.data)) || !slices.Equal(p.List(t), []string{"a = x"})):
+				t.Errorf("got %+v and %q, want all %d bytes read and a", summary, p.List(t), len(test.data))
 			case test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), test.want)):
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
@@ -174,9 +175,9 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 // TestNamesAreNoFormat: the first bytes of a bare archive are a name.
 func TestNamesAreNoFormat(t *testing.T) {
 	for _, name := range []string{"BZh9", "\x28\xb5\x2f\xfd", "PK\x03\x04"} {
-		p := newDestination(t)
-		e := entry{tar.Header{Format: tar.FormatGNU, Typeflag: tar.TypeReg, Name: name}, "x"}
-		_, err := p.unpack(t, pack(t, e), Options{})
+		p := archive.NewDestination(t)
+		e := archive.Entry{tar.Header{Format: tar.FormatGNU, Typeflag: tar.TypeReg, Name: name}, "x"}
+		_, err := p.Unpack(t, archive.Pack(t, e), archive.Options{})
 		if strings.ContainsAny(name, "\x03") {
 			if err == nil || !strings.Contains(err.Error(), "control character") {
 				t.Errorf("%q: got error %v, want one about its name", name, err)
@@ -190,7 +191,7 @@ func TestNamesAreNoFormat(t *testing.T) {
 // TestBombsAreRefused: ten gigabytes of zeros in a few hundred kilobytes end soon, and
 // take no memory.
 func TestBombsAreRefused(t *testing.T) {
-	head := regular("zeros", "")
+	head := archive.Regular("zeros", "")
 	head.Size = 10 << 30
 	var header bytes.Buffer
 	writeHeader(t, &header, head)
@@ -199,29 +200,29 @@ func TestBombsAreRefused(t *testing.T) {
 	for range 640 {
 		bomb = append(bomb, zeros...)
 	}
-	p := newDestination(t)
+	p := archive.NewDestination(t)
 	var err error
-	allocated := testkit.Allocated(func() { _, err = p.unpack(t, bomb, Options{}) })
+	allocated := testkit.Allocated(func() { _, err = p.Unpack(t, bomb, archive.Options{}) })
 	if err == nil || !strings.HasPrefix(err.Error(), `entry "zeros": the archive has unpacked to `) || !strings.Contains(err.Error(), "more than 100 times the ") {
 		t.Errorf("got error %v, want one that names entry and ratio", err)
 	}
 	if allocated > 64<<20 {
 		t.Errorf("%d bytes were allocated, want at most 64 MiB", allocated)
 	}
-	info, err := os.Stat(filepath.Join(p.inside, "zeros"))
+	info, err := os.Stat(filepath.Join(p.Inside, "zeros"))
 	if err != nil || info.Size() > 200<<20 {
 		t.Errorf("the file has grown to %v (error %v), want at most 200 MiB", info, err)
 	}
 
-	_, err = newDestination(t).unpack(t, bomb, Options{Limits: Limits{Bytes: 1 << 30}})
-	wantError(t, err, `entry "zeros": has 10737418240 bytes, but only 1073741824 of the limit of 1073741824 for all files are left; raise the limit if you trust the archive`)
+	_, err = archive.NewDestination(t).Unpack(t, bomb, archive.Options{Limits: archive.Limits{Bytes: 1 << 30}})
+	archive.WantError(t, err, `entry "zeros": has 10737418240 bytes, but only 1073741824 of the limit of 1073741824 for all files are left; raise the limit if you trust the archive`)
 }
 
 // TestWindowsAreBounded: a frame of zstd may ask for gigabytes of memory before its first byte.
 func TestWindowsAreBounded(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, (31 - 10) << 3, 1, 0, 0} // a window of 2 GiB, an empty block
 	var err error
-	allocated := testkit.Allocated(func() { _, err = newDestination(t).unpack(t, frame, Options{}) })
+	allocated := testkit.Allocated(func() { _, err = archive.NewDestination(t).Unpack(t, frame, archive.Options{}) })
 	if err == nil || !strings.Contains(err.Error(), "window size exceeded") {
 		t.Errorf("zstd: got error %v, want one about the window", err)
 	}
@@ -234,7 +235,7 @@ func TestWindowsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Skipf("this machine cannot make it: %v", err)
 	}
-	allocated = testkit.Allocated(func() { _, err = newDestination(t).unpack(t, data, Options{}) })
+	allocated = testkit.Allocated(func() { _, err = archive.NewDestination(t).Unpack(t, data, archive.Options{}) })
 	if err == nil || !strings.Contains(err.Error(), "dictionary size exceeds max") {
 		t.Errorf("xz: got error %v, want one about the dictionary", err)
 	}
@@ -245,23 +246,23 @@ func TestWindowsAreBounded(t *testing.T) {
 
 // TestFullDisk on a file system of a mebibyte.
 func TestFullDisk(t *testing.T) {
-	p := newDestination(t)
-	p.root.Close()
-	if err := unix.Mount("tmpfs", p.inside, "tmpfs", 0, "size=1m"); err != nil {
+	p := archive.NewDestination(t)
+	p.Root.Close()
+	if err := unix.Mount("tmpfs", p.Inside, "tmpfs", 0, "size=1m"); err != nil {
 		t.Skipf("mount a file system: %v", err)
 	}
 	defer func() {
-		if err := unix.Unmount(p.inside, 0); err != nil {
+		if err := unix.Unmount(p.Inside, 0); err != nil {
 			t.Errorf("a file is still open in it: %v", err)
 		}
 	}()
 	var err error
-	if p.root, err = os.OpenRoot(p.inside); err != nil {
+	if p.Root, err = os.OpenRoot(p.Inside); err != nil {
 		t.Fatal(err)
 	}
-	defer p.root.Close()
-	data := pack(t, regular("a", noise(900_000)), regular("lib/b", noise(900_000)), regular("c", noise(900_000)))
-	_, err = Unpack(t.Context(), bytes.NewReader(data), p.root, Options{})
+	defer p.Root.Close()
+	data := archive.Pack(t, archive.Regular("a", noise(900_000)), archive.Regular("lib/b", noise(900_000)), archive.Regular("c", noise(900_000)))
+	_, err = archive.Unpack(t.Context(), bytes.NewReader(data), p.Root, archive.Options{})
 	const want = `archive_write_data_block() failed with error code = -25, error message is content is not written; free space in the file system, or name a directory in another one: no space left on device`
 	if !errors.Is(err, unix.ENOSPC) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got  %v\nwant an entry and %s", err, want)
@@ -280,8 +281,8 @@ func TestFilesAboveTheLimitOfTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer root.Close()
-		_, err = Unpack(t.Context(), bytes.NewReader(solid(t)), root, Options{})
-		wantError(t, err, `entry "bin/python": archive_write_data_block() failed with error code = -25, error message is content is not written; the file is larger than the process or the file system allows: file too large`)
+		_, err = archive.Unpack(t.Context(), bytes.NewReader(solid(t)), root, archive.Options{})
+		archive.WantError(t, err, `entry "bin/python": archive_write_data_block() failed with error code = -25, error message is content is not written; the file is larger than the process or the file system allows: file too large`)
 		return
 	}
 	again := exec.Command(os.Args[0], "-test.run", "^TestFilesAboveTheLimitOfTheProcess$")
@@ -294,18 +295,18 @@ func TestFilesAboveTheLimitOfTheProcess(t *testing.T) {
 // TestLargeFilesAreWhole: their content goes through several writers at once.
 func TestLargeFilesAreWhole(t *testing.T) {
 	content := noise(9_000_001)
-	p := newDestination(t)
-	if _, err := p.unpack(t, pack(t, regular("s", "x"), regular("large", content), regular("t", "y")), Options{}); err != nil {
+	p := archive.NewDestination(t)
+	if _, err := p.Unpack(t, archive.Pack(t, archive.Regular("s", "x"), archive.Regular("large", content), archive.Regular("t", "y")), archive.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile(filepath.Join(p.inside, "large"))
+	got, err := os.ReadFile(filepath.Join(p.Inside, "large"))
 	if err != nil || string(got) != content {
 		t.Errorf("got %d bytes and error %v, want the %d of the archive", len(got), err, len(content))
 	}
 }
 
 // writeHeader writes the header of an entry alone.
-func writeHeader(t testing.TB, out io.Writer, e entry) {
+func writeHeader(t testing.TB, out io.Writer, e archive.Entry) {
 	t.Helper()
 	w := tar.NewWriter(out)
 	if err := w.WriteHeader(&e.Header); err != nil {

@@ -1,4 +1,4 @@
-package archive
+package archive_test
 
 import (
 	"archive/tar"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/conda/archive"
 )
 
 // TestHostileEntriesAreRefused with a sentence, and nothing outside changes.
@@ -18,76 +20,76 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 		through   = `archive_write_header() failed with error code = -25 error message is Cannot extract through symlink `
 		packAgain = `, which leads outside the archive; pack the environment with conda-pack, or name its directory instead of an archive`
 	)
-	device := func(kind byte) entry {
-		return entry{tar.Header{Typeflag: kind, Name: "dev/x", Mode: 0o666, Devmajor: 1, Devminor: 3}, ""}
+	device := func(kind byte) archive.Entry {
+		return archive.Entry{tar.Header{Typeflag: kind, Name: "dev/x", Mode: 0o666, Devmajor: 1, Devminor: 3}, ""}
 	}
 	for _, test := range []struct {
 		name    string
-		entries []entry
+		entries []archive.Entry
 		want    string
 	}{
-		{"dots", []entry{regular("../evil", "x")}, `entry "../evil": ` + dots},
-		{"dots within", []entry{regular("a/../../evil", "x")}, `entry "a/../../evil": ` + dots},
-		{"dots that stay inside", []entry{regular("a/../b", "x")}, `entry "a/../b": ` + dots},
-		{"dots at the end", []entry{folder("a/..")}, `entry "a/..": ` + dots},
-		{"dots alone", []entry{folder("../")}, `entry "../": ` + dots},
-		{"absolute", []entry{regular("/tmp/evil", "x")}, `entry "/tmp/evil": ` + absolute},
-		{"absolute with more slashes", []entry{regular("//tmp/evil", "x")}, `entry "//tmp/evil": ` + absolute},
+		{"dots", []archive.Entry{archive.Regular("../evil", "x")}, `entry "../evil": ` + dots},
+		{"dots within", []archive.Entry{archive.Regular("a/../../evil", "x")}, `entry "a/../../evil": ` + dots},
+		{"dots that stay inside", []archive.Entry{archive.Regular("a/../b", "x")}, `entry "a/../b": ` + dots},
+		{"dots at the end", []archive.Entry{folder("a/..")}, `entry "a/..": ` + dots},
+		{"dots alone", []archive.Entry{folder("../")}, `entry "../": ` + dots},
+		{"absolute", []archive.Entry{archive.Regular("/tmp/evil", "x")}, `entry "/tmp/evil": ` + absolute},
+		{"absolute with more slashes", []archive.Entry{archive.Regular("//tmp/evil", "x")}, `entry "//tmp/evil": ` + absolute},
 
-		{"symlink to the root", []entry{symlink("l", "/")}, `entry "l": is a symbolic link to "/", outside the archive; pack the environment with conda-pack, or name its directory instead of an archive`},
-		{"python of a venv", []entry{symlink("bin/python3", "/usr/bin/python3")}, `entry "bin/python3": is a symbolic link to "/usr/bin/python3", outside the archive; pack the environment with conda-pack, or name its directory instead of an archive`},
-		{"symlink upwards", []entry{symlink("l", "..")}, `entry "l": is a symbolic link to ".."` + packAgain},
-		{"symlink one too far up", []entry{symlink("a/b/l", "../../../x")}, `entry "a/b/l": is a symbolic link to "../../../x"` + packAgain},
-		{"symlink up behind names", []entry{symlink("l", "a/../../x")}, `entry "l": is a symbolic link to "a/../../x"` + packAgain},
-		{"symlink through a symlink", []entry{symlink("a/up", ".."), symlink("l", "a/up/../marker")}, `entry "l": is a symbolic link to "a/up/../marker"` + packAgain},
-		{"symlink through a later symlink", []entry{symlink("l", "a/up/../marker"), symlink("a/up", "..")}, `entry "l": is a symbolic link to "a/up/../marker"` + packAgain},
-		{"symlink through three", []entry{symlink("a/b/1", "../.."), symlink("a/2", "b/1/a/b/1"), symlink("l", "a/2/../../marker")}, `entry "l": is a symbolic link to "a/2/../../marker"` + packAgain},
-		{"symlink without a target", []entry{symlink("l", "")}, `entry "l": is a symbolic link without a target`},
-		{"symlink with a line break", []entry{symlink("l", "a\nb")}, `entry "l": the target of the symbolic link has the control character U+000A at byte 1`},
+		{"symlink to the root", []archive.Entry{symlink("l", "/")}, `entry "l": is a symbolic link to "/", outside the archive; pack the environment with conda-pack, or name its directory instead of an archive`},
+		{"python of a venv", []archive.Entry{symlink("bin/python3", "/usr/bin/python3")}, `entry "bin/python3": is a symbolic link to "/usr/bin/python3", outside the archive; pack the environment with conda-pack, or name its directory instead of an archive`},
+		{"symlink upwards", []archive.Entry{symlink("l", "..")}, `entry "l": is a symbolic link to ".."` + packAgain},
+		{"symlink one too far up", []archive.Entry{symlink("a/b/l", "../../../x")}, `entry "a/b/l": is a symbolic link to "../../../x"` + packAgain},
+		{"symlink up behind names", []archive.Entry{symlink("l", "a/../../x")}, `entry "l": is a symbolic link to "a/../../x"` + packAgain},
+		{"symlink through a symlink", []archive.Entry{symlink("a/up", ".."), symlink("l", "a/up/../marker")}, `entry "l": is a symbolic link to "a/up/../marker"` + packAgain},
+		{"symlink through a later symlink", []archive.Entry{symlink("l", "a/up/../marker"), symlink("a/up", "..")}, `entry "l": is a symbolic link to "a/up/../marker"` + packAgain},
+		{"symlink through three", []archive.Entry{symlink("a/b/1", "../.."), symlink("a/2", "b/1/a/b/1"), symlink("l", "a/2/../../marker")}, `entry "l": is a symbolic link to "a/2/../../marker"` + packAgain},
+		{"symlink without a target", []archive.Entry{symlink("l", "")}, `entry "l": is a symbolic link without a target`},
+		{"symlink with a line break", []archive.Entry{symlink("l", "a\nb")}, `entry "l": the target of the symbolic link has the control character U+000A at byte 1`},
 
-		{"write through a symlink", []entry{symlink("lnk", "."), regular("lnk/f", "x")}, `entry "lnk/f": ` + through + `lnk/f`},
-		{"write through a symlink below", []entry{symlink("a/lnk", "b"), folder("a/b"), regular("a/lnk/c/f", "x")}, `entry "a/lnk/c/f": ` + through + `a/lnk/c/f`},
-		{"directory through a symlink", []entry{symlink("lnk", "."), folder("lnk/")}, `entry "lnk/": ` + through + `lnk`},
-		{"symlink in a symlink", []entry{symlink("lnk", "."), symlink("lnk/l", "x")}, `entry "lnk/l": ` + through + `lnk/l`},
+		{"write through a symlink", []archive.Entry{symlink("lnk", "."), archive.Regular("lnk/f", "x")}, `entry "lnk/f": ` + through + `lnk/f`},
+		{"write through a symlink below", []archive.Entry{symlink("a/lnk", "b"), folder("a/b"), archive.Regular("a/lnk/c/f", "x")}, `entry "a/lnk/c/f": ` + through + `a/lnk/c/f`},
+		{"directory through a symlink", []archive.Entry{symlink("lnk", "."), folder("lnk/")}, `entry "lnk/": ` + through + `lnk`},
+		{"symlink in a symlink", []archive.Entry{symlink("lnk", "."), symlink("lnk/l", "x")}, `entry "lnk/l": ` + through + `lnk/l`},
 
-		{"hard link with dots", []entry{hardLink("h", "../marker")}, `entry "h": is a hard link to "../marker": ` + dots},
-		{"absolute hard link", []entry{hardLink("h", "/etc/passwd")}, `entry "h": is a hard link to "/etc/passwd": ` + absolute},
-		{"hard link through a symlink", []entry{regular("a/f", "x"), symlink("lnk", "a"), hardLink("h", "lnk/f")}, `entry "h": ` + through + `lnk/f`},
-		{"hard link to nothing", []entry{hardLink("h", "a/f")}, `entry "h": is a hard link to "a/f", which no entry before has made`},
-		{"hard link to what comes later", []entry{hardLink("h", "f"), regular("f", "x")}, `entry "h": is a hard link to "f", which no entry before has made`},
-		{"hard link to a directory", []entry{folder("d"), hardLink("h", "d")}, `entry "h": is a hard link to the directory "d"`},
-		{"hard link to itself", []entry{regular("f", "x"), hardLink("f", "./f")}, `entry "f": is a hard link to itself`},
-		{"hard link to the directory itself", []entry{hardLink("f", ".")}, `entry "f": is a hard link to the directory itself`},
-		{"hard link that moves a symlink out", []entry{symlink("a/b/l", "../.."), hardLink("l", "a/b/l")}, `entry "l": is a symbolic link to "../.."` + packAgain},
+		{"hard link with dots", []archive.Entry{hardLink("h", "../marker")}, `entry "h": is a hard link to "../marker": ` + dots},
+		{"absolute hard link", []archive.Entry{hardLink("h", "/etc/passwd")}, `entry "h": is a hard link to "/etc/passwd": ` + absolute},
+		{"hard link through a symlink", []archive.Entry{archive.Regular("a/f", "x"), symlink("lnk", "a"), hardLink("h", "lnk/f")}, `entry "h": ` + through + `lnk/f`},
+		{"hard link to nothing", []archive.Entry{hardLink("h", "a/f")}, `entry "h": is a hard link to "a/f", which no entry before has made`},
+		{"hard link to what comes later", []archive.Entry{hardLink("h", "f"), archive.Regular("f", "x")}, `entry "h": is a hard link to "f", which no entry before has made`},
+		{"hard link to a directory", []archive.Entry{folder("d"), hardLink("h", "d")}, `entry "h": is a hard link to the directory "d"`},
+		{"hard link to itself", []archive.Entry{archive.Regular("f", "x"), hardLink("f", "./f")}, `entry "f": is a hard link to itself`},
+		{"hard link to the directory itself", []archive.Entry{hardLink("f", ".")}, `entry "f": is a hard link to the directory itself`},
+		{"hard link that moves a symlink out", []archive.Entry{symlink("a/b/l", "../.."), hardLink("l", "a/b/l")}, `entry "l": is a symbolic link to "../.."` + packAgain},
 
-		{"character device", []entry{device(tar.TypeChar)}, `entry "dev/x": is a device; environments have files, directories and links alone`},
-		{"block device", []entry{device(tar.TypeBlock)}, `entry "dev/x": is a device; environments have files, directories and links alone`},
-		{"fifo", []entry{device(tar.TypeFifo)}, `entry "dev/x": is a fifo; environments have files, directories and links alone`},
-		{"unknown kind", []entry{device('Z')}, `entry "dev/x": is an entry of the unknown kind 'Z'; environments have files, directories and links alone`},
+		{"character device", []archive.Entry{device(tar.TypeChar)}, `entry "dev/x": is a device; environments have files, directories and links alone`},
+		{"block device", []archive.Entry{device(tar.TypeBlock)}, `entry "dev/x": is a device; environments have files, directories and links alone`},
+		{"fifo", []archive.Entry{device(tar.TypeFifo)}, `entry "dev/x": is a fifo; environments have files, directories and links alone`},
+		{"unknown kind", []archive.Entry{device('Z')}, `entry "dev/x": is an entry of the unknown kind 'Z'; environments have files, directories and links alone`},
 
-		{"line break", []entry{regular("a\nb", "x")}, `entry "a\nb": its name has the control character U+000A at byte 1`},
-		{"escape", []entry{regular("a\x1b[2Jb", "x")}, `entry "a\x1b[2Jb": its name has the control character U+001B at byte 1`},
-		{"control of C1", []entry{regular("a\u009bb", "x")}, `entry "a\u009bb": its name has the control character U+009B at byte 1`},
-		{"long component", []entry{regular(strings.Repeat("n", 256), "x")}, `entry "` + strings.Repeat("n", 256) + `": a component of its name has 256 bytes, at most 255 are possible`},
-		{"long name", []entry{regular(strings.Repeat("123456789/", 308)+"f", "x")}, `entry "` + strings.Repeat("123456789/", 51) + `12…": its name has 3081 bytes, at most 3072 can be opened`},
-		{"deep", []entry{regular(strings.Repeat("d/", 64)+"f", "x")}, `entry "` + strings.Repeat("d/", 64) + `f": its name has 65 components, the limit of the depth is 64`},
-		{"file of no name", []entry{regular("./.", "x")}, `entry "./.": its name is that of the directory itself`},
+		{"line break", []archive.Entry{archive.Regular("a\nb", "x")}, `entry "a\nb": its name has the control character U+000A at byte 1`},
+		{"escape", []archive.Entry{archive.Regular("a\x1b[2Jb", "x")}, `entry "a\x1b[2Jb": its name has the control character U+001B at byte 1`},
+		{"control of C1", []archive.Entry{archive.Regular("a\u009bb", "x")}, `entry "a\u009bb": its name has the control character U+009B at byte 1`},
+		{"long component", []archive.Entry{archive.Regular(strings.Repeat("n", 256), "x")}, `entry "` + strings.Repeat("n", 256) + `": a component of its name has 256 bytes, at most 255 are possible`},
+		{"long name", []archive.Entry{archive.Regular(strings.Repeat("123456789/", 308)+"f", "x")}, `entry "` + strings.Repeat("123456789/", 51) + `12…": its name has 3081 bytes, at most 3072 can be opened`},
+		{"deep", []archive.Entry{archive.Regular(strings.Repeat("d/", 64)+"f", "x")}, `entry "` + strings.Repeat("d/", 64) + `f": its name has 65 components, the limit of the depth is 64`},
+		{"file of no name", []archive.Entry{archive.Regular("./.", "x")}, `entry "./.": its name is that of the directory itself`},
 
-		{"file in a file", []entry{regular("f", "x"), regular("f/g", "y")}, `entry "f/g": "f", in which it would lie, is a file`},
-		{"directory over a file", []entry{regular("f", "x"), folder("f/")}, `entry "f/": "f", in which it would lie, is a file`},
-		{"file over a directory", []entry{regular("d/f", "x"), regular("d", "y")}, `entry "d": an entry before has made a directory of this name`},
-		{"link over a directory", []entry{folder("d"), symlink("d", "e")}, `entry "d": an entry before has made a directory of this name`},
+		{"file in a file", []archive.Entry{archive.Regular("f", "x"), archive.Regular("f/g", "y")}, `entry "f/g": "f", in which it would lie, is a file`},
+		{"directory over a file", []archive.Entry{archive.Regular("f", "x"), folder("f/")}, `entry "f/": "f", in which it would lie, is a file`},
+		{"file over a directory", []archive.Entry{archive.Regular("d/f", "x"), archive.Regular("d", "y")}, `entry "d": an entry before has made a directory of this name`},
+		{"link over a directory", []archive.Entry{folder("d"), symlink("d", "e")}, `entry "d": an entry before has made a directory of this name`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			// The good entries before it are many, so that writers are at work.
-			entries := []entry{}
+			entries := []archive.Entry{}
 			for i := range 40 {
-				entries = append(entries, regular(fmt.Sprintf("good/%d", i), strings.Repeat("content", 1000)))
+				entries = append(entries, archive.Regular(fmt.Sprintf("good/%d", i), strings.Repeat("content", 1000)))
 			}
-			for _, data := range [][]byte{pack(t, test.entries...), pack(t, slices.Concat(entries, test.entries)...)} {
-				p := newDestination(t)
-				_, err := p.unpack(t, gzipped(t, data), Options{})
-				wantError(t, err, test.want)
+			for _, data := range [][]byte{archive.Pack(t, test.entries...), archive.Pack(t, slices.Concat(entries, test.entries)...)} {
+				p := archive.NewDestination(t)
+				_, err := p.Unpack(t, gzipped(t, data), archive.Options{})
+				archive.WantError(t, err, test.want)
 			}
 		})
 	}
@@ -97,33 +99,33 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 func TestOddEntriesAreMade(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		entries []entry
+		entries []archive.Entry
 		want    []string
 	}{
-		{"the directory itself", []entry{folder("./"), regular("./a", "x")}, []string{"a = x"}},
-		{"needless dots and slashes", []entry{regular("./a//b/./c", "x")}, []string{"a directory", "a/b directory", "a/b/c = x"}},
-		{"two files of a name", []entry{regular("a", "longer"), regular("a", "x")}, []string{"a = x"}},
-		{"file over a symlink", []entry{regular("a", "x"), symlink("b", "a"), regular("b", "y")}, []string{"a = x", "b = y"}},
-		{"symlink over a file", []entry{regular("a", "x"), symlink("a", "b")}, []string{"a -> b"}},
-		{"hard link over a file", []entry{regular("a", "x"), regular("b", "y"), hardLink("b", "a")}, []string{"a = x", "b = x"}},
-		{"file over a hard link", []entry{regular("a", "x"), hardLink("b", "a"), regular("b", "y")}, []string{"a = x", "b = y"}},
-		{"two directories of a name", []entry{folder("a"), regular("a/b", "x"), folder("a/")}, []string{"a directory", "a/b = x"}},
-		{"hard link to a symlink", []entry{symlink("a/l", "x"), hardLink("m", "a/l")}, []string{"a directory", "a/l -> x", "m -> x"}},
-		{"symlink in a circle", []entry{symlink("a", "b"), symlink("b", "a/../b")}, []string{"a -> b", "b -> a/../b"}},
-		{"symlink up behind a directory", []entry{symlink("l", "a/../b"), regular("a/x", ""), regular("b", "y")}, []string{"a directory", "a/x = ", "b = y", "l -> a/../b"}},
-		{"symlink to the directory itself", []entry{symlink("a/l", "..")}, []string{"a directory", "a/l -> .."}},
-		{"symlink to nothing", []entry{symlink("a", "missing/file")}, []string{"a -> missing/file"}},
-		{"upward symlink replaced by a file", []entry{symlink("a/up", ".."), symlink("l", "a/up/../x"), regular("l", "y")}, []string{"a directory", "a/up -> ..", "l = y"}},
-		{"names that differ in case", []entry{regular("E", "1"), regular("e", "2"), folder("D"), folder("d")}, []string{"D directory", "E = 1", "d directory", "e = 2"}},
-		{"names that are no UTF-8", []entry{{tar.Header{Format: tar.FormatGNU, Typeflag: tar.TypeReg, Name: "caf\xe9"}, "x"}}, []string{"caf\xe9 = x"}},
-		{"a deep name", []entry{regular(strings.Repeat("d/", 40)+"f", "x"), hardLink("g", strings.Repeat("d/", 40)+"f")}, nil},
+		{"the directory itself", []archive.Entry{folder("./"), archive.Regular("./a", "x")}, []string{"a = x"}},
+		{"needless dots and slashes", []archive.Entry{archive.Regular("./a//b/./c", "x")}, []string{"a directory", "a/b directory", "a/b/c = x"}},
+		{"two files of a name", []archive.Entry{archive.Regular("a", "longer"), archive.Regular("a", "x")}, []string{"a = x"}},
+		{"file over a symlink", []archive.Entry{archive.Regular("a", "x"), symlink("b", "a"), archive.Regular("b", "y")}, []string{"a = x", "b = y"}},
+		{"symlink over a file", []archive.Entry{archive.Regular("a", "x"), symlink("a", "b")}, []string{"a -> b"}},
+		{"hard link over a file", []archive.Entry{archive.Regular("a", "x"), archive.Regular("b", "y"), hardLink("b", "a")}, []string{"a = x", "b = x"}},
+		{"file over a hard link", []archive.Entry{archive.Regular("a", "x"), hardLink("b", "a"), archive.Regular("b", "y")}, []string{"a = x", "b = y"}},
+		{"two directories of a name", []archive.Entry{folder("a"), archive.Regular("a/b", "x"), folder("a/")}, []string{"a directory", "a/b = x"}},
+		{"hard link to a symlink", []archive.Entry{symlink("a/l", "x"), hardLink("m", "a/l")}, []string{"a directory", "a/l -> x", "m -> x"}},
+		{"symlink in a circle", []archive.Entry{symlink("a", "b"), symlink("b", "a/../b")}, []string{"a -> b", "b -> a/../b"}},
+		{"symlink up behind a directory", []archive.Entry{symlink("l", "a/../b"), archive.Regular("a/x", ""), archive.Regular("b", "y")}, []string{"a directory", "a/x = ", "b = y", "l -> a/../b"}},
+		{"symlink to the directory itself", []archive.Entry{symlink("a/l", "..")}, []string{"a directory", "a/l -> .."}},
+		{"symlink to nothing", []archive.Entry{symlink("a", "missing/file")}, []string{"a -> missing/file"}},
+		{"upward symlink replaced by a file", []archive.Entry{symlink("a/up", ".."), symlink("l", "a/up/../x"), archive.Regular("l", "y")}, []string{"a directory", "a/up -> ..", "l = y"}},
+		{"names that differ in case", []archive.Entry{archive.Regular("E", "1"), archive.Regular("e", "2"), folder("D"), folder("d")}, []string{"D directory", "E = 1", "d directory", "e = 2"}},
+		{"names that are no UTF-8", []archive.Entry{{tar.Header{Format: tar.FormatGNU, Typeflag: tar.TypeReg, Name: "caf\xe9"}, "x"}}, []string{"caf\xe9 = x"}},
+		{"a deep name", []archive.Entry{archive.Regular(strings.Repeat("d/", 40)+"f", "x"), hardLink("g", strings.Repeat("d/", 40)+"f")}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := newDestination(t)
-			if _, err := p.unpack(t, pack(t, test.entries...), Options{}); err != nil {
+			p := archive.NewDestination(t)
+			if _, err := p.Unpack(t, archive.Pack(t, test.entries...), archive.Options{}); err != nil {
 				t.Fatal(err)
 			}
-			if got := p.list(t); test.want != nil && !slices.Equal(got, test.want) {
+			if got := p.List(t); test.want != nil && !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})
@@ -131,62 +133,44 @@ func TestOddEntriesAreMade(t *testing.T) {
 }
 
 func TestDangerousModesAreMasked(t *testing.T) {
-	p := newDestination(t)
-	entries := []entry{
-		regular("setuid", "x").mode(0o6777), regular("none", "x").mode(0), folder("sticky").mode(0o1777), folder("closed").mode(0),
-		regular("closed/f", "x"),
+	p := archive.NewDestination(t)
+	entries := []archive.Entry{
+		archive.Regular("setuid", "x").WithMode(0o6777), archive.Regular("none", "x").WithMode(0), folder("sticky").WithMode(0o1777), folder("closed").WithMode(0),
+		archive.Regular("closed/f", "x"),
 	}
-	if _, err := p.unpack(t, pack(t, entries...), Options{}); err != nil {
+	if _, err := p.Unpack(t, archive.Pack(t, entries...), archive.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]os.FileMode{
 		"setuid": 0o755, "none": 0o600, "sticky": os.ModeDir | 0o755, "closed": os.ModeDir | 0o700,
 	} {
-		info, err := os.Lstat(filepath.Join(p.inside, name))
+		info, err := os.Lstat(filepath.Join(p.Inside, name))
 		if err != nil || info.Mode() != want {
 			t.Errorf("%s: got mode %v and error %v, want %v", name, info.Mode(), err, want)
 		}
 	}
 }
 
-// TestFoldedNamesAreRefused: where a file system folds case, a name that is there under
-// another spelling is found.
-func TestFoldedNamesAreRefused(t *testing.T) {
-	p := newDestination(t)
-	if _, err := p.unpack(t, pack(t, regular("E", "x")), Options{}); err != nil {
-		t.Fatal(err)
-	}
-	tree, err := newTree(p.root, func() error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.exact("E"); err != nil {
-		t.Errorf("the same spelling: got error %v, want none", err)
-	}
-	wantError(t, named("e", tree.exact("e")),
-		`entry "e": the archive also has "E", and this file system does not tell case apart; unpack into one that does`)
-}
-
 func TestLimits(t *testing.T) {
-	entries := []entry{regular("a/b/1", "12345"), regular("a/b/2", "12345")}
+	entries := []archive.Entry{archive.Regular("a/b/1", "12345"), archive.Regular("a/b/2", "12345")}
 	for _, test := range []struct {
-		limits Limits
+		limits archive.Limits
 		want   string
 	}{
-		{Limits{Files: 4, Bytes: 10, Depth: 3}, ""},
-		{Limits{Files: 3}, `entry "a/b/2": the archive has more than 3 entries and directories; raise the limit if you trust it`},
-		{Limits{Files: 1}, `entry "a/b/1": the archive has more than 1 entries and directories; raise the limit if you trust it`},
-		{Limits{Bytes: 9}, `entry "a/b/2": has 5 bytes, but only 4 of the limit of 9 for all files are left; raise the limit if you trust the archive`},
-		{Limits{Depth: 2}, `entry "a/b/1": its name has 3 components, the limit of the depth is 2`},
+		{archive.Limits{Files: 4, Bytes: 10, Depth: 3}, ""},
+		{archive.Limits{Files: 3}, `entry "a/b/2": the archive has more than 3 entries and directories; raise the limit if you trust it`},
+		{archive.Limits{Files: 1}, `entry "a/b/1": the archive has more than 1 entries and directories; raise the limit if you trust it`},
+		{archive.Limits{Bytes: 9}, `entry "a/b/2": has 5 bytes, but only 4 of the limit of 9 for all files are left; raise the limit if you trust the archive`},
+		{archive.Limits{Depth: 2}, `entry "a/b/1": its name has 3 components, the limit of the depth is 2`},
 	} {
-		_, err := newDestination(t).unpack(t, pack(t, entries...), Options{Limits: test.limits})
+		_, err := archive.NewDestination(t).Unpack(t, archive.Pack(t, entries...), archive.Options{Limits: test.limits})
 		if test.want == "" && err != nil {
 			t.Errorf("%+v: got error %v, want none", test.limits, err)
 		} else if test.want != "" {
-			wantError(t, err, test.want)
+			archive.WantError(t, err, test.want)
 		}
 	}
-	if _, err := newDestination(t).unpack(t, nil, Options{Limits: Limits{Ratio: -1}}); err == nil || err.Error() != "limit Ratio is -1, want a positive number, or 0 for its default" {
+	if _, err := archive.NewDestination(t).Unpack(t, nil, archive.Options{Limits: archive.Limits{Ratio: -1}}); err == nil || err.Error() != "limit Ratio is -1, want a positive number, or 0 for its default" {
 		t.Errorf("a negative limit: got error %v", err)
 	}
 }

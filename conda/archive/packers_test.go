@@ -1,4 +1,4 @@
-package archive
+package archive_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
@@ -52,23 +53,23 @@ func TestArchivesOfTarUnpack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := newDestination(t)
-			if _, err := p.unpack(t, data, Options{}); err != nil {
+			p := archive.NewDestination(t)
+			if _, err := p.Unpack(t, data, archive.Options{}); err != nil {
 				t.Fatal(err)
 			}
-			want := (&destination{inside: source}).list(t)
-			if got := p.list(t); !slices.Equal(got, want) {
+			want := (&archive.Destination{Inside: source}).List(t)
+			if got := p.List(t); !slices.Equal(got, want) {
 				t.Errorf("got %.300q, want %.300q", got, want)
 			}
-			got, err := os.ReadFile(filepath.Join(p.inside, "lib/sparse"))
+			got, err := os.ReadFile(filepath.Join(p.Inside, "lib/sparse"))
 			if err != nil || string(got) != content {
 				t.Errorf("the sparse file has %d bytes (error %v), want the %d it had", len(got), err, len(content))
 			}
-			a, err := os.Stat(filepath.Join(p.inside, "bin/python3"))
+			a, err := os.Stat(filepath.Join(p.Inside, "bin/python3"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := os.Stat(filepath.Join(p.inside, "bin/python3.12"))
+			b, err := os.Stat(filepath.Join(p.Inside, "bin/python3.12"))
 			if err != nil || !os.SameFile(a, b) {
 				t.Errorf("the hard link is another file (error %v)", err)
 			}
@@ -134,12 +135,12 @@ sys.stdout.buffer.write(out.getvalue())
 			if err != nil {
 				t.Fatalf("%v\n%s", err, &complaints)
 			}
-			p := newDestination(t)
-			_, err = p.unpack(t, data, Options{})
+			p := archive.NewDestination(t)
+			_, err = p.Unpack(t, data, archive.Options{})
 			if want == "" && err != nil {
 				t.Errorf("got error %v, want none", err)
 			} else if want != "" {
-				wantError(t, err, want)
+				archive.WantError(t, err, want)
 			}
 		})
 	}
@@ -148,12 +149,12 @@ sys.stdout.buffer.write(out.getvalue())
 // FuzzUnpack unpacks arbitrary bytes. Nothing panics, nothing outside changes, and no
 // link of an archive that was unpacked leads outside.
 func FuzzUnpack(f *testing.F) {
-	for _, entries := range [][]entry{
-		{regular("a/b", "content"), folder("d/"), symlink("a/l", "../d"), hardLink("h", "a/b")},
-		{symlink("l", "a/up/../x"), symlink("a/up", ".."), regular("../x", "")},
-		{regular(strings.Repeat("long/", 40)+"f", "").mode(0o777)},
+	for _, entries := range [][]archive.Entry{
+		{archive.Regular("a/b", "content"), folder("d/"), symlink("a/l", "../d"), hardLink("h", "a/b")},
+		{symlink("l", "a/up/../x"), symlink("a/up", ".."), archive.Regular("../x", "")},
+		{archive.Regular(strings.Repeat("long/", 40)+"f", "").WithMode(0o777)},
 	} {
-		data := pack(f, entries...)
+		data := archive.Pack(f, entries...)
 		f.Add(data)
 		f.Add(gzipped(f, data))
 		f.Add(zstandard(f, data))
@@ -167,9 +168,9 @@ func FuzzUnpack(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p := newDestination(t)
-		limits := Limits{Files: 1000, Bytes: 1 << 20}
-		_, err := p.unpack(t, data, Options{Limits: limits})
-		p.linksStayInside(t, 0, err != nil)
+		p := archive.NewDestination(t)
+		limits := archive.Limits{Files: 1000, Bytes: 1 << 20}
+		_, err := p.Unpack(t, data, archive.Options{Limits: limits})
+		p.LinksStayInside(t, 0, err != nil)
 	})
 }

@@ -1,4 +1,4 @@
-package archive
+package archive_test
 
 import (
 	"archive/tar"
@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
@@ -22,7 +22,7 @@ type model struct {
 }
 
 // refuse reports whether an entry is to be refused, and takes it into the model if not.
-func (m *model) refuse(e entry) bool {
+func (m *model) refuse(e archive.Entry) bool {
 	name, ok := m.clean(e.Name)
 	if !ok || name == "" && e.Typeflag != tar.TypeDir {
 		return true
@@ -40,7 +40,7 @@ func (m *model) refuse(e entry) bool {
 		}
 		node = "directory"
 	case tar.TypeReg:
-		node = "= " + e.content
+		node = "= " + e.Content
 	case tar.TypeSymlink:
 		if m.outward(name, e.Linkname) {
 			return true
@@ -141,7 +141,7 @@ func (m *model) list() (list []string) {
 }
 
 // randomEntries makes entries of few names, so that they meet.
-func randomEntries(random *rand.Rand) []entry {
+func randomEntries(random *rand.Rand) []archive.Entry {
 	components := []string{"a", "b", "c", "d", "e", "f", "g", "a", "b", "a", "..", ".", ""}
 	name := func(most int) string {
 		parts := make([]string, 1+random.IntN(most))
@@ -159,7 +159,7 @@ func randomEntries(random *rand.Rand) []entry {
 		}
 		return text
 	}
-	entries := make([]entry, 1+random.IntN(7))
+	entries := make([]archive.Entry, 1+random.IntN(7))
 	target := func(n string) string {
 		depth := strings.Count(path.Clean("/"+n), "/") - 1
 		ups := random.IntN(depth + 1)
@@ -179,7 +179,7 @@ func randomEntries(random *rand.Rand) []entry {
 		n := name(2)
 		switch random.IntN(10) {
 		case 0, 1:
-			entries[i] = regular(strings.TrimRight(n, "/"), fmt.Sprint("content ", i))
+			entries[i] = archive.Regular(strings.TrimRight(n, "/"), fmt.Sprint("content ", i))
 		case 2, 3:
 			entries[i] = folder(n + "/")
 		case 4, 5, 6, 7, 8:
@@ -208,11 +208,11 @@ func TestRandomEntriesStayInside(t *testing.T) {
 		var data bytes.Buffer
 		w := tar.NewWriter(&data)
 		for _, e := range entries {
-			e.Size = int64(len(e.content))
+			e.Size = int64(len(e.Content))
 			if err := w.WriteHeader(&e.Header); err != nil {
 				continue // it cannot be packed
 			}
-			if _, err := w.Write([]byte(e.content)); err != nil {
+			if _, err := w.Write([]byte(e.Content)); err != nil {
 				t.Fatal(err)
 			}
 			kept++
@@ -230,43 +230,23 @@ func TestRandomEntriesStayInside(t *testing.T) {
 		if kept == 0 {
 			continue
 		}
-		p := newDestination(t)
-		_, err := p.unpack(t, data.Bytes(), Options{})
-		p.linksStayInside(t, seed, err != nil)
+		p := archive.NewDestination(t)
+		_, err := p.Unpack(t, data.Bytes(), archive.Options{})
+		p.LinksStayInside(t, seed, err != nil)
 		switch {
 		case (err != nil) != (want != ""):
 			t.Errorf("seed %d: got error %v, want %q of\n%+v", seed, err, want, entries)
-		case err == nil && !slices.Equal(p.list(t), m.list()):
-			t.Errorf("seed %d: got  %q\nwant %q of\n%+v", seed, p.list(t), m.list(), entries)
+		case err == nil && !slices.Equal(p.List(t), m.list()):
+			t.Errorf("seed %d: got  %q\nwant %q of\n%+v", seed, p.List(t), m.list(), entries)
 		case err == nil:
 			made++
 		default:
 			refused++
 		}
-		p.root.Close()
-		os.RemoveAll(p.around)
+		p.Root.Close()
+		os.RemoveAll(p.Around)
 	}
 	if made < 50 || refused < 50 || late < 3 {
 		t.Errorf("%d were unpacked, %d refused, %d of them at the end: want some of each", made, refused, late)
-	}
-}
-
-// linksStayInside follows every link. Links that are checked last may
-// lead outside where the archive was refused.
-func (p *destination) linksStayInside(t *testing.T, seed uint64, refused bool) {
-	t.Helper()
-	inside, err := filepath.EvalSymlinks(p.inside)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range p.list(t) {
-		name, target, isLink := strings.Cut(line, " -> ")
-		if !isLink || refused && strings.Contains(strings.TrimLeft(target, "./"), "..") {
-			continue
-		}
-		end, err := filepath.EvalSymlinks(filepath.Join(p.inside, name))
-		if err == nil && end != inside && !strings.HasPrefix(end, inside+"/") {
-			t.Errorf("seed %d: %s leads to %s, outside of %s", seed, line, end, inside)
-		}
 	}
 }

@@ -1,0 +1,341 @@
+package cache
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
+
+// RoleVariable makes the test binary one of the processes that share a cache.
+const RoleVariable = "NEREID_CACHE_TEST_ROLE"
+
+// role is what such a process does: it takes the environment of an archive, says so, and keeps it
+// until its standard input ends.
+type role struct {
+	Directory string
+	Archive   string
+	MaxBytes  int64
+	Kill      string // the step at which it kills itself
+	Mount     string // where it mounts a small file system first
+	Announce  bool   // it says an empty outcome before it asks for the environment
+}
+
+// outcome is its report.
+type outcome struct {
+	Directory string
+	Unpacked  int   // archives
+	Read      int64 // bytes, by Archive alone
+	Error     string
+}
+
+func Play(text string) int {
+	var r role
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		panic(err)
+	}
+	if r.Mount != "" {
+		if err := syscall.Mount("tmpfs", r.Mount, "tmpfs", 0, "size=512k,mode=700"); err != nil {
+			_ = json.NewEncoder(os.Stdout).Encode(outcome{Error: "mount: " + err.Error()})
+			return 0
+		}
+	}
+	var said outcome
+	log := &logBuffer{}
+	c, err := Open(Options{Directory: r.Directory, MaxBytes: r.MaxBytes, Log: zerolog.New(log), Run: run})
+	if err == nil {
+		c.step = func(name string) error {
+			if name == r.Kill {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+			return nil
+		}
+		if r.Announce {
+			_ = json.NewEncoder(os.Stdout).Encode(outcome{})
+		}
+		before := readSoFar()
+		var env *Environment
+		if env, err = c.Archive(context.Background(), r.Archive); err == nil {
+			said.Directory = env.Directory
+			defer env.Release()
+		}
+		said.Read = readSoFar() - before
+	}
+	if err != nil {
+		said.Error = err.Error()
+	}
+	said.Unpacked = log.count("Extracting Python execution env ")
+	_ = json.NewEncoder(os.Stdout).Encode(said)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	if c != nil {
+		defer c.Close()
+	}
+	return 0
+}
+
+// readSoFar is how many bytes this process has read.
+func readSoFar() int64 {
+	text, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		panic(err)
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(string(text), "rchar: "), "\n")
+	n, err := strconv.ParseInt(first, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// run is an Options.Run for tests.
+func run(ctx context.Context, argv, env []string, dir string) (string, error) {
+	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	command.Env, command.Dir = env, dir
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// process is a test binary that plays a role.
+type process struct {
+	t       *testing.T
+	command *exec.Cmd
+	stdin   io.WriteCloser
+	stdout  *json.Decoder
+}
+
+// says waits for a message of the process.
+func (p *process) says() outcome {
+	p.t.Helper()
+	var said outcome
+	if err := p.stdout.Decode(&said); err != nil {
+		p.t.Fatalf("a process says nothing: %v", err)
+	}
+	return said
+}
+
+// end lets the process release its environment, and waits for its end.
+func (p *process) end() {
+	p.t.Helper()
+	p.stdin.Close()
+	if err := p.command.Wait(); err != nil {
+		p.t.Errorf("a process ended badly: %v", err)
+	}
+}
+
+// kill ends the process as an operator's kill -9 does.
+func (p *process) kill() {
+	_ = p.command.Process.Kill()
+	_ = p.command.Wait()
+}
+
+// diesAtItsStep waits until a process has killed itself.
+func (p *process) diesAtItsStep() {
+	p.t.Helper()
+	_ = p.command.Wait()
+	if status := p.command.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() {
+		p.t.Errorf("the process ended with %v, want it killed", p.command.ProcessState)
+	}
+}
+
+// begin starts a process; it is ended with the test.
+func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, command: exec.Command(os.Args[0], "-test.run=^$")}
+	p.command.Env = append(os.Environ(), RoleVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	p.command.Stderr = os.Stderr
+	if p.stdin, err = p.command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdout = json.NewDecoder(stdout)
+	for _, f := range change {
+		f(p.command)
+	}
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.command.Process.Kill()
+		_ = p.command.Wait()
+	})
+	return p
+}
+
+// logBuffer keeps the log.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) all() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func (b *logBuffer) count(text string) int { return strings.Count(b.all(), text) }
+
+// open opens a cache that is closed with the test.
+func open(t *testing.T, options Options) (*Cache, *logBuffer) {
+	t.Helper()
+	log := &logBuffer{}
+	options.Log = zerolog.New(log)
+	if options.Run == nil {
+		options.Run = run
+	}
+	c, err := Open(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, log
+}
+
+// take is Archive of an environment that is released with the test, at the latest.
+func take(t *testing.T, c *Cache, path string) *Environment {
+	t.Helper()
+	env, err := c.Archive(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(env.Release)
+	return env
+}
+
+// unpackings is how many archives a log says were unpacked.
+func unpackings(log *logBuffer) int { return log.count("Extracting Python execution env ") }
+
+// pack writes a tar.gz of files; a name that begins with bin/ can be executed.
+func pack(t *testing.T, path string, files map[string]string) {
+	t.Helper()
+	var b bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(zip)
+	for name, text := range files {
+		mode := int64(0o644)
+		if strings.HasPrefix(name, "bin/") {
+			mode = 0o755
+		}
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(text)), Typeflag: tar.TypeReg, ModTime: time.Unix(1e9, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// aPython is the smallest archive that is an environment, with a mark of its own.
+func aPython(mark string) map[string]string {
+	return map[string]string{"bin/python": "#!/bin/sh\nexec /bin/sh \"$@\"\n", "lib/mark": mark}
+}
+
+// denseEnvironment is one whose archive is much larger than what its fingerprint depends on.
+func denseEnvironment() map[string]string {
+	all := aPython("dense")
+	random := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	all["lib/dense"] = string(random)
+	return all
+}
+
+// largeEnvironment has enough files for a process to be killed among them.
+func largeEnvironment(files int) map[string]string {
+	all := aPython("large")
+	for i := range files {
+		all[fmt.Sprintf("lib/%02d/%d.py", i%17, i)] = strings.Repeat(strconv.Itoa(i), 300)
+	}
+	return all
+}
+
+// contents lists a cache's entries besides its furniture.
+func contents(t *testing.T, root string) (environments, rest []string) {
+	t.Helper()
+	for _, dir := range []string{".", recordsDir, manifestsDir, indexDir, locksDir, newDir} {
+		entries, err := os.ReadDir(filepath.Join(root, dir))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			switch name := entry.Name(); {
+			case dir == "." && environmentName.MatchString(name):
+				environments = append(environments, name)
+			case dir == "." || dir == locksDir && name == "probe":
+			default:
+				rest = append(rest, dir+"/"+name)
+			}
+		}
+	}
+	return environments, rest
+}
+
+// whole fails the test unless a cache has exactly one environment, undamaged, and nothing else.
+func whole(t *testing.T, c *Cache, env *Environment) {
+	t.Helper()
+	root := filepath.Dir(env.Directory)
+	var environments, rest []string
+	if !testkit.Within(20*time.Second, func() bool { // a sweep goes on in the background
+		environments, rest = contents(t, root)
+		return len(environments) == 1 && environments[0] == filepath.Base(env.Directory) && len(rest) == 4 // record, manifest, index, lock
+	}) {
+		t.Errorf("the cache has the environments %v and %v, want %s alone", environments, rest, env.Directory)
+	}
+	entries, err := c.List()
+	if err != nil || len(entries) != 1 || !entries[0].Complete || !entries[0].InUse {
+		t.Fatalf("List: got %+v, %v, want one complete environment in use", entries, err)
+	}
+	damage, err := c.Verify(t.Context(), entries[0], true)
+	if err != nil || len(damage) > 0 {
+		t.Errorf("Verify: got %v, %v, want no damage", damage, err)
+	}
+}
