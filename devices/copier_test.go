@@ -73,8 +73,8 @@ func startCopier(t *testing.T, faults string, change func(*CopierConfig)) *copyi
 	c.Copier = NewCopier(config)
 	t.Cleanup(func() {
 		c.Close()
-		testkit.Eventually(t, limit, func() bool { return c.children.Count() == 0 })
-		testkit.Eventually(t, limit, func() bool { return pool.Stats().Blocks == 0 })
+		testkit.Eventually(t, Limit, func() bool { return c.children.Count() == 0 })
+		testkit.Eventually(t, Limit, func() bool { return pool.Stats().Blocks == 0 })
 		c.children.Close()
 		pool.Close()
 		if t.Failed() {
@@ -214,7 +214,7 @@ func TestCopiesOfDevicesDoNotWaitForEachOther(t *testing.T) {
 	c.lose("hang 0")
 	hangs := make(chan error, 1) // of the one copy
 	go func() { hangs <- c.copies(first) }()
-	testkit.Eventually(t, limit, func() bool { return c.blocks() == 1 })
+	testkit.Eventually(t, Limit, func() bool { return c.blocks() == 1 })
 	for range 3 {
 		if err := c.copies(second); err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestCopyThatHangs(t *testing.T) {
 			c.lose("hang 0")
 			c.wantError(c.copies(lent), errSilent.Error())
 			c.find()
-			testkit.Eventually(t, limit, func() bool { return c.copies(lent) == nil })
+			testkit.Eventually(t, Limit, func() bool { return c.copies(lent) == nil })
 			if text := c.log.String(); !strings.Contains(text, fakecuda.UUID(0)) {
 				t.Errorf("the log does not name the device:\n%s", text)
 			}
@@ -262,7 +262,7 @@ func TestCopiesBehindOneThatHangs(t *testing.T) {
 	c.lose("hang 0")
 	hangs := make(chan error, 1) // of the copy that has the turn
 	go func() { hangs <- c.copies(first) }()
-	testkit.Eventually(t, limit, func() bool { return c.blocks() == 1 })
+	testkit.Eventually(t, Limit, func() bool { return c.blocks() == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error, 6) // of copies there and back, and of registrations
 	for range 2 {
@@ -298,7 +298,7 @@ func TestCopiesBehindOneThatHangs(t *testing.T) {
 	c.wantError(c.copies(first), errSilent.Error())
 	c.config.CopyTimeout = time.Hour
 	go func() { hangs <- c.copies(first) }()
-	testkit.Eventually(t, limit, func() bool { return c.blocks() == 1 })
+	testkit.Eventually(t, Limit, func() bool { return c.blocks() == 1 })
 	for range 3 {
 		c.wantError(c.copies(first), errDoubtful.Error())
 		c.wantError(c.Write(t.Context(), first, 0, make([]byte, 100)), errDoubtful.Error())
@@ -416,7 +416,7 @@ func TestRegionsOfALostDevice(t *testing.T) {
 	c.wantError(c.copies(left), "failed to open CUDA IPC handle")
 	stays.Release()
 	left.Release()
-	testkit.Eventually(t, limit, func() bool { return fakecuda.ReadCounts(t, c.state).Live(fakecuda.Opened) == 0 })
+	testkit.Eventually(t, Limit, func() bool { return fakecuda.ReadCounts(t, c.state).Live(fakecuda.Opened) == 0 })
 	if _, err := c.Open(t.Context(), 7, lent.Handle); err == nil || !strings.Contains(err.Error(), "invalid device ordinal") {
 		t.Errorf("a device that is not there: got error %v, want the driver's", err)
 	}

@@ -1,4 +1,4 @@
-package devices
+package devices_test
 
 import (
 	"errors"
@@ -10,54 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/devices"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
-const limit = 30 * time.Second
-
-// startFake starts a count of the stand-ins' devices, after change of the Config.
-func startFake(t *testing.T, change func(*Config)) (*Devices, *testkit.Buffer) {
-	t.Helper()
-	python := testkit.Python(t).Path
-	helper, err := filepath.Abs("../stub/nereid_devices")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("LD_LIBRARY_PATH", fakecuda.Dir(t))
-	log := &testkit.Buffer{}
-	children, err := launch.NewChildren(zerolog.New(log), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := Config{
-		Children: children, Helper: helper, MinCapability: DefaultCapability, Measure: true, Log: zerolog.New(log),
-		Interpreters: func() ([]string, error) { return []string{python}, nil }, Pause: time.Millisecond,
-	}
-	if change != nil {
-		change(&config)
-	}
-	d := Start(config)
-	t.Cleanup(func() {
-		d.Close()
-		if config.EndTimeout != 0 {
-			testkit.Eventually(t, limit, func() bool { return children.Count() == 0 })
-		} else if n := children.Count(); n != 0 {
-			t.Errorf("%d processes are still watched after Close", n)
-		}
-		children.Close()
-		if t.Failed() {
-			t.Logf("log:\n%s", log)
-		}
-	})
-	return d, log
-}
-
 // told lists devices as "number UUID".
-func told(list []Device) []string {
+func told(list []devices.Device) []string {
 	var texts []string
 	for _, one := range list {
 		texts = append(texts, fmt.Sprint(one.Number, " ", one.UUID))
@@ -86,7 +45,7 @@ func TestDevicesAreThoseOfTheDriver(t *testing.T) {
 			for name, value := range c.environment {
 				t.Setenv(name, value)
 			}
-			d, _ := startFake(t, nil)
+			d, _ := devices.StartFake(t, nil)
 			if got := told(d.List()); !slices.Equal(got, c.want) {
 				t.Errorf("devices: got %q, want %q", got, c.want)
 			}
@@ -99,17 +58,17 @@ func TestDevicesAreThoseOfTheDriver(t *testing.T) {
 
 // TestDeviceIsToldWhole asks the helper in every Python that is here.
 func TestDeviceIsToldWhole(t *testing.T) {
-	want := Device{Number: 1, Name: "Fake Device 1", UUID: fakecuda.UUID(1), Memory: 1 << 30, Major: 9}
+	want := devices.Device{Number: 1, Name: "Fake Device 1", UUID: fakecuda.UUID(1), Memory: 1 << 30, Major: 9}
 	for _, python := range testkit.Pythons(t) {
-		d, _ := startFake(t, func(config *Config) {
+		d, _ := devices.StartFake(t, func(config *devices.Config) {
 			config.Interpreters = func() ([]string, error) { return []string{python.Path}, nil }
 		})
 		if list := d.List(); len(list) != 2 || list[1] != want {
 			t.Errorf("%s: got %+v, want %+v as the second", python, list, want)
 		}
-		testkit.Eventually(t, limit, func() bool { return len(d.Samples()) == 2 })
+		testkit.Eventually(t, devices.Limit, func() bool { return len(d.Samples()) == 2 })
 	}
-	if got := (&Device{Major: 8, Minor: 9}).Capability(); got != 8.9 {
+	if got := (&devices.Device{Major: 8, Minor: 9}).Capability(); got != 8.9 {
 		t.Errorf("capability: got %v, want 8.9", got)
 	}
 }
@@ -125,7 +84,7 @@ func TestDriverThatFails(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv(c.variable, c.value)
-			d, log := startFake(t, func(config *Config) {
+			d, log := devices.StartFake(t, func(config *devices.Config) {
 				if c.value == "hang" {
 					config.CountTimeout = 10 * time.Millisecond
 				}
@@ -145,7 +104,7 @@ func TestDriverThatFails(t *testing.T) {
 
 func TestCloseEndsACountThatHangs(t *testing.T) {
 	t.Setenv(fakecuda.Init, "hang")
-	d, _ := startFake(t, func(config *Config) { config.CountTimeout = time.Hour })
+	d, _ := devices.StartFake(t, func(config *devices.Config) { config.CountTimeout = time.Hour })
 	go d.Close()
 	if list := d.List(); len(list) != 0 {
 		t.Errorf("got %v, want no device", list)
@@ -155,13 +114,13 @@ func TestCloseEndsACountThatHangs(t *testing.T) {
 // TestAnotherInterpreterCounts: the first one may be no Python at all.
 func TestAnotherInterpreterCounts(t *testing.T) {
 	python := testkit.Python(t).Path
-	d, _ := startFake(t, func(config *Config) {
+	d, _ := devices.StartFake(t, func(config *devices.Config) {
 		config.Interpreters = func() ([]string, error) { return []string{"/none/python3", "/bin/false", python}, nil }
 	})
 	if n := len(d.List()); n != 2 {
 		t.Errorf("got %d devices, want 2", n)
 	}
-	none, log := startFake(t, func(config *Config) {
+	none, log := devices.StartFake(t, func(config *devices.Config) {
 		config.Interpreters = func() ([]string, error) { return nil, errors.New("there is no Python") }
 	})
 	if n := len(none.List()); n != 0 || !strings.Contains(log.String(), "there is no Python") {
@@ -171,8 +130,8 @@ func TestAnotherInterpreterCounts(t *testing.T) {
 
 func TestSamplesSayHowBusyTheDevicesAre(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
-	d, _ := startFake(t, nil)
-	testkit.Eventually(t, limit, func() bool { return len(d.Samples()) == 1 })
+	d, _ := devices.StartFake(t, nil)
+	testkit.Eventually(t, devices.Limit, func() bool { return len(d.Samples()) == 1 })
 	s := d.Samples()[0]
 	if s.UUID != fakecuda.UUID(1) || *s.Utilization != .26 || *s.MemoryTotal != 2<<30 || *s.MemoryUsed != 100<<20 || *s.Power != 70.501 || *s.PowerLimit != 700 {
 		t.Errorf("got %s %v %v %v %v %v", s.UUID, *s.Utilization, *s.MemoryTotal, *s.MemoryUsed, *s.Power, *s.PowerLimit)
@@ -195,9 +154,9 @@ func TestHelperIsReplaced(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			control := filepath.Join(t.TempDir(), "control")
 			t.Setenv(fakecuda.Control, control)
-			d, log := startFake(t, func(config *Config) { config.SampleTimeout = time.Second })
+			d, log := devices.StartFake(t, func(config *devices.Config) { config.SampleTimeout = time.Second })
 			energy := func() (joules float64) {
-				testkit.Eventually(t, limit, func() bool {
+				testkit.Eventually(t, devices.Limit, func() bool {
 					samples := d.Samples()
 					if len(samples) == 2 {
 						joules = *samples[0].Energy
@@ -210,7 +169,7 @@ func TestHelperIsReplaced(t *testing.T) {
 			if err := os.WriteFile(control, []byte(how), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Eventually(t, limit, func() bool { return d.Samples() == nil })
+			testkit.Eventually(t, devices.Limit, func() bool { return d.Samples() == nil })
 			if err := os.Remove(control); err != nil {
 				t.Fatal(err)
 			}
@@ -224,41 +183,6 @@ func TestHelperIsReplaced(t *testing.T) {
 	}
 }
 
-// TestHelperThatDoesNotEnd: a driver can keep even a killed process. Neither the count nor
-// Close waits for it, and no other helper is started.
-func TestHelperThatDoesNotEnd(t *testing.T) {
-	for _, when := range []string{"counting", "measuring"} {
-		t.Run(when, func(t *testing.T) {
-			control := filepath.Join(t.TempDir(), "control")
-			if when == "counting" {
-				t.Setenv(fakecuda.Init, "hang")
-			} else {
-				t.Setenv(fakecuda.Control, control)
-			}
-			d, log := startFake(t, func(config *Config) {
-				config.EndTimeout = time.Nanosecond // SIGKILL takes longer
-				config.SampleTimeout = 500 * time.Millisecond
-				if when == "counting" {
-					config.CountTimeout = 10 * time.Millisecond
-				}
-			})
-			if n := len(d.List()); (n == 0) != (when == "counting") {
-				t.Errorf("got %d devices", n)
-			}
-			if when == "measuring" {
-				if err := os.WriteFile(control, []byte("hang"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				testkit.Eventually(t, limit, func() bool { return d.Samples() == nil })
-			}
-			<-d.ended
-			if text := log.String(); !strings.Contains(text, errStuck.Error()) {
-				t.Errorf("the log does not say that the helper does not end:\n%s", text)
-			}
-		})
-	}
-}
-
 // TestSilentDevicesHaveFewerFigures: values that a device does not report are left out.
 func TestSilentDevicesHaveFewerFigures(t *testing.T) {
 	control := filepath.Join(t.TempDir(), "control")
@@ -266,35 +190,17 @@ func TestSilentDevicesHaveFewerFigures(t *testing.T) {
 	if err := os.WriteFile(control, []byte("silent"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, _ := startFake(t, nil)
-	testkit.Eventually(t, limit, func() bool { return len(d.Samples()) == 2 })
+	d, _ := devices.StartFake(t, nil)
+	testkit.Eventually(t, devices.Limit, func() bool { return len(d.Samples()) == 2 })
 	if s := d.Samples()[0]; s.Power != nil || s.Energy != nil || s.PowerLimit == nil || s.Utilization == nil {
 		t.Errorf("got %+v, want neither power nor energy", s)
 	}
 }
 
-// TestHelperEndsWithoutMeasuring: nothing stays where only the count is wanted.
-func TestHelperEndsWithoutMeasuring(t *testing.T) {
-	d, _ := startFake(t, func(config *Config) { config.Measure = false })
-	if n := len(d.List()); n != 2 {
-		t.Errorf("got %d devices, want 2", n)
-	}
-	testkit.Eventually(t, limit, func() bool { return d.config.Children.Count() == 0 })
-}
-
 func TestNoDevicesIsNil(t *testing.T) {
-	var d *Devices
+	var d *devices.Devices
 	if d.List() != nil || d.Usable() != nil || d.Samples() != nil {
 		t.Error("a nil Devices has devices")
 	}
 	d.Close()
-}
-
-func TestMeterSurvivesACounterThatBeginsAnew(t *testing.T) {
-	m := &meter{last: 1000}
-	for _, step := range []struct{ joules, want float64 }{{1000, 0}, {1010, 10}, {5, 10}, {25, 30}} {
-		if got := m.read(step.joules); got != step.want {
-			t.Errorf("at %v J: got %v, want %v", step.joules, got, step.want)
-		}
-	}
 }

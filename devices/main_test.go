@@ -1,4 +1,4 @@
-package devices
+package devices_test
 
 import (
 	"testing"
