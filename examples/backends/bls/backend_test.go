@@ -1,4 +1,4 @@
-package bls
+package bls_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	contract "github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
+	"github.com/nereid-serving/nereid/examples/backends/bls"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/sdk/conformance"
 )
@@ -16,10 +17,10 @@ import (
 func TestConformance(t *testing.T) {
 	const directory = "../../backend_models/bls_fp32"
 	t.Run("answers", func(t *testing.T) {
-		conformance.Run(t, New, conformance.Model{Directory: directory, Host: calculator{}})
+		conformance.Run(t, bls.New, conformance.Model{Directory: directory, Host: calculator{}})
 	})
 	t.Run("no models", func(t *testing.T) {
-		conformance.Run(t, New, conformance.Model{Directory: directory})
+		conformance.Run(t, bls.New, conformance.Model{Directory: directory})
 	})
 }
 

@@ -1,13 +1,14 @@
-package bls
+package bls_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/examples/backends/backendstest"
+	"github.com/nereid-serving/nereid/examples/backends/bls"
 )
 
 func TestConfigsAreChecked(t *testing.T) {
-	backendstest.CheckConfigs(t, New, []backendstest.Config{
+	backendstest.CheckConfigs(t, bls.New, []backendstest.Config{
 		{"batching", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] max_batch_size: 2`, "bls backend only supports models with max_batch_size == 0"},
 		{"inputs", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "OUTPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] `, "expected 2 inputs, got 1"},
 		{"outputs", `input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "INPUT1" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] } ] `, "expected 2 outputs, got 1"},

@@ -1,13 +1,14 @@
-package recommended
+package recommended_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/examples/backends/backendstest"
+	"github.com/nereid-serving/nereid/examples/backends/recommended"
 )
 
 func TestConfigsAreChecked(t *testing.T) {
-	backendstest.CheckConfigs(t, New, []backendstest.Config{
+	backendstest.CheckConfigs(t, recommended.New, []backendstest.Config{
 		{"no input", `input [  ] output [ { name: "O" data_type: TYPE_FP32 dims: [ 16 ] } ] `, "model configuration must have 1 input"},
 		{"two outputs", `input [ { name: "I" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "O" data_type: TYPE_FP32 dims: [ 16 ] }, { name: "P" data_type: TYPE_FP32 dims: [ 16 ] } ] `, "model configuration must have 1 output"},
 		{"types", `input [ { name: "I" data_type: TYPE_FP32 dims: [ 16 ] } ] output [ { name: "O" data_type: TYPE_INT32 dims: [ 16 ] } ] `, "expected input and output datatype to match, got TYPE_FP32 and TYPE_INT32"},

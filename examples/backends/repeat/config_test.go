@@ -1,13 +1,14 @@
-package repeat
+package repeat_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/examples/backends/backendstest"
+	"github.com/nereid-serving/nereid/examples/backends/repeat"
 )
 
 func TestConfigsAreChecked(t *testing.T) {
-	backendstest.CheckConfigs(t, New, []backendstest.Config{
+	backendstest.CheckConfigs(t, repeat.New, []backendstest.Config{
 		{"batching", `input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] }, { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ] output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }, { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ] max_batch_size: 2`, "repeat backend only supports models with max_batch_size == 0"},
 		{"inputs", `input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] } ] output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }, { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ] `, "expected 3 inputs, got 2"},
 		{"outputs", `input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }, { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] }, { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ] output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ] `, "expected 2 outputs, got 1"},

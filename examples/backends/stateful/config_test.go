@@ -1,4 +1,4 @@
-package stateful
+package stateful_test
 
 import (
 	"log/slog"
@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/prototext"
 
+	"github.com/nereid-serving/nereid/examples/backends/stateful"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
 )
@@ -64,7 +65,7 @@ func TestConfigsAreChecked(t *testing.T) {
 			if err := prototext.Unmarshal([]byte(test.config), h.config); err != nil {
 				t.Fatal(err)
 			}
-			b, err := New(&sdk.BackendEnv{Log: slog.New(slog.DiscardHandler)})
+			b, err := stateful.New(&sdk.BackendEnv{Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +99,7 @@ func TestPairsNameTheStatesOfAllLayers(t *testing.T) {
 	if err := prototext.Unmarshal([]byte(config), h.config); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newModel(sdk.NewModelEnv(sdk.ModelEnv{Version: 1, Directory: directory, Log: slog.New(slog.DiscardHandler)}, h)); err != nil {
+	if _, err := stateful.NewModel(sdk.NewModelEnv(sdk.ModelEnv{Version: 1, Directory: directory, Log: slog.New(slog.DiscardHandler)}, h)); err != nil {
 		t.Error(err)
 	}
 }

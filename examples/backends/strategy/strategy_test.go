@@ -1,10 +1,11 @@
-package strategy
+package strategy_test
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/nereid-serving/nereid/examples/backends/identity"
+	"github.com/nereid-serving/nereid/examples/backends/strategy"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
 )
@@ -54,7 +55,7 @@ func executions(t *testing.T, m sdk.Model, bytes int64) (batches int) {
 
 func TestVolumeLimitsBatches(t *testing.T) {
 	for limit, want := range map[string]int{"96": 4, "95": 6, "32": 12, "8": 12, "1000": 1} {
-		m, err := newModel(t, Volume(identity.New), map[string]string{"MAX_BATCH_VOLUME_BYTES": limit})
+		m, err := newModel(t, strategy.Volume(identity.New), map[string]string{"MAX_BATCH_VOLUME_BYTES": limit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,7 @@ func TestVolumeLimitsBatches(t *testing.T) {
 }
 
 func TestSingleHasOneRequestEach(t *testing.T) {
-	m, err := newModel(t, Single(identity.New), nil)
+	m, err := newModel(t, strategy.Single(identity.New), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestVolumeSaysWhatItMisses(t *testing.T) {
 		{map[string]string{"OTHER": "1"}, sdk.NotFound, "Unable to find MAX_BATCH_VOLUME_BYTES parameter in model config"},
 		{map[string]string{"MAX_BATCH_VOLUME_BYTES": "much"}, sdk.InvalidArg, "failed to convert 'much' to unsigned int64"},
 	} {
-		_, err := newModel(t, Volume(identity.New), test.parameters)
+		_, err := newModel(t, strategy.Volume(identity.New), test.parameters)
 		var coded *sdk.Error
 		if !errors.As(err, &coded) || coded.Code != test.code || coded.Message != test.text {
 			t.Errorf("%v: got %v, want %q", test.parameters, err, test.text)
