@@ -1,34 +1,36 @@
-package infer
+package infer_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 // TestCheckNamesTheField wants a request refused that no model could be told of.
 func TestCheckNamesTheField(t *testing.T) {
 	const bad = "a\xed\xb0\x80" // half of a surrogate pair
-	text := func(name, value string) []Parameter {
-		return []Parameter{{Name: "x", Kind: IntParameter}, {Name: name, Kind: StringParameter, String: value}}
+	text := func(name, value string) []infer.Parameter {
+		return []infer.Parameter{{Name: "x", Kind: infer.IntParameter}, {Name: name, Kind: infer.StringParameter, String: value}}
 	}
 	for _, test := range []struct {
-		request Request
+		request infer.Request
 		want    string // in the error; "": no error
 	}{
-		{Request{}, ""},
-		{Request{ID: "grün", Correlation: CorrelationID{Text: "\U0001f600"}, Parameters: text("ключ", "\x00")}, ""},
-		{Request{Inputs: []Tensor{{Name: "I", DataType: Bytes, Data: []byte("\xff"), Shape: make([]int64, MaxRank)}}}, ""},
-		{Request{ID: bad}, `the request's 'id' is not valid UTF-8: "a\xed\xb0\x80"`},
-		{Request{ID: strings.Repeat("x", 1000) + bad}, `xxx"…`},
-		{Request{ID: "7", Correlation: CorrelationID{Text: "\xff"}}, `[request id: 7] parameter 'sequence_id' is not valid UTF-8: "\xff"`},
-		{Request{Parameters: text("k", bad)}, `[request id: <id_unknown>] parameter 'k' is not valid UTF-8: "a\xed\xb0\x80"`},
-		{Request{Parameters: text(bad, "v")}, `the name of parameter "a\xed\xb0\x80" is not valid UTF-8`},
-		{Request{Inputs: []Tensor{{Name: "I", Shape: make([]int64, MaxRank+1)}}}, "input 'I' has 65 dimensions, at most 64 can be"},
-		{Request{Outputs: make([]string, MaxTensors+1)}, "names 65535 outputs, at most 65534 of each can be"},
-		{Request{Inputs: make([]Tensor, MaxTensors+1)}, "has 65535 inputs"},
-		{Request{ID: strings.Repeat("x", MaxText/2), Parameters: text("k", strings.Repeat("x", MaxText/2))}, "have 67108866 bytes, at most 67108864 can be"},
+		{infer.Request{}, ""},
+		{infer.Request{ID: "grün", Correlation: infer.CorrelationID{Text: "\U0001f600"}, Parameters: text("ключ", "\x00")}, ""},
+		{infer.Request{Inputs: []infer.Tensor{{Name: "I", DataType: infer.Bytes, Data: []byte("\xff"), Shape: make([]int64, infer.MaxRank)}}}, ""},
+		{infer.Request{ID: bad}, `the request's 'id' is not valid UTF-8: "a\xed\xb0\x80"`},
+		{infer.Request{ID: strings.Repeat("x", 1000) + bad}, `xxx"…`},
+		{infer.Request{ID: "7", Correlation: infer.CorrelationID{Text: "\xff"}}, `[request id: 7] parameter 'sequence_id' is not valid UTF-8: "\xff"`},
+		{infer.Request{Parameters: text("k", bad)}, `[request id: <id_unknown>] parameter 'k' is not valid UTF-8: "a\xed\xb0\x80"`},
+		{infer.Request{Parameters: text(bad, "v")}, `the name of parameter "a\xed\xb0\x80" is not valid UTF-8`},
+		{infer.Request{Inputs: []infer.Tensor{{Name: "I", Shape: make([]int64, infer.MaxRank+1)}}}, "input 'I' has 65 dimensions, at most 64 can be"},
+		{infer.Request{Outputs: make([]string, infer.MaxTensors+1)}, "names 65535 outputs, at most 65534 of each can be"},
+		{infer.Request{Inputs: make([]infer.Tensor, infer.MaxTensors+1)}, "has 65535 inputs"},
+		{infer.Request{ID: strings.Repeat("x", infer.MaxText/2), Parameters: text("k", strings.Repeat("x", infer.MaxText/2))}, "have 67108866 bytes, at most 67108864 can be"},
 	} {
 		err := test.request.Check()
 		if test.want == "" {
@@ -37,8 +39,8 @@ func TestCheckNamesTheField(t *testing.T) {
 			}
 			continue
 		}
-		var own *Error
-		if !errors.As(err, &own) || own.Code != InvalidArg || !strings.Contains(own.Message, test.want) {
+		var own *infer.Error
+		if !errors.As(err, &own) || own.Code != infer.InvalidArg || !strings.Contains(own.Message, test.want) {
 			t.Errorf("got error %.300v, want an invalid argument with %q", err, test.want)
 		} else if !utf8.ValidString(own.Message) {
 			t.Errorf("the text of the error is no UTF-8: %q", own.Message)

@@ -1,9 +1,11 @@
-package infer
+package infer_test
 
 import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 // region is foreign memory that counts its references and those of its copies.
@@ -17,7 +19,7 @@ func (r *region) Retain()     { r.refs++ }
 func (r *region) Release()    { r.refs-- }
 func (r *region) Size() int64 { return int64(len(r.bytes)) }
 
-func (r *region) Copy(context.Context) ([]byte, Memory, error) {
+func (r *region) Copy(context.Context) ([]byte, infer.Memory, error) {
 	if r.gone != nil {
 		return nil, nil, r.gone
 	}
@@ -32,7 +34,7 @@ func (c copied) Release() { c.of.copies-- }
 
 func TestLocalizeCopiesForeignInputsOnce(t *testing.T) {
 	held := &region{bytes: []byte("abcd"), refs: 1}
-	r := Request{Inputs: []Tensor{{Name: "HEAP", Data: []byte{1}}, {Name: "EMPTY", Data: []byte{}}, {Name: "FOREIGN", Memory: held}}}
+	r := infer.Request{Inputs: []infer.Tensor{{Name: "HEAP", Data: []byte{1}}, {Name: "EMPTY", Data: []byte{}}, {Name: "FOREIGN", Memory: held}}}
 	if n := r.Inputs[2].Size(); n != 4 || r.Inputs[0].Size() != 1 || r.Inputs[1].Size() != 0 {
 		t.Fatalf("sizes are %d, %d and %d, want 1, 0 and 4", r.Inputs[0].Size(), r.Inputs[1].Size(), n)
 	}
@@ -54,7 +56,7 @@ func TestLocalizeCopiesForeignInputsOnce(t *testing.T) {
 func TestLocalizeStopsAtTheFirstFailure(t *testing.T) {
 	gone := errors.New("truncated")
 	first, second := &region{bytes: []byte("a"), refs: 1}, &region{bytes: []byte("b"), refs: 1, gone: gone}
-	r := Request{Inputs: []Tensor{{Memory: first}, {Memory: second}}}
+	r := infer.Request{Inputs: []infer.Tensor{{Memory: first}, {Memory: second}}}
 	if err := r.Localize(t.Context()); !errors.Is(err, gone) {
 		t.Fatalf("got error %v, want %v", err, gone)
 	}

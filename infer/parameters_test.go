@@ -1,4 +1,4 @@
-package infer
+package infer_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 // TestParametersOfAllKinds reads parameters back in their order.
@@ -19,12 +21,12 @@ func TestParametersOfAllKinds(t *testing.T) {
 		`{"a":NaN,"b":null}`: "", `{"a":-NaN}`: "", `{"a":1NaN}`: "", `{"a":NaNNaN}`: "", `{"a":NaNull}`: "", `{NaN:1}`: "", `{"a":[NaN]}`: "", `{"a":NaN`: "",
 		`{"a":[1]}`: "", `[1]`: "", `{`: "", `{"a":null}`: "",
 	} {
-		got, err := ParseParameters([]byte(text))
+		got, err := infer.ParseParameters([]byte(text))
 		if (err != nil) != (want == "") || err == nil && fmt.Sprint(got) != want {
 			t.Errorf("%s: got %v, error %v, want %s", text, got, err, want)
 		}
 		if err == nil {
-			again, err := ParseParameters(AppendParameters(nil, got))
+			again, err := infer.ParseParameters(infer.AppendParameters(nil, got))
 			if err != nil || fmt.Sprint(again) != want {
 				t.Errorf("%s written again: got %v, error %v", text, again, err)
 			}
@@ -36,16 +38,16 @@ func TestParametersOfAllKinds(t *testing.T) {
 func checkQuoted(t *testing.T, s string) {
 	t.Helper()
 	var quoted strings.Builder
-	QuoteJSON(s, func(piece string) { quoted.WriteString(piece) })
+	infer.QuoteJSON(s, func(piece string) { quoted.WriteString(piece) })
 	if want, _ := json.Marshal(s); quoted.String() != string(want) {
 		t.Errorf("%q: got %s, want %s", s, quoted.String(), want)
 	}
-	list := []Parameter{
-		{Name: s, Kind: StringParameter, String: s}, {Name: "i", Kind: IntParameter, Int: math.MinInt64}, {Name: "b", Kind: BoolParameter},
-		{Name: "d", Kind: DoubleParameter, Double: -math.MaxFloat64}, {Name: "e", Kind: DoubleParameter, Double: -1e20}, {Name: "n", Kind: DoubleParameter, Double: math.NaN()}, {Name: s},
+	list := []infer.Parameter{
+		{Name: s, Kind: infer.StringParameter, String: s}, {Name: "i", Kind: infer.IntParameter, Int: math.MinInt64}, {Name: "b", Kind: infer.BoolParameter},
+		{Name: "d", Kind: infer.DoubleParameter, Double: -math.MaxFloat64}, {Name: "e", Kind: infer.DoubleParameter, Double: -1e20}, {Name: "n", Kind: infer.DoubleParameter, Double: math.NaN()}, {Name: s},
 	}
 	for n := range len(list) + 1 {
-		if got, want := ParametersSize(list[:n]), len(AppendParameters(nil, list[:n])); got != want {
+		if got, want := infer.ParametersSize(list[:n]), len(infer.AppendParameters(nil, list[:n])); got != want {
 			t.Errorf("%q: got a size of %d for %d parameters, want %d", s, got, n, want)
 		}
 	}
@@ -67,7 +69,7 @@ func TestStringsAreQuotedAsJSON(t *testing.T) {
 		checkQuoted(t, s.String())
 	}
 	// A text that is plain but for characters of HTML stays as it is.
-	if got, want := string(AppendParameters(nil, []Parameter{{Name: "<", Kind: StringParameter, String: "a&b"}})), `{"<":"a&b"}`; got != want {
+	if got, want := string(infer.AppendParameters(nil, []infer.Parameter{{Name: "<", Kind: infer.StringParameter, String: "a&b"}})), `{"<":"a&b"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -83,20 +85,20 @@ func FuzzParameters(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, s string, number float64) {
 		checkQuoted(t, s)
-		if first, err := ParseParameters(text); err == nil && len(first) > 0 {
-			again, err := ParseParameters(AppendParameters(nil, first))
+		if first, err := infer.ParseParameters(text); err == nil && len(first) > 0 {
+			again, err := infer.ParseParameters(infer.AppendParameters(nil, first))
 			if err != nil || fmt.Sprint(again) != fmt.Sprint(first) {
 				t.Errorf("%q: got %v, then %v, error %v", text, first, again, err)
 			}
 		}
 		s = string([]rune(s)) // JSON has UTF-8 alone
-		for _, others := range [][]Parameter{
-			nil, {{Name: "n", Kind: DoubleParameter, Double: math.NaN()}}, {{Name: s, Kind: DoubleParameter, Double: math.Inf(1)}, {Name: s, Kind: BoolParameter, Bool: true}},
+		for _, others := range [][]infer.Parameter{
+			nil, {{Name: "n", Kind: infer.DoubleParameter, Double: math.NaN()}}, {{Name: s, Kind: infer.DoubleParameter, Double: math.Inf(1)}, {Name: s, Kind: infer.BoolParameter, Bool: true}},
 		} {
-			want := append(append([]Parameter{{Name: s, Kind: StringParameter, String: s}}, others...),
-				Parameter{Name: s, Kind: DoubleParameter, Double: number}, Parameter{Name: "i", Kind: IntParameter, Int: int64(len(s))},
-				Parameter{Name: "s", Kind: StringParameter, String: s})
-			got, err := ParseParameters(AppendParameters(nil, want))
+			want := append(append([]infer.Parameter{{Name: s, Kind: infer.StringParameter, String: s}}, others...),
+				infer.Parameter{Name: s, Kind: infer.DoubleParameter, Double: number}, infer.Parameter{Name: "i", Kind: infer.IntParameter, Int: int64(len(s))},
+				infer.Parameter{Name: "s", Kind: infer.StringParameter, String: s})
+			got, err := infer.ParseParameters(infer.AppendParameters(nil, want))
 			if err != nil || fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", want) {
 				t.Errorf("got %#v, error %v, want %#v", got, err, want)
 			}

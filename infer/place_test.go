@@ -1,20 +1,22 @@
-package infer
+package infer_test
 
 import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 // TestWrittenOutputs: an output in its place has its own size, not the place's, and a copy has its
 // bytes alone; its references are those of the place.
 func TestWrittenOutputs(t *testing.T) {
 	place := &region{bytes: []byte("abcdefgh"), refs: 2}
-	out := Tensor{Name: "OUT", DataType: Uint8, Shape: []int64{5}, Memory: &Written{Foreign: place, Bytes: 5}}
+	out := infer.Tensor{Name: "OUT", DataType: infer.Uint8, Shape: []int64{5}, Memory: &infer.Written{Foreign: place, Bytes: 5}}
 	if !out.InPlace() || out.Size() != 5 || out.Data != nil {
 		t.Errorf("in its place: %v, %d bytes, want 5", out.InPlace(), out.Size())
 	}
-	for _, other := range []Tensor{{}, {Data: []byte{1}}, {Memory: place}} {
+	for _, other := range []infer.Tensor{{}, {Data: []byte{1}}, {Memory: place}} {
 		if other.InPlace() {
 			t.Errorf("%+v is in its place, want not", other)
 		}
