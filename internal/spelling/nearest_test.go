@@ -1,8 +1,9 @@
-package spelling
+package spelling_test
 
 import (
 	"testing"
 
+	"github.com/nereid-serving/nereid/internal/spelling"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
@@ -29,7 +30,7 @@ func TestNearest(t *testing.T) {
 		{"", flags, ""},
 		{"a", []string{"b"}, ""},
 	} {
-		if got := Nearest(c.word, c.known); got != c.want {
+		if got := spelling.Nearest(c.word, c.known); got != c.want {
 			t.Errorf("Nearest(%q): got %q, want %q", c.word, got, c.want)
 		}
 	}

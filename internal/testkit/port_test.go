@@ -1,15 +1,17 @@
-package testkit
+package testkit_test
 
 import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestPortIsReserved takes every port that the kernel gives out for a while. None may be the
 // reserved one. A server can listen there, twice in a row.
 func TestPortIsReserved(t *testing.T) {
-	port := Port(t)
+	port := testkit.Port(t)
 	for range 200 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

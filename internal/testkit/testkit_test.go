@@ -1,4 +1,4 @@
-package testkit
+package testkit_test
 
 import (
 	"os"
@@ -7,29 +7,31 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // withoutVariable tells the re-executed binary that it has no Python.
 const withoutVariable = "NEREID_TESTKIT_WITHOUT"
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 func TestEventuallyAsksUntilTrue(t *testing.T) {
 	calls := 0
-	Eventually(t, time.Minute, func() bool { calls++; return calls == 3 })
+	testkit.Eventually(t, time.Minute, func() bool { calls++; return calls == 3 })
 	if calls != 3 {
 		t.Fatalf("got %d calls, want 3", calls)
 	}
 }
 
 func TestPythonsAreOrdered(t *testing.T) {
-	all := Pythons(t)
+	all := testkit.Pythons(t)
 	for i := range all[1:] {
 		if all[i].Minor > all[i+1].Minor {
 			t.Errorf("got %v before %v, want the oldest first", all[i], all[i+1])
 		}
 	}
-	if last := Python(t); last != all[len(all)-1] {
+	if last := testkit.Python(t); last != all[len(all)-1] {
 		t.Errorf("Python: got %v, want the newest, %v", last, all[len(all)-1])
 	}
 }
@@ -39,7 +41,7 @@ func TestWithoutPython(t *testing.T) {
 	if os.Getenv(withoutVariable) == "" {
 		return // this is not the re-executed binary
 	}
-	Python(t)
+	testkit.Python(t)
 }
 
 // TestMissingPythonSkipsOrFails runs this binary without any interpreter to test with. A test that
@@ -58,11 +60,11 @@ func TestMissingPythonSkipsOrFails(t *testing.T) {
 	} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestWithoutPython$", "-test.v")
 		cmd.Dir = root
-		cmd.Env = append(os.Environ(), withoutVariable+"=1", pythonsVariable+"=", completeVariable+"="+test.complete)
+		cmd.Env = append(os.Environ(), withoutVariable+"=1", testkit.PythonsVariable+"=", testkit.CompleteVariable+"="+test.complete)
 		output, _ := cmd.CombinedOutput() // the exit code is checked
 		if code := cmd.ProcessState.ExitCode(); code != test.code || !strings.Contains(string(output), test.want) ||
 			!strings.Contains(string(output), "no Python to test with: ") {
-			t.Errorf("%s=%q: exit code %d and %q, want %d and %q", completeVariable, test.complete, code, output, test.code, test.want)
+			t.Errorf("%s=%q: exit code %d and %q, want %d and %q", testkit.CompleteVariable, test.complete, code, output, test.code, test.want)
 		}
 	}
 }
