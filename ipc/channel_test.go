@@ -1,4 +1,4 @@
-package ipc
+package ipc_test
 
 import (
 	"bytes"
@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -21,23 +21,23 @@ import (
 func TestFramesPassBothRings(t *testing.T) {
 	for _, backing := range []shm.Backing{shm.Memfd{}, shm.Named{Prefix: "t_", Dir: t.TempDir()}} {
 		t.Run(fmt.Sprintf("%T", backing), func(t *testing.T) {
-			c, p := newChannel(t, Config{Backing: backing})
+			c, p := ipc.NewChannel(t, ipc.Config{Backing: backing})
 			const frames = 2000
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				for {
-					f, err := p.receive()
+					f, err := p.Receive()
 					if err != nil {
 						return
 					}
-					p.send(Released, f.ID, f.Body)
+					p.Send(ipc.Released, f.ID, f.Body)
 				}
 			})
 			defer wg.Wait()
 
 			next, finished := uint64(0), make(chan struct{})
-			stop := run(t, c, func(f Frame) error {
-				if f.ID != next || f.Kind != Released {
+			stop := ipc.Run(t, c, func(f ipc.Frame) error {
+				if f.ID != next || f.Kind != ipc.Released {
 					t.Errorf("frame: got %s %d, want RELEASED %d", f.Kind, f.ID, next)
 				}
 				if want := pattern(int(f.ID)); !bytes.Equal(f.Body, want) {
@@ -49,7 +49,7 @@ func TestFramesPassBothRings(t *testing.T) {
 				return nil
 			})
 			for i := range frames {
-				if err := c.Send(Execute, uint64(i), pattern(i)); err != nil {
+				if err := c.Send(ipc.Execute, uint64(i), pattern(i)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -70,31 +70,31 @@ func pattern(i int) []byte {
 	r := rand.New(rand.NewPCG(uint64(i), 7))
 	n := r.IntN(200)
 	if i%50 == 0 {
-		n = r.IntN(MaxFrame - HeaderSize + 1)
+		n = r.IntN(ipc.MaxFrame - ipc.HeaderSize + 1)
 	}
 	return bytes.Repeat([]byte{byte(i)}, n)
 }
 
 func TestSpinTakesAnswers(t *testing.T) {
-	c, p := newChannel(t, Config{})
+	c, p := ipc.NewChannel(t, ipc.Config{})
 	done := make(chan struct{}, 1)
-	handle := func(f Frame) error {
+	handle := func(f ipc.Frame) error {
 		done <- struct{}{}
 		return nil
 	}
-	stop := run(t, c, handle)
+	stop := ipc.Run(t, c, handle)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
-			f, err := p.receive()
+			f, err := p.Receive()
 			if err != nil {
 				return
 			}
-			p.send(Released, f.ID, nil)
+			p.Send(ipc.Released, f.ID, nil)
 		}
 	})
 	for i := range 1000 {
-		if err := c.Send(Execute, uint64(i), nil); err != nil {
+		if err := c.Send(ipc.Execute, uint64(i), nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Spin(50*time.Microsecond, done, handle, nil); err != nil {
@@ -110,50 +110,23 @@ func TestSpinTakesAnswers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestSpinTellsWhenAFrameWasSeen of the first frame that a look has found: those behind it wait for its handler. Without a look nothing is
-// told.
-func TestSpinTellsWhenAFrameWasSeen(t *testing.T) {
-	c, p := newChannel(t, Config{})
-	var frames []Frame
-	done := make(chan struct{}, 3) // a value for each frame
-	handle := func(f Frame) error {
-		frames = append(frames, f)
-		done <- struct{}{}
-		return nil
-	}
-	p.send(Released, 1, nil)
-	p.send(Released, 2, nil)
-	before := now()
-	if _, err := c.Spin(time.Minute, done, handle, nil); err != nil {
-		t.Fatal(err)
-	}
-	after := now()
-	if len(frames) != 2 || frames[0].Seen < before || frames[0].Seen > after || frames[1].Seen != 0 {
-		t.Errorf("Spin: got frames %+v, want two, of which the first was seen between %d and %d", frames, before, after)
-	}
-	p.send(Released, 3, nil)
-	if n, err := c.Receive(handle); n != 1 || err != nil || frames[2].Seen != 0 {
-		t.Errorf("Receive: got %d frames, the last %+v (error %v), want one that no look has seen", n, frames[len(frames)-1], err)
-	}
-}
-
 // TestReceiveReturnsFromAFlood has the stub send another frame whenever one is handled. Each call
 // takes a ringful at most, and no frame is lost.
 func TestReceiveReturnsFromAFlood(t *testing.T) {
-	c, p := newChannel(t, Config{})
-	const ringful = shm.RingSize / HeaderSize
+	c, p := ipc.NewChannel(t, ipc.Config{})
+	const ringful = shm.RingSize / ipc.HeaderSize
 	next := uint64(0)
-	flood := func(f Frame) error {
+	flood := func(f ipc.Frame) error {
 		if f.ID != next {
 			t.Fatalf("frame: got %d, want %d", f.ID, next)
 		}
 		if next++; next > 3*ringful {
 			t.Fatal("Receive does not return")
 		}
-		p.send(Released, next, nil)
+		p.Send(ipc.Released, next, nil)
 		return nil
 	}
-	p.send(Released, 0, nil)
+	p.Send(ipc.Released, 0, nil)
 	for range 2 {
 		before := next
 		if n, err := c.Receive(flood); err != nil || uint64(n) != next-before || n > ringful+1 {
@@ -163,14 +136,14 @@ func TestReceiveReturnsFromAFlood(t *testing.T) {
 }
 
 func TestABacklogIsBounded(t *testing.T) {
-	c, _ := newChannel(t, Config{MaxPending: 1 << 20})
+	c, _ := ipc.NewChannel(t, ipc.Config{MaxPending: 1 << 20})
 	body := make([]byte, 10_000)
 	for i := range 1000 {
-		err := c.Send(Execute, uint64(i), body)
+		err := c.Send(ipc.Execute, uint64(i), body)
 		if err == nil {
 			continue
 		}
-		var broke *ProtocolError
+		var broke *ipc.ProtocolError
 		if !errors.As(err, &broke) || broke.Rule != "backlog" {
 			t.Fatalf("Send %d: got %v, want a backlog error", i, err)
 		}
@@ -183,17 +156,17 @@ func TestABacklogIsBounded(t *testing.T) {
 }
 
 func TestRunEndsWhenThePeerCloses(t *testing.T) {
-	c, p := newChannel(t, Config{})
-	got := make(chan Frame, 1)
+	c, p := ipc.NewChannel(t, ipc.Config{})
+	got := make(chan ipc.Frame, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Run(func(f Frame) error {
+		done <- c.Run(func(f ipc.Frame) error {
 			got <- f
 			return nil
 		})
 	}()
-	p.send(Hello, 42, []byte("x"))
-	p.files.Close()
+	p.Send(ipc.Hello, 42, []byte("x"))
+	p.Files.Close()
 	select {
 	case err := <-done:
 		if err != nil {
@@ -202,55 +175,20 @@ func TestRunEndsWhenThePeerCloses(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("Run did not notice the end of file")
 	}
-	if f := <-got; f.Kind != Hello || f.ID != 42 {
+	if f := <-got; f.Kind != ipc.Hello || f.ID != 42 {
 		t.Fatalf("last frame: got %s %d, want HELLO 42", f.Kind, f.ID)
-	}
-}
-
-// TestBrokenRingsEndTheLife is a table of writes that are forbidden to a stub.
-func TestBrokenRingsEndTheLife(t *testing.T) {
-	frame := func(p *peer, size int, kind Kind, flags uint16, life uint32) {
-		putHeader(p.up[shm.RingOffset:], size, kind, flags, life, 0)
-	}
-	tail := func(p *peer, n uint64) { word(p.up, shm.TailOffset).Store(n) }
-	for _, c := range []struct {
-		name string
-		rule string
-		do   func(p *peer)
-	}{
-		{"tail runs past the ring", "tail", func(p *peer) { tail(p, shm.RingSize+8) }},
-		{"tail moves back", "tail", func(p *peer) { tail(p, ^uint64(7)) }},
-		{"tail splits a frame", "tail", func(p *peer) { tail(p, 4) }},
-		{"size below a header", "frame", func(p *peer) { frame(p, 8, Hello, 0, p.life); tail(p, 64) }},
-		{"size beyond the tail", "frame", func(p *peer) { frame(p, 200, Hello, 0, p.life); tail(p, 64) }},
-		{"size beyond a frame", "frame", func(p *peer) { frame(p, MaxFrame+8, Hello, 0, p.life); tail(p, shm.RingSize) }},
-		{"header cut off", "frame", func(p *peer) { frame(p, 24, Hello, 0, p.life); tail(p, 8) }},
-		{"pad that does not end with the ring", "frame", func(p *peer) { frame(p, 64, Pad, 0, p.life); tail(p, 64) }},
-		{"another life", "life", func(p *peer) { frame(p, 24, Hello, 0, p.life+1); tail(p, 24) }},
-		{"unknown flags", "frame", func(p *peer) { frame(p, 24, Hello, 6, p.life); tail(p, 24) }},
-		{"spilled without a descriptor", "frame", func(p *peer) { frame(p, 24, Hello, FlagSpilled, p.life); tail(p, 24) }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ch, p := newChannel(t, Config{})
-			c.do(p)
-			_, err := ch.Receive(func(Frame) error { return nil })
-			var broke *ProtocolError
-			if !errors.As(err, &broke) || broke.Rule != c.rule {
-				t.Fatalf("Receive: got %v, want a ProtocolError of rule %q", err, c.rule)
-			}
-		})
 	}
 }
 
 func TestHeadThatMakesNoSense(t *testing.T) {
 	for _, head := range []uint64{1, ^uint64(0), 1 << 40} {
-		c, p := newChannel(t, Config{})
-		word(p.up, shm.HeadOffset).Store(head)
+		c, p := ipc.NewChannel(t, ipc.Config{})
+		ipc.Word(p.Up, shm.HeadOffset).Store(head)
 		var err error
 		for i := 0; err == nil && i < 100; i++ {
-			err = c.Send(Execute, 0, make([]byte, 30_000))
+			err = c.Send(ipc.Execute, 0, make([]byte, 30_000))
 		}
-		var broke *ProtocolError
+		var broke *ipc.ProtocolError
 		if !errors.As(err, &broke) || broke.Rule != "head" {
 			t.Errorf("Send with head %d: got %v, want a ProtocolError of rule head", head, err)
 		}
@@ -258,22 +196,22 @@ func TestHeadThatMakesNoSense(t *testing.T) {
 }
 
 func TestTruncatedUpFileIsAnError(t *testing.T) {
-	c, p := newChannel(t, Config{Backing: shm.Named{Prefix: "t_", Dir: t.TempDir()}})
-	if err := p.files.Up.Truncate(0); err != nil {
+	c, p := ipc.NewChannel(t, ipc.Config{Backing: shm.Named{Prefix: "t_", Dir: t.TempDir()}})
+	if err := p.Files.Up.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
-	_, err := c.Receive(func(Frame) error { return nil })
-	var broke *ProtocolError
+	_, err := c.Receive(func(ipc.Frame) error { return nil })
+	var broke *ipc.ProtocolError
 	if !errors.As(err, &broke) || broke.Rule != "memory" {
 		t.Fatalf("Receive: got %v, want a ProtocolError of rule memory", err)
 	}
-	if err := c.Send(Execute, 1, nil); err != nil {
+	if err := c.Send(ipc.Execute, 1, nil); err != nil {
 		t.Logf("Send: %v", err)
 	}
 }
 
 func TestReturnRingGivesTicketsBack(t *testing.T) {
-	c, p := newChannel(t, Config{})
+	c, p := ipc.NewChannel(t, ipc.Config{})
 	for i := range 10 {
 		e, _, err := c.Arena().Lend(shm.Ticket(100+i), shm.ArenaOffset, 8)
 		if err != nil {
@@ -281,17 +219,17 @@ func TestReturnRingGivesTicketsBack(t *testing.T) {
 		}
 		e.Release()
 	}
-	if got := word(p.down, shm.ReturnOffset).Load(); got != 10 {
+	if got := ipc.Word(p.Down, shm.ReturnOffset).Load(); got != 10 {
 		t.Fatalf("returned: got %d, want 10", got)
 	}
-	if got := binary.LittleEndian.Uint64(p.down[shm.ReturnRingOffset+9*8:]); got != 109 {
+	if got := binary.LittleEndian.Uint64(p.Down[shm.ReturnRingOffset+9*8:]); got != 109 {
 		t.Fatalf("last ticket: got %d, want 109", got)
 	}
 }
 
 func TestNamedFilesLoseTheirNamesOnceAttached(t *testing.T) {
 	dir := t.TempDir()
-	c, _ := newChannel(t, Config{Backing: shm.Named{Prefix: "nereid_test_", Dir: dir}})
+	c, _ := ipc.NewChannel(t, ipc.Config{Backing: shm.Named{Prefix: "nereid_test_", Dir: dir}})
 	names, _ := os.ReadDir(dir)
 	if len(names) != 2 || !strings.HasPrefix(names[0].Name(), "nereid_test_") {
 		t.Fatalf("names: got %v, want two with the prefix", names)
@@ -304,88 +242,27 @@ func TestNamedFilesLoseTheirNamesOnceAttached(t *testing.T) {
 	}
 }
 
-// FuzzRing gives Receive a ring with any content and any tail.
-func FuzzRing(f *testing.F) {
-	var header [HeaderSize]byte
-	putHeader(header[:], 32, Hello, 0, 3, 1)
-	f.Add(append(header[:], make([]byte, 8)...), uint64(32))
-	putHeader(header[:], HeaderSize+DescriptorSize, Executed, FlagSpilled, 3, 1)
-	f.Add(append(header[:], make([]byte, DescriptorSize)...), uint64(64))
-	f.Fuzz(func(t *testing.T, content []byte, tail uint64) {
-		c, p := newChannel(t, Config{})
-		copy(p.up[shm.RingOffset:shm.ArenaOffset], content)
-		word(p.up, shm.TailOffset).Store(tail)
-		_, err := c.Receive(func(f Frame) error {
-			if len(f.Body) > MaxFrame && f.Kind != Executed {
-				t.Fatalf("frame of %d bytes", len(f.Body))
-			}
-			return nil
-		})
-		if err == nil && c.recv.position != tail {
-			t.Fatalf("Receive stopped at %d of %d without an error", c.recv.position, tail)
-		}
-	})
-}
-
-func FuzzExecuted(f *testing.F) {
-	f.Add(make([]byte, ExecutedSize))
-	one := make([]byte, ExecutedSize+ResponseSize+DescriptorSize+8)
-	le.PutUint32(one, 1)
-	le.PutUint16(one[ExecutedSize+12:], 1)
-	one[ExecutedSize+ResponseSize+3] = 1
-	f.Add(one)
-	for _, name := range []string{"executed", "executed_failed", "response"} {
-		frame, err := os.ReadFile(filepath.Join("testdata", name+".bin"))
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(frame[HeaderSize:])
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		e, err := ParseExecuted(body)
-		if err != nil {
-			return
-		}
-		var r ResponseBody
-		for n := 0; ; n++ {
-			ok, err := e.NextResponse(&r)
-			if err != nil || !ok {
-				break
-			}
-			if n > len(body)/ResponseSize {
-				t.Fatalf("%d responses in %d bytes", n, len(body))
-			}
-			for _, d := range r.Outputs {
-				if d.Region == InFrame {
-					_, _ = d.InlineBytes(body)
-				}
-			}
-		}
-		_, _ = ParseResponse(body, &r)
-	})
-}
-
 func BenchmarkRoundTripInProcess(b *testing.B) {
-	c, p := newChannel(b, Config{})
+	c, p := ipc.NewChannel(b, ipc.Config{})
 	done := make(chan struct{}, 1)
-	handle := func(Frame) error {
+	handle := func(ipc.Frame) error {
 		done <- struct{}{}
 		return nil
 	}
-	stop := run(b, c, handle)
+	stop := ipc.Run(b, c, handle)
 	go func() {
 		for {
-			f, err := p.receive()
+			f, err := p.Receive()
 			if err != nil {
 				return
 			}
-			p.send(Released, f.ID, f.Body)
+			p.Send(ipc.Released, f.ID, f.Body)
 		}
 	}()
 	body := make([]byte, 100)
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = c.Send(Execute, 1, body)
+		_ = c.Send(ipc.Execute, 1, body)
 		<-done
 	}
 	_ = stop()

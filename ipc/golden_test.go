@@ -19,8 +19,8 @@ var update = flag.Bool("update", false, "write the golden frames that Go encodes
 // goldenLife is the life in all golden frames.
 const goldenLife = 7
 
-// golden reads one frame of testdata and checks its header.
-func golden(t *testing.T, name string, kind Kind, flags uint16, id uint64) (frame, body []byte) {
+// Golden reads one frame of testdata and checks its header.
+func Golden(t *testing.T, name string, kind Kind, flags uint16, id uint64) (frame, body []byte) {
 	t.Helper()
 	frame, err := os.ReadFile(filepath.Join("testdata", name+".bin"))
 	if err != nil {
@@ -34,18 +34,8 @@ func golden(t *testing.T, name string, kind Kind, flags uint16, id uint64) (fram
 	return frame, frame[HeaderSize:]
 }
 
-// goldenOf reads one frame of testdata.
-func goldenOf(t testing.TB, name string) (frame, body []byte) {
-	t.Helper()
-	frame, err := os.ReadFile(filepath.Join("testdata", name+".bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return frame, frame[HeaderSize:]
-}
-
-// wantGolden compares a frame that was encoded here with its file.
-func wantGolden(t *testing.T, name string, got []byte) {
+// WantGolden compares a frame that was encoded here with its file.
+func WantGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".bin")
 	if *update {
@@ -62,8 +52,8 @@ func wantGolden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// encode makes a whole frame.
-func encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
+// Encode makes a whole frame.
+func Encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
 	frame := make([]byte, HeaderSize, HeaderSize+len(body))
 	frame = append(frame, body...)
 	putHeader(frame, len(frame), kind, flags, goldenLife, id)
@@ -72,7 +62,7 @@ func encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
 
 // TestGoldenExecutedIsDecoded decodes the stub's frame, and encodes it again.
 func TestGoldenExecutedIsDecoded(t *testing.T) {
-	frame, body := golden(t, "executed", Executed, 0, 1)
+	frame, body := Golden(t, "executed", Executed, 0, 1)
 	e, err := ParseExecuted(body)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +125,7 @@ func TestGoldenExecutedIsDecoded(t *testing.T) {
 
 // TestGoldenFailuresAreDecoded decodes what plugins alone say of requests that count as failed.
 func TestGoldenFailuresAreDecoded(t *testing.T) {
-	_, body := golden(t, "executed_failure", Executed, 0, 1)
+	_, body := Golden(t, "executed_failure", Executed, 0, 1)
 	e, err := ParseExecuted(body)
 	if err != nil || e.Responses != 3 || e.Failed {
 		t.Fatalf("got head %+v, error %v", e, err)
@@ -218,11 +208,11 @@ func (e *encoder) frame(kind Kind, id uint64, inline [][]byte) []byte {
 		e.body = append(e.body, b...)
 		e.pad(InlineAlign)
 	}
-	return encode(kind, 0, id, e.body)
+	return Encode(kind, 0, id, e.body)
 }
 
 func TestGoldenExecutedFailedIsDecoded(t *testing.T) {
-	frame, body := golden(t, "executed_failed", Executed, 0, 2)
+	frame, body := Golden(t, "executed_failed", Executed, 0, 2)
 	e, err := ParseExecuted(body)
 	if err != nil {
 		t.Fatal(err)
@@ -231,14 +221,14 @@ func TestGoldenExecutedFailedIsDecoded(t *testing.T) {
 		t.Errorf("got %+v, want a failed batch with its text and one ticket", e)
 	}
 	again := newEncoder(0, 1, 1000, 2000, []uint64{5 | 1<<32}, "ValueError: wörk")
-	if got := encode(Executed, 0, 2, again.body); !bytes.Equal(got, frame) {
+	if got := Encode(Executed, 0, 2, again.body); !bytes.Equal(got, frame) {
 		t.Errorf("encoded again: got\n%x, want\n%x", got, frame)
 	}
 }
 
 // TestGoldenTimesAreDecoded decodes what plugins alone say of when they executed a batch.
 func TestGoldenTimesAreDecoded(t *testing.T) {
-	_, body := golden(t, "executed_reported", Executed, 0, 4)
+	_, body := Golden(t, "executed_reported", Executed, 0, 4)
 	e, err := ParseExecuted(body)
 	if err != nil || !e.Reported || e.Failed || e.Begun != 1000 || e.Called != 2000 || e.Returned != 3000 || e.Ended != 4000 || len(e.Text) != 0 {
 		t.Errorf("got %+v, error %v", e, err)
@@ -255,7 +245,7 @@ func TestGoldenTimesAreDecoded(t *testing.T) {
 }
 
 func TestGoldenExecutedSkippedIsDecoded(t *testing.T) {
-	frame, body := golden(t, "executed_skipped", Executed, 0, 3)
+	frame, body := Golden(t, "executed_skipped", Executed, 0, 3)
 	e, err := ParseExecuted(body)
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +254,7 @@ func TestGoldenExecutedSkippedIsDecoded(t *testing.T) {
 		t.Errorf("got %+v, want a batch that was skipped, and no more", e)
 	}
 	again := newEncoder(0, StatusSkipped, 0, 0, nil, "")
-	if got := encode(Executed, 0, 3, again.body); !bytes.Equal(got, frame) {
+	if got := Encode(Executed, 0, 3, again.body); !bytes.Equal(got, frame) {
 		t.Errorf("encoded again: got\n%x, want\n%x", got, frame)
 	}
 	responses := newEncoder(1, StatusSkipped, 0, 0, nil, "")
@@ -277,7 +267,7 @@ func TestGoldenExecutedSkippedIsDecoded(t *testing.T) {
 }
 
 func TestGoldenResponseIsDecoded(t *testing.T) {
-	_, body := golden(t, "response", Response, 0, 1<<32)
+	_, body := Golden(t, "response", Response, 0, 1<<32)
 	var got ResponseBody
 	tickets, err := ParseResponse(body, &got)
 	if err != nil {
@@ -296,7 +286,7 @@ func TestGoldenResponseIsDecoded(t *testing.T) {
 }
 
 func TestGoldenResponseFinalIsDecoded(t *testing.T) {
-	_, body := golden(t, "response_final", Response, 0, 1<<32|1)
+	_, body := Golden(t, "response_final", Response, 0, 1<<32|1)
 	var got ResponseBody
 	tickets, err := ParseResponse(body, &got)
 	if err != nil || len(tickets) != 0 {
@@ -306,7 +296,7 @@ func TestGoldenResponseFinalIsDecoded(t *testing.T) {
 }
 
 func TestGoldenSpilledIsDecodedAndEncoded(t *testing.T) {
-	_, body := golden(t, "spilled_up", Executed, FlagSpilled, 3)
+	_, body := Golden(t, "spilled_up", Executed, FlagSpilled, 3)
 	d, err := ParseSpilled(body, InArena)
 	want := Descriptor{Type: 2, Region: InArena, Offset: 0x30000, Length: 40000, Ticket: 1 | 2<<32, Shape: []int64{}}
 	if err != nil || !reflect.DeepEqual(d, want) {
@@ -316,31 +306,31 @@ func TestGoldenSpilledIsDecodedAndEncoded(t *testing.T) {
 	d = Descriptor{Type: 2, Region: InRequests, Offset: 0x5000, Length: 40000, Ticket: 1 | 2<<32}
 	b := make([]byte, DescriptorSize)
 	d.Put(b)
-	wantGolden(t, "spilled_down", encode(Execute, FlagSpilled, 3, b))
+	WantGolden(t, "spilled_down", Encode(Execute, FlagSpilled, 3, b))
 }
 
 // TestGoldenPlainIsEncoded compares the frames whose bodies are numbers or text.
 func TestGoldenPlainIsEncoded(t *testing.T) {
 	list := le.AppendUint64(le.AppendUint64(nil, 1), 2|1<<32)
-	wantGolden(t, "released", encode(Released, 0, 0, list))
-	wantGolden(t, "name_up", encode(Name, 0, 5, []byte("ÄUSSERST")))
-	wantGolden(t, "name_down", encode(Name, 0, 6, []byte("ZUSÄTZLICH")))
-	wantGolden(t, "cancel", encode(Cancel, 0, 0, list))
+	WantGolden(t, "released", Encode(Released, 0, 0, list))
+	WantGolden(t, "name_up", Encode(Name, 0, 5, []byte("ÄUSSERST")))
+	WantGolden(t, "name_down", Encode(Name, 0, 6, []byte("ZUSÄTZLICH")))
+	WantGolden(t, "cancel", Encode(Cancel, 0, 0, list))
 	var credit [CreditSize]byte
 	PutCredit(credit[:], 32, 5<<32)
-	wantGolden(t, "credit", encode(Credit, 0, 2<<32|1, credit[:]))
-	wantGolden(t, "finalize", encode(Finalize, 0, 0, nil))
-	wantGolden(t, "ready_question", encode(ReadyQuestion, 0, 9, nil))
+	WantGolden(t, "credit", Encode(Credit, 0, 2<<32|1, credit[:]))
+	WantGolden(t, "finalize", Encode(Finalize, 0, 0, nil))
+	WantGolden(t, "ready_question", Encode(ReadyQuestion, 0, 9, nil))
 	var region [MapSize]byte
 	PutMap(region[:], 4096, 5<<32, false)
-	wantGolden(t, "map", encode(Map, 0, 3, region[:]))
+	WantGolden(t, "map", Encode(Map, 0, 3, region[:]))
 	PutMap(region[:], 4096, 5<<32, true)
-	wantGolden(t, "map_writable", encode(Map, 0, 4, region[:]))
-	wantGolden(t, "unmap", encode(Unmap, 0, 3, nil))
+	WantGolden(t, "map_writable", Encode(Map, 0, 4, region[:]))
+	WantGolden(t, "unmap", Encode(Unmap, 0, 3, nil))
 	var allocation [AllocationSize]byte
 	PutAllocation(allocation[:], goldenDevice())
-	wantGolden(t, "allocation", encode(Allocation, 0, 5, allocation[:]))
-	wantGolden(t, "freed", encode(Freed, 0, 5, nil))
+	WantGolden(t, "allocation", Encode(Allocation, 0, 5, allocation[:]))
+	WantGolden(t, "freed", Encode(Freed, 0, 5, nil))
 }
 
 // goldenDevice is what LEND and ALLOCATION of the golden frames tell of.
@@ -357,16 +347,16 @@ func goldenDevice() *foreign.Device {
 }
 
 func TestGoldenLendIsDecoded(t *testing.T) {
-	_, body := golden(t, "lend", Lend, 0, 2)
+	_, body := Golden(t, "lend", Lend, 0, 2)
 	want := goldenDevice()
 	if got, err := ParseAllocation(body); err != nil || got.Number != want.Number || got.Size != want.Size || got.UUID != want.UUID || got.Handle != want.Handle {
 		t.Errorf("got %+v, error %v", got, err)
 	}
-	golden(t, "unlend", Unlend, 0, 2)
+	Golden(t, "unlend", Unlend, 0, 2)
 }
 
 func TestGoldenMappedIsDecoded(t *testing.T) {
-	_, body := golden(t, "mapped", Mapped, 0, 3)
+	_, body := Golden(t, "mapped", Mapped, 0, 3)
 	if status, err := ParseMapped(body); err != nil || status != MapRefused {
 		t.Errorf("got status %d and error %v, want %d", status, err, MapRefused)
 	}
@@ -378,7 +368,7 @@ func TestGoldenMappedIsDecoded(t *testing.T) {
 }
 
 func TestGoldenMetricIsDecoded(t *testing.T) {
-	_, body := golden(t, "metric", Metric, 0, 300)
+	_, body := Golden(t, "metric", Metric, 0, 300)
 	if got, err := ParseMetric(body); err != nil || got != (MetricBody{Operation: 1, Value: -0.5}) {
 		t.Errorf("got %+v, error %v", got, err)
 	}

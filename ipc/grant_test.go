@@ -1,30 +1,20 @@
-package ipc
+package ipc_test
 
 import (
 	"testing"
-	"time"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
-)
 
-// ask makes the peer ask for wanted bytes in total, and returns its grant.
-func (p *peer) ask(number, wanted uint64) uint64 {
-	p.t.Helper()
-	word(p.up, shm.GrantOffset).Store(wanted)
-	word(p.up, shm.AskedOffset).Store(number)
-	_, _ = unix.Write(int(p.files.UpBell.Fd()), []byte{1})
-	testkit.Eventually(p.t, time.Minute, func() bool { return word(p.down, shm.AskedOffset).Load() == number })
-	return word(p.down, shm.GrantOffset).Load()
-}
+	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/shm"
+)
 
 // TestArenaGrantsAreBoundedAndCharged: a stub gets the available memory at once, however much it
 // asks for; returned memory is verified; and at the end nothing is charged.
 func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	const free, most, limit = 1 << 20, 64 << 20, 40 << 20
 	charged := int64(0) // by the goroutine that receives, and after it has ended
-	c, p := newChannel(t, Config{
+	c, p := ipc.NewChannel(t, ipc.Config{
 		MaxArena: most, FreeArena: free,
 		Charge: func(n int64) bool {
 			if charged+n > limit {
@@ -35,10 +25,10 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 		},
 		Refund: func(n int64) { charged -= n },
 	})
-	if got := word(p.down, shm.GrantOffset).Load(); got != free {
+	if got := ipc.Word(p.Down, shm.GrantOffset).Load(); got != free {
 		t.Errorf("at first: got %d, want %d", got, free)
 	}
-	stop := run(t, c, func(Frame) error { return nil })
+	stop := ipc.Run(t, c, func(ipc.Frame) error { return nil })
 	for i, test := range []struct{ wanted, reserve, want uint64 }{
 		{10 << 20, 10 << 20, 10 << 20},
 		{60 << 20, 0, 10 << 20}, // more than there is
@@ -49,11 +39,11 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 		{0, 0, 10 << 20},
 	} {
 		if test.reserve > 0 {
-			if err := unix.Fallocate(int(p.files.Up.Fd()), 0, shm.ArenaOffset, int64(test.reserve)); err != nil {
+			if err := unix.Fallocate(int(p.Files.Up.Fd()), 0, shm.ArenaOffset, int64(test.reserve)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := p.ask(uint64(i+1), test.wanted); got != test.want {
+		if got := p.Ask(uint64(i+1), test.wanted); got != test.want {
 			t.Errorf("question %d for %d: got %d, want %d", i+1, test.wanted, got, test.want)
 		}
 	}
@@ -76,12 +66,12 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 // TestNoGrantsAreNeededWithoutAnAccount: without an account a stub need not ask, and is
 // answered if it does.
 func TestNoGrantsAreNeededWithoutAnAccount(t *testing.T) {
-	c, p := newChannel(t, Config{MaxArena: 1 << 20})
-	if size := upSize(1 << 20); size < shm.ArenaOffset+1<<20 || size > 2<<20 {
+	c, p := ipc.NewChannel(t, ipc.Config{MaxArena: 1 << 20})
+	if size := ipc.UpSize(1 << 20); size < shm.ArenaOffset+1<<20 || size > 2<<20 {
 		t.Errorf("the up file has %d bytes for an arena of 1 MiB", size)
 	}
-	stop := run(t, c, func(Frame) error { return nil })
-	if got := p.ask(7, 1<<30); got != 0 {
+	stop := ipc.Run(t, c, func(ipc.Frame) error { return nil })
+	if got := p.Ask(7, 1<<30); got != 0 {
 		t.Errorf("got %d, want 0: as much as there is", got)
 	}
 	if err := stop(); err != nil {

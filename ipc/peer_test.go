@@ -7,15 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // peer is the stub's side of a channel, in Go, for tests of this side.
 type peer struct {
 	t        testing.TB
-	files    PeerFiles
-	down, up []byte
+	Files    PeerFiles
+	Down, Up []byte
 	life     uint32
 
 	head, tail uint64
@@ -23,18 +24,18 @@ type peer struct {
 
 func newPeer(t testing.TB, c *Channel) *peer {
 	t.Helper()
-	p := &peer{t: t, files: c.Peer(), life: c.config.Life}
+	p := &peer{t: t, Files: c.Peer(), life: c.config.Life}
 	var err error
-	if p.down, err = unix.Mmap(int(p.files.Down.Fd()), 0, shm.DownSize, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+	if p.Down, err = unix.Mmap(int(p.Files.Down.Fd()), 0, shm.DownSize, unix.PROT_READ, unix.MAP_SHARED); err != nil {
 		t.Fatal(err)
 	}
-	if p.up, err = unix.Mmap(int(p.files.Up.Fd()), 0, shm.ArenaOffset+1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if p.Up, err = unix.Mmap(int(p.Files.Up.Fd()), 0, shm.ArenaOffset+1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.files.Close()
-		_ = unix.Munmap(p.down)
-		_ = unix.Munmap(p.up)
+		p.Files.Close()
+		_ = unix.Munmap(p.Down)
+		_ = unix.Munmap(p.Up)
 	})
 	return p
 }
@@ -48,7 +49,7 @@ type (
 
 var barrier atomic.Uint64
 
-func word(b []byte, offset int) cell64   { return b[offset : offset+8] }
+func Word(b []byte, offset int) cell64   { return b[offset : offset+8] }
 func word32(b []byte, offset int) cell32 { return b[offset : offset+4] }
 
 func (c cell64) Load() uint64 {
@@ -73,27 +74,27 @@ func (c cell32) Store(v uint32) {
 
 func (c cell32) Add(n uint32) { c.Store(c.Load() + n) }
 
-// receive takes the next frame, sleeping on the bell as the protocol says.
-func (p *peer) receive() (Frame, error) {
-	sleep := word32(p.up, shm.SleepOffset)
-	for word(p.down, shm.TailOffset).Load() == p.head {
+// Receive takes the next frame, sleeping on the bell as the protocol says.
+func (p *peer) Receive() (Frame, error) {
+	sleep := word32(p.Up, shm.SleepOffset)
+	for Word(p.Down, shm.TailOffset).Load() == p.head {
 		sleep.Store(sleep.Load() | 1)
-		if word(p.down, shm.TailOffset).Load() != p.head {
+		if Word(p.Down, shm.TailOffset).Load() != p.head {
 			sleep.Add(1)
 			break
 		}
-		n, err := p.files.DownBell.Read(make([]byte, 64))
+		n, err := p.Files.DownBell.Read(make([]byte, 64))
 		sleep.Add(1)
 		if n == 0 || err != nil {
 			return Frame{}, errors.New("end of file on the bell")
 		}
 	}
-	ring := p.down[shm.RingOffset:]
+	ring := p.Down[shm.RingOffset:]
 	at := p.head % shm.RingSize
 	size := le.Uint32(ring[at:])
 	if Kind(le.Uint16(ring[at+4:])) == Pad {
 		p.advance(uint64(size))
-		return p.receive()
+		return p.Receive()
 	}
 	f := Frame{Kind: Kind(le.Uint16(ring[at+4:])), ID: le.Uint64(ring[at+16:])}
 	f.Body = append(f.Body, ring[at+HeaderSize:at+uint64(size)]...)
@@ -103,13 +104,13 @@ func (p *peer) receive() (Frame, error) {
 
 func (p *peer) advance(n uint64) {
 	p.head += n
-	word(p.up, shm.HeadOffset).Store(p.head)
+	Word(p.Up, shm.HeadOffset).Store(p.head)
 }
 
-// send publishes a frame; it waits for room.
-func (p *peer) send(kind Kind, id uint64, body []byte) {
+// Send publishes a frame; it waits for room.
+func (p *peer) Send(kind Kind, id uint64, body []byte) {
 	size := HeaderSize + len(body)
-	ring := p.up[shm.RingOffset : shm.RingOffset+shm.RingSize]
+	ring := p.Up[shm.RingOffset : shm.RingOffset+shm.RingSize]
 	at := p.tail % shm.RingSize
 	if rest := shm.RingSize - at; uint64(Align8(size)) > rest {
 		p.waitForRoom(rest)
@@ -125,21 +126,21 @@ func (p *peer) send(kind Kind, id uint64, body []byte) {
 }
 
 func (p *peer) waitForRoom(n uint64) {
-	for p.tail+n-word(p.down, shm.HeadOffset).Load() > shm.RingSize {
+	for p.tail+n-Word(p.Down, shm.HeadOffset).Load() > shm.RingSize {
 		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 }
 
 func (p *peer) publish(n uint64) {
 	p.tail += n
-	word(p.up, shm.PostedOffset).Store(uint64(now()))
-	word(p.up, shm.TailOffset).Store(p.tail)
-	if word32(p.down, shm.SleepOffset).Load()&1 == 1 {
-		_, _ = p.files.UpBell.Write([]byte{1})
+	Word(p.Up, shm.PostedOffset).Store(uint64(now()))
+	Word(p.Up, shm.TailOffset).Store(p.tail)
+	if word32(p.Down, shm.SleepOffset).Load()&1 == 1 {
+		_, _ = p.Files.UpBell.Write([]byte{1})
 	}
 }
 
-func newChannel(t testing.TB, config Config) (*Channel, *peer) {
+func NewChannel(t testing.TB, config Config) (*Channel, *peer) {
 	t.Helper()
 	if config.Life == 0 {
 		config.Life = 3
@@ -155,9 +156,9 @@ func newChannel(t testing.TB, config Config) (*Channel, *peer) {
 	return c, newPeer(t, c)
 }
 
-// run receives in the background until the channel is closed; the returned
+// Run receives in the background until the channel is closed; the returned
 // function closes it and gives Run's result.
-func run(t testing.TB, c *Channel, handle Handler) (stop func() error) {
+func Run(t testing.TB, c *Channel, handle Handler) (stop func() error) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- c.Run(handle) }()

@@ -1,4 +1,4 @@
-package ipc
+package ipc_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
 )
 
 // TestNewWithoutDescriptorsClosesWhatItMade makes each call of New that creates a descriptor fail,
@@ -28,7 +29,7 @@ func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}); err != nil {
 			t.Fatal(err)
 		}
-		c, err := New(Config{Life: 1})
+		c, err := ipc.New(ipc.Config{Life: 1})
 		restore()
 		if err == nil {
 			c.Close()

@@ -1,4 +1,4 @@
-package ipc
+package ipc_test
 
 import (
 	"math/rand/v2"
@@ -7,57 +7,17 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 )
-
-// TestWaitingFramesKnowTheirPositions gives frames that wait for room the positions which
-// they have later: none counts as taken before the stub has taken it.
-func TestWaitingFramesKnowTheirPositions(t *testing.T) {
-	c, p := newChannel(t, Config{})
-	random := rand.New(rand.NewPCG(1, 2))
-	for round := range 20 {
-		var positions []uint64
-		for i := range 60 {
-			body := make([]byte, random.IntN(8000))
-			if i%10 == 0 {
-				body = make([]byte, MaxFrame-HeaderSize-random.IntN(100))
-			}
-			frame, err := c.Begin(Execute, uint64(i), len(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			copy(frame[HeaderSize:], body)
-			position, _ := c.Commit()
-			positions = append(positions, position)
-		}
-		c.send.Lock()
-		waiting := len(c.send.pending)
-		c.send.Unlock()
-		if waiting == 0 {
-			t.Fatal("no frame waits for room: the test is too small")
-		}
-		for i, position := range positions {
-			if c.Taken(position) {
-				t.Fatalf("round %d: frame %d of %d, %d of them waiting, is taken before the stub has looked", round, i, len(positions), waiting)
-			}
-			f, err := p.receive()
-			if err != nil || f.ID != uint64(i) {
-				t.Fatalf("frame: got %d, error %v, want %d", f.ID, err, i)
-			}
-			if !c.Taken(position) || p.head != position {
-				t.Fatalf("round %d: frame %d has position %d, the stub's head is %d", round, i, position, p.head)
-			}
-		}
-	}
-}
 
 // TestWithdrawAndBeginAgree has a peer begin batches while they are withdrawn: if both
 // sides pass their barriers, no batch is both begun and certain to be skipped,
 // and none is neither.
 func TestWithdrawAndBeginAgree(t *testing.T) {
-	c, p := newChannel(t, Config{})
+	c, p := ipc.NewChannel(t, ipc.Config{})
 	const batches = 50_000
-	withdrawn, begun := word(p.down, shm.AheadOffset), word(p.up, shm.AheadOffset)
+	withdrawn, begun := ipc.Word(p.Down, shm.AheadOffset), ipc.Word(p.Up, shm.AheadOffset)
 	certain, skipped := make([]bool, batches+1), make([]bool, batches+1)
 	var turn, over atomic.Uint64 // the batch that both sides are at, and that the peer has done with
 	var wg sync.WaitGroup
@@ -109,7 +69,7 @@ func number(b bool) int {
 
 // TestWithdrawFromAClosedChannel promises nothing.
 func TestWithdrawFromAClosedChannel(t *testing.T) {
-	c, _ := newChannel(t, Config{})
+	c, _ := ipc.NewChannel(t, ipc.Config{})
 	if !c.Withdraw(1) {
 		t.Error("a batch that was not begun is not withdrawn")
 	}

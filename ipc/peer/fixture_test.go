@@ -10,19 +10,19 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-const patience = time.Minute
+const Patience = time.Minute
 
 // fixture is both sides of a connection in one process: the supervisor's channel is the real one.
 type fixture struct {
 	t        testing.TB
-	channel  *ipc.Channel
-	peer     *Peer
-	requests *shm.Region
+	Channel  *ipc.Channel
+	Peer     *Peer
+	Requests *shm.Region
 	stop     func()
 }
 
-// newFixture joins both sides. The supervisor's frames go to handle; nil: they are dropped.
-func newFixture(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame) error, route Route) *fixture {
+// NewFixture joins both sides. The supervisor's frames go to handle; nil: they are dropped.
+func NewFixture(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame) error, route Route) *fixture {
 	t.Helper()
 	config.Life = 7
 	if config.UpSize == 0 && config.MaxArena == 0 {
@@ -44,8 +44,8 @@ func newFixture(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.F
 	if handle == nil {
 		handle = func(*ipc.Channel, ipc.Frame) error { return nil }
 	}
-	r := &fixture{t: t, channel: channel, requests: requests}
-	if r.peer, err = Attach(Files{files.Down, files.Up, file, files.DownBell, files.UpBell}, route); err != nil {
+	r := &fixture{t: t, Channel: channel, Requests: requests}
+	if r.Peer, err = Attach(Files{files.Down, files.Up, file, files.DownBell, files.UpBell}, route); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -62,26 +62,26 @@ func newFixture(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.F
 	}
 	t.Cleanup(func() {
 		r.stop()
-		r.peer.Close()
+		r.Peer.Close()
 		requests.Release()
 	})
 	return r
 }
 
-// into is a Route that puts all messages in one box.
-func into(box *Box) Route { return func(Message) *Box { return box } }
+// Into is a Route that puts all messages in one box.
+func Into(box *Box) Route { return func(Message) *Box { return box } }
 
-// receive receives for box.
-func (r *fixture) receive(box *Box) Message {
+// Receive receives for box.
+func (r *fixture) Receive(box *Box) Message {
 	r.t.Helper()
-	m, err := r.peer.Receive(box, nil, 0)
+	m, err := r.Peer.Receive(box, nil, 0)
 	if err != nil {
 		r.t.Fatalf("Receive: %v", err)
 	}
 	return m
 }
 
-func pattern(n, seed int) []byte {
+func Pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(i*7 + seed)
@@ -89,20 +89,20 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-func sameBytes(t testing.TB, what string, got, want []byte) {
+func SameBytes(t testing.TB, what string, got, want []byte) {
 	t.Helper()
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s: got %d bytes, want %d; they differ", what, len(got), len(want))
 	}
 }
 
-// within waits for a receive of a channel.
-func within[T any](t testing.TB, what string, c <-chan T) (value T) {
+// Within waits for a receive of a channel.
+func Within[T any](t testing.TB, what string, c <-chan T) (value T) {
 	t.Helper()
 	select {
 	case value = <-c:
-	case <-time.After(patience):
-		t.Fatalf("%s: nothing came within %v", what, patience)
+	case <-time.After(Patience):
+		t.Fatalf("%s: nothing came within %v", what, Patience)
 	}
 	return value
 }

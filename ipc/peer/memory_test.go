@@ -1,4 +1,4 @@
-package peer
+package peer_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/ipc/peer"
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -16,11 +17,11 @@ import (
 // worth of bookkeeping, and returns them in random order: contents never mix and memory stays bounded.
 func TestBlocksComeBackAndAreReused(t *testing.T) {
 	var charged atomic.Int64
-	r := newFixture(t, ipc.Config{
+	r := peer.NewFixture(t, ipc.Config{
 		MaxArena: 32 << 20, FreeArena: 1 << 20,
 		Charge: func(n int64) bool { charged.Add(n); return true }, Refund: func(n int64) { charged.Add(-n) },
-	}, nil, into(NewBox()))
-	arena := r.peer.OpenArena(Sizes{Default: 1 << 20, Growth: 1 << 20, Max: 32 << 20})
+	}, nil, peer.Into(peer.NewBox()))
+	arena := r.Peer.OpenArena(peer.Sizes{Default: 1 << 20, Growth: 1 << 20, Max: 32 << 20})
 	random := rand.New(rand.NewPCG(1, 2))
 	type lent struct {
 		extent *shm.Extent
@@ -29,7 +30,7 @@ func TestBlocksComeBackAndAreReused(t *testing.T) {
 	}
 	var out []lent
 	settle := func(i int) {
-		sameBytes(t, "lent block", out[i].bytes, out[i].want)
+		peer.SameBytes(t, "lent block", out[i].bytes, out[i].want)
 		out[i].extent.Release()
 		out[i] = out[len(out)-1]
 		out = out[:len(out)-1]
@@ -40,14 +41,14 @@ func TestBlocksComeBackAndAreReused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := pattern(n, i)
+		want := peer.Pattern(n, i)
 		copy(block.Bytes(), want)
 		for range 1 + i%2 {
 			ticket, err := arena.Lend(block)
 			if err != nil {
 				t.Fatal(err)
 			}
-			extent, bytes, err := r.channel.Arena().Lend(shm.Ticket(ticket), block.Offset(), uint64(n))
+			extent, bytes, err := r.Channel.Arena().Lend(shm.Ticket(ticket), block.Offset(), uint64(n))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,12 +65,12 @@ func TestBlocksComeBackAndAreReused(t *testing.T) {
 	for len(out) > 0 {
 		settle(0)
 	}
-	testkit.Eventually(t, patience, func() bool { return !arena.Lent() })
+	testkit.Eventually(t, peer.Patience, func() bool { return !arena.Lent() })
 	backed, used := arena.Usage()
 	if used != 0 || backed > 32<<20 {
 		t.Errorf("got %d bytes in use of %d, want none", used, backed)
 	}
-	if up := r.channel.UpBytes(); up < backed {
+	if up := r.Channel.UpBytes(); up < backed {
 		t.Errorf("the file has %d bytes, %d count as real", up, backed)
 	}
 }
@@ -77,8 +78,8 @@ func TestBlocksComeBackAndAreReused(t *testing.T) {
 // TestArenaSaysWhyThereIsNoMemory exhausts each limit.
 func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 	t.Run("maximum", func(t *testing.T) {
-		r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
-		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 1 << 20})
+		r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
+		arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 1 << 20})
 		first, err := arena.Take(900 << 10)
 		if err != nil {
 			t.Fatal(err)
@@ -92,8 +93,8 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		second.Release()
 	})
 	t.Run("account", func(t *testing.T) {
-		r := newFixture(t, ipc.Config{MaxArena: 32 << 20, FreeArena: 64 << 10, Charge: func(int64) bool { return false }, Refund: func(int64) {}}, nil, into(NewBox()))
-		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 32 << 20})
+		r := peer.NewFixture(t, ipc.Config{MaxArena: 32 << 20, FreeArena: 64 << 10, Charge: func(int64) bool { return false }, Refund: func(int64) {}}, nil, peer.Into(peer.NewBox()))
+		arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10, Max: 32 << 20})
 		block, err := arena.Take(32 << 10)
 		if err != nil {
 			t.Fatal(err)
@@ -102,11 +103,11 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		block.Release()
 	})
 	t.Run("file", func(t *testing.T) {
-		r := newFixture(t, ipc.Config{UpSize: 64 << 20}, nil, into(NewBox()))
-		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
+		r := peer.NewFixture(t, ipc.Config{UpSize: 64 << 20}, nil, peer.Into(peer.NewBox()))
+		arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10})
 		wantExhausted(t, arena, 1<<40, "no place for")
 		// All places are of one size; a longer block is cut out of free neighbours.
-		var blocks []*Block
+		var blocks []*peer.Block
 		for {
 			block, err := arena.Take(4 << 20)
 			if err != nil {
@@ -124,19 +125,19 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		copy(joined.Bytes(), pattern(6<<20, 1))
+		copy(joined.Bytes(), peer.Pattern(6<<20, 1))
 		rest, err := arena.Take(2 << 20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sameBytes(t, "joined block", joined.Bytes(), pattern(6<<20, 1))
+		peer.SameBytes(t, "joined block", joined.Bytes(), peer.Pattern(6<<20, 1))
 		for _, block := range append(append(blocks[:3:3], blocks[5:]...), joined, rest) {
 			block.Release()
 		}
 	})
 	t.Run("descriptors", func(t *testing.T) {
-		r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
-		arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
+		r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
+		arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10})
 		block, err := arena.Take(5000)
 		if err != nil {
 			t.Fatal(err)
@@ -157,9 +158,9 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 	})
 }
 
-func wantExhausted(t *testing.T, arena *Arena, n int64, reason string) {
+func wantExhausted(t *testing.T, arena *peer.Arena, n int64, reason string) {
 	t.Helper()
-	var exhausted *Exhausted
+	var exhausted *peer.Exhausted
 	if _, err := arena.Take(n); !errors.As(err, &exhausted) || !strings.Contains(err.Error(), reason) ||
 		!strings.HasPrefix(err.Error(), "Failed to increase the shared memory pool size to ") {
 		t.Errorf("Take(%d): got error %v, want %q", n, err, reason)
@@ -169,12 +170,12 @@ func wantExhausted(t *testing.T, arena *Arena, n int64, reason string) {
 // TestIdlePeerGivesMemoryBack waits for a frame with memory above the default: the reader gives it back, and says so.
 func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	var charged atomic.Int64
-	box := NewBox()
-	r := newFixture(t, ipc.Config{
+	box := peer.NewBox()
+	r := peer.NewFixture(t, ipc.Config{
 		MaxArena: 32 << 20, FreeArena: 1 << 20,
 		Charge: func(n int64) bool { charged.Add(n); return true }, Refund: func(n int64) { charged.Add(-n) },
-	}, nil, into(box))
-	arena := r.peer.OpenArena(Sizes{Default: 1 << 20, Growth: 1 << 20, Max: 32 << 20})
+	}, nil, peer.Into(box))
+	arena := r.Peer.OpenArena(peer.Sizes{Default: 1 << 20, Growth: 1 << 20, Max: 32 << 20})
 	block, err := arena.Take(16 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -185,14 +186,14 @@ func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	}
 	received := make(chan error, 1)
 	go func() {
-		_, err := r.peer.Receive(box, nil, 0)
+		_, err := r.Peer.Receive(box, nil, 0)
 		received <- err
 	}()
-	testkit.Eventually(t, patience, func() bool { backed, _ := arena.Usage(); return backed <= 1<<20 && charged.Load() == 0 })
-	if err := r.channel.Send(ipc.Cancel, 0, nil); err != nil {
+	testkit.Eventually(t, peer.Patience, func() bool { backed, _ := arena.Usage(); return backed <= 1<<20 && charged.Load() == 0 })
+	if err := r.Channel.Send(ipc.Cancel, 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := within(t, "frame", received); err != nil {
+	if err := peer.Within(t, "frame", received); err != nil {
 		t.Error(err)
 	}
 	again, err := arena.Take(16 << 20) // a hollow place becomes real
@@ -205,8 +206,8 @@ func TestIdlePeerGivesMemoryBack(t *testing.T) {
 
 // TestTicketThatWasNotOutEndsTheConnection returns a ticket twice.
 func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
-	r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
-	arena := r.peer.OpenArena(Sizes{Default: 64 << 10, Growth: 64 << 10})
+	r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
+	arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10})
 	block, err := arena.Take(5000)
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
 	}
 	block.Release()
 	for range 2 {
-		extent, _, err := r.channel.Arena().Lend(shm.Ticket(ticket), block.Offset(), 5000)
+		extent, _, err := r.Channel.Arena().Lend(shm.Ticket(ticket), block.Offset(), 5000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,32 +234,32 @@ func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
 // written, unless a neighbour is still looked at, with which the page goes.
 func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	up := make(chan ipc.Frame, 16)
-	r := newFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, into(NewBox()))
+	r := peer.NewFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, peer.Into(peer.NewBox()))
 	const n = 3*shm.PageSize + 100
-	if err := r.requests.Reserve(0, 1<<20); err != nil {
+	if err := r.Requests.Reserve(0, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	memory, _ := r.requests.Bytes(shm.PageSize, n)
-	copy(memory, pattern(n, 1))
-	borrow := func(ticket, offset, n uint64) *Loan {
+	memory, _ := r.Requests.Bytes(shm.PageSize, n)
+	copy(memory, peer.Pattern(n, 1))
+	borrow := func(ticket, offset, n uint64) *peer.Loan {
 		t.Helper()
-		loan, err := r.peer.Borrow(ticket, offset, n)
+		loan, err := r.Peer.Borrow(ticket, offset, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return loan
 	}
 	loan := borrow(1, shm.PageSize, n)
-	sameBytes(t, "loan", loan.Bytes(), memory)
-	if ticket, offset, ok := loan.Ticket(loan.Bytes()[10:20], r.peer.Faults()); !ok || ticket != 1 || offset != shm.PageSize+10 {
+	peer.SameBytes(t, "loan", loan.Bytes(), memory)
+	if ticket, offset, ok := loan.Ticket(loan.Bytes()[10:20], r.Peer.Faults()); !ok || ticket != 1 || offset != shm.PageSize+10 {
 		t.Errorf("Ticket: got %d, %d, %v", ticket, offset, ok)
 	}
-	if _, _, ok := loan.Ticket(make([]byte, 10), r.peer.Faults()); ok {
+	if _, _, ok := loan.Ticket(make([]byte, 10), r.Peer.Faults()); ok {
 		t.Error("other memory counts as the loan's")
 	}
 	clear(loan.Bytes())
-	sameBytes(t, "the server's bytes", memory, pattern(n, 1))
-	if _, _, ok := loan.Ticket(loan.Bytes(), r.peer.Faults()); ok {
+	peer.SameBytes(t, "the server's bytes", memory, peer.Pattern(n, 1))
+	if _, _, ok := loan.Ticket(loan.Bytes(), r.Peer.Faults()); ok {
 		t.Error("written bytes are passed on as those of the server")
 	}
 	loan.Retain()
@@ -267,11 +268,11 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 		t.Error("the ticket went back with a reference left")
 	}
 	loan.Release()
-	if f := within(t, "ticket", up); f.Kind != ipc.Released || ipc.Ticket(f.Body, 0) != 1 {
+	if f := peer.Within(t, "ticket", up); f.Kind != ipc.Released || ipc.Ticket(f.Body, 0) != 1 {
 		t.Errorf("got %s %x", f.Kind, f.Body)
 	}
 	loan = borrow(2, shm.PageSize, n)
-	sameBytes(t, "next loan", loan.Bytes(), memory)
+	peer.SameBytes(t, "next loan", loan.Bytes(), memory)
 
 	// Two neighbours share a page. The first is written and ends; the second still shows the page.
 	left, right := borrow(3, shm.PageSize, shm.PageSize+50), borrow(4, 2*shm.PageSize+50, 100)
@@ -284,52 +285,52 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	}
 	right.Release()
 	loan = borrow(5, shm.PageSize, n)
-	sameBytes(t, "loan after both", loan.Bytes(), memory)
+	peer.SameBytes(t, "loan after both", loan.Bytes(), memory)
 	loan.Release()
-	if _, err := r.peer.Borrow(6, 1<<40, 5); err == nil {
+	if _, err := r.Peer.Borrow(6, 1<<40, 5); err == nil {
 		t.Error("a loan outside the file was taken")
 	}
 }
 
 // TestACountOfFaultsServesSettledLoansAlone: a loan of which an author has a reference may be written after the count.
 func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
-	r := newFixture(t, ipc.Config{}, nil, into(NewBox()))
+	r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
 	const n = 2 * shm.PageSize
-	if err := r.requests.Reserve(0, 1<<20); err != nil {
+	if err := r.Requests.Reserve(0, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	memory, _ := r.requests.Bytes(0, n)
-	copy(memory, pattern(n, 1))
+	memory, _ := r.Requests.Bytes(0, n)
+	copy(memory, peer.Pattern(n, 1))
 	for ticket, test := range []struct {
 		name  string
-		write func(loan *Loan) (now Faults) // and counts
-		ends  func(loan *Loan, now Faults)
+		write func(loan *peer.Loan) (now peer.Faults) // and counts
+		ends  func(loan *peer.Loan, now peer.Faults)
 	}{
-		{"written before the count", func(loan *Loan) Faults {
+		{"written before the count", func(loan *peer.Loan) peer.Faults {
 			clear(loan.Bytes())
 			if !loan.Settle(1) {
 				t.Error("the loan has another reference")
 			}
-			return r.peer.Faults()
-		}, (*Loan).End},
-		{"written after the count by an author", func(loan *Loan) Faults {
+			return r.Peer.Faults()
+		}, (*peer.Loan).End},
+		{"written after the count by an author", func(loan *peer.Loan) peer.Faults {
 			loan.Retain() // the author's
 			if loan.Settle(1) {
 				t.Error("the loan counts as settled while an author has it")
 			}
-			now := r.peer.Faults()
+			now := r.Peer.Faults()
 			clear(loan.Bytes())
 			loan.Release()
 			return now
-		}, (*Loan).End},
-		{"a response ends last", func(loan *Loan) Faults {
+		}, (*peer.Loan).End},
+		{"a response ends last", func(loan *peer.Loan) peer.Faults {
 			loan.Retain() // the response's
 			clear(loan.Bytes())
 			if !loan.Settle(2) {
 				t.Error("the loan has a third reference")
 			}
-			return r.peer.Faults()
-		}, func(loan *Loan, now Faults) {
+			return r.Peer.Faults()
+		}, func(loan *peer.Loan, now peer.Faults) {
 			loan.End(now)
 			if _, _, ok := loan.Ticket(loan.Bytes(), now); ok {
 				t.Error("written bytes are passed on as those of the server")
@@ -338,17 +339,17 @@ func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			loan, err := r.peer.Borrow(uint64(ticket), 0, n)
+			loan, err := r.Peer.Borrow(uint64(ticket), 0, n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sameBytes(t, "loan", loan.Bytes(), memory)
+			peer.SameBytes(t, "loan", loan.Bytes(), memory)
 			test.ends(loan, test.write(loan))
-			next, err := r.peer.Borrow(100+uint64(ticket), 0, n)
+			next, err := r.Peer.Borrow(100+uint64(ticket), 0, n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sameBytes(t, "next loan", next.Bytes(), memory)
+			peer.SameBytes(t, "next loan", next.Bytes(), memory)
 			next.Release()
 		})
 	}

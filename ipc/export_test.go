@@ -1,0 +1,5 @@
+package ipc
+
+// Names for the tests in package ipc_test.
+
+var UpSize = upSize
