@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"fmt"
@@ -6,16 +6,18 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 // BenchmarkSuccess counts one request, with and without the histograms of its stages.
 func BenchmarkSuccess(b *testing.B) {
 	for name, without := range map[string]bool{"stages": false, "no stages": true} {
 		b.Run(name, func(b *testing.B) {
-			m := New(Config{NoStages: without}).Model("m", 1, ModelOptions{})
+			m := metrics.New(metrics.Config{NoStages: without}).Model("m", 1, metrics.ModelOptions{})
 			b.ReportAllocs()
 			for b.Loop() {
-				m.Success(1, Durations{Total: 200_000, Queue: 20_000, Input: 10_000, Infer: 150_000, Output: 5_000})
+				m.Success(1, metrics.Durations{Total: 200_000, Queue: 20_000, Input: 10_000, Infer: 150_000, Output: 5_000})
 			}
 		})
 	}
@@ -37,23 +39,23 @@ func BenchmarkPage(b *testing.B) {
 	for _, tt := range []struct {
 		name   string
 		used   bool
-		config Config
-	}{{"idle", false, Config{}}, {"used", true, Config{}}, {"all buckets", true, Config{AllBuckets: true}}} {
+		config metrics.Config
+	}{{"idle", false, metrics.Config{}}, {"used", true, metrics.Config{}}, {"all buckets", true, metrics.Config{AllBuckets: true}}} {
 		b.Run(tt.name, func(b *testing.B) {
 			tt.config.Interval = time.Hour
-			r := New(tt.config)
-			var list []Process
+			r := metrics.New(tt.config)
+			var list []metrics.Process
 			for i := range 1000 {
 				name := fmt.Sprint("model_", i)
-				m := r.Model(name, 1, ModelOptions{})
+				m := r.Model(name, 1, metrics.ModelOptions{})
 				r.StubStarted(name)
 				m.Loaded(time.Duration(i) * 1234567)
 				if tt.used {
-					m.Success(1, Durations{Total: 200_000, Queue: 20_000, Input: 10_000, Infer: 150_000, Output: 5_000})
+					m.Success(1, metrics.Durations{Total: 200_000, Queue: 20_000, Input: 10_000, Infer: 150_000, Output: 5_000})
 				}
-				list = append(list, Process{Model: name, Version: 1, Instance: name + "_0_0", CPU: time.Second + time.Duration(i)*time.Millisecond, Resident: 30 << 20})
+				list = append(list, metrics.Process{Model: name, Version: 1, Instance: name + "_0_0", CPU: time.Second + time.Duration(i)*time.Millisecond, Resident: 30 << 20})
 			}
-			r.Processes(func() []Process { return list })
+			r.Processes(func() []metrics.Process { return list })
 			request := httptest.NewRequest("GET", "/metrics", nil)
 			var w counted
 			b.ReportAllocs()

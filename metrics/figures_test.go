@@ -1,22 +1,24 @@
-package metrics
+package metrics_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 func TestFiguresAddUpWhatAVersionDoes(t *testing.T) {
-	r := New(Config{})
-	m := r.Model("m", 3, ModelOptions{Cache: true})
+	r := metrics.New(metrics.Config{})
+	m := r.Model("m", 3, metrics.ModelOptions{Cache: true})
 	gpu := m.OnGPU("GPU-1")
-	tagged := r.Model("m", 3, ModelOptions{Tags: map[string]string{"team": "a"}})
-	other := r.Model("m", 4, ModelOptions{})
-	m.Success(4, Durations{Total: 60_000, Queue: 1_000, Infer: 40_000})
-	gpu.Success(2, Durations{Total: 2e9})
+	tagged := r.Model("m", 3, metrics.ModelOptions{Tags: map[string]string{"team": "a"}})
+	other := r.Model("m", 4, metrics.ModelOptions{})
+	m.Success(4, metrics.Durations{Total: 60_000, Queue: 1_000, Infer: 40_000})
+	gpu.Success(2, metrics.Durations{Total: 2e9})
 	gpu.Execution()
-	tagged.Success(1, Durations{Total: 1e12})
-	m.Failure(ReasonRejected)
-	gpu.Failure(ReasonRejected)
+	tagged.Success(1, metrics.Durations{Total: 1e12})
+	m.Failure(metrics.ReasonRejected)
+	gpu.Failure(metrics.ReasonRejected)
 	m.CacheMiss(10)
 	m.Pending(3)
 	m.Loaded(time.Second)
@@ -32,17 +34,17 @@ func TestFiguresAddUpWhatAVersionDoes(t *testing.T) {
 	if total.Counts[1] != 1 || total.Counts[14] != 1 || total.Counts[len(total.Counts)-1] != 1 || total.Sum != 60*time.Microsecond+2*time.Second+1000*time.Second {
 		t.Errorf("got the times %+v, want one up to 100 µs, one up to 2.5 s and one above all bounds", total)
 	}
-	if bounds := StageBounds(); len(bounds) != len(total.Counts)-1 || bounds[1] != 100*time.Microsecond || bounds[14] != 2500*time.Millisecond {
+	if bounds := metrics.StageBounds(); len(bounds) != len(total.Counts)-1 || bounds[1] != 100*time.Microsecond || bounds[14] != 2500*time.Millisecond {
 		t.Errorf("got the bounds %v", bounds)
 	}
-	for _, used := range []*Model{m, tagged, other} {
+	for _, used := range []*metrics.Model{m, tagged, other} {
 		used.Close()
 	}
 	if list := r.Figures(); len(list) != 0 {
 		t.Errorf("got %+v after the end, want none", list)
 	}
-	off := New(Config{NoStages: true})
-	off.Model("m", 1, ModelOptions{})
+	off := metrics.New(metrics.Config{NoStages: true})
+	off.Model("m", 1, metrics.ModelOptions{})
 	if f := off.Figures()[0]; f.Stages != nil {
 		t.Errorf("got histograms, which are switched off")
 	}

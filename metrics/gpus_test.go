@@ -1,9 +1,11 @@
-package metrics
+package metrics_test
 
 import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 // TestGPUsAreShownByTheirUUID: with the known values of each, and read again when the interval
@@ -11,9 +13,9 @@ import (
 func TestGPUsAreShownByTheirUUID(t *testing.T) {
 	number := func(v float64) *float64 { return &v }
 	reads := 0
-	list := func() []GPU {
+	list := func() []metrics.GPU {
 		reads++
-		return []GPU{
+		return []metrics.GPU{
 			{
 				UUID: "GPU-a", Utilization: number(.25), MemoryTotal: number(85520809984), MemoryUsed: number(1 << 20),
 				Power: number(70.5), PowerLimit: number(700), Energy: number(12.5),
@@ -21,10 +23,10 @@ func TestGPUsAreShownByTheirUUID(t *testing.T) {
 			{UUID: "GPU-b", Utilization: number(0)},
 		}
 	}
-	r := New(Config{Interval: time.Hour})
+	r := metrics.New(metrics.Config{Interval: time.Hour})
 	r.GPUs(list)
-	page := render(t, r)
-	contains(t, page,
+	page := metrics.Render(t, r)
+	metrics.Contains(t, page,
 		"# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)", "# TYPE nv_gpu_utilization gauge",
 		`nv_gpu_utilization{gpu_uuid="GPU-a"} 0.25`, `nv_gpu_utilization{gpu_uuid="GPU-b"} 0`,
 		"# HELP nv_gpu_memory_total_bytes GPU total memory, in bytes", `nv_gpu_memory_total_bytes{gpu_uuid="GPU-a"} 85520809984`,
@@ -37,19 +39,19 @@ func TestGPUsAreShownByTheirUUID(t *testing.T) {
 	if strings.Count(page, `gpu_uuid="GPU-b"`) != 1 {
 		t.Errorf("what is not known of a GPU is shown:\n%s", page)
 	}
-	if render(t, r); reads != 1 {
+	if metrics.Render(t, r); reads != 1 {
 		t.Errorf("read %d times within the interval, want once", reads)
 	}
-	wantText(t, r.Custom("m").NewFamily(1, "nv_gpu_utilization", "", Gauge), "nv_gpu_utilization")
+	metrics.WantText(t, r.Custom("m").NewFamily(1, "nv_gpu_utilization", "", metrics.Gauge), "nv_gpu_utilization")
 
-	always := New(Config{})
+	always := metrics.New(metrics.Config{})
 	always.GPUs(list)
 	before := reads
-	render(t, always)
-	if render(t, always); reads != before+2 {
+	metrics.Render(t, always)
+	if metrics.Render(t, always); reads != before+2 {
 		t.Errorf("read %d times without an interval, want twice", reads-before)
 	}
-	if page := render(t, New(Config{})); strings.Contains(page, "nv_gpu") {
+	if page := metrics.Render(t, metrics.New(metrics.Config{})); strings.Contains(page, "nv_gpu") {
 		t.Errorf("a server without GPUs shows them:\n%s", page)
 	}
 }
@@ -57,20 +59,20 @@ func TestGPUsAreShownByTheirUUID(t *testing.T) {
 // TestExecutionsOnGPUsHaveTheirLabel: what an instance executes counts for its GPU, all else
 // for the version, and nothing counts twice.
 func TestExecutionsOnGPUsHaveTheirLabel(t *testing.T) {
-	r := New(Config{Summaries: true, Histograms: true})
-	m := r.Model("m", 1, ModelOptions{Tags: map[string]string{"a": "b"}, Cache: true})
+	r := metrics.New(metrics.Config{Summaries: true, Histograms: true})
+	m := r.Model("m", 1, metrics.ModelOptions{Tags: map[string]string{"a": "b"}, Cache: true})
 	on := m.OnGPU("GPU-a")
 	if m.OnGPU("GPU-a") != on || m.OnGPU("") != m {
 		t.Error("a GPU has two counters, or none has its own")
 	}
 	m.Pending(1)
-	m.Failure(ReasonRejected)
+	m.Failure(metrics.ReasonRejected)
 	m.FirstResponse(1e6)
-	on.Success(2, Durations{Total: 5000})
-	on.Failure(ReasonBackend)
+	on.Success(2, metrics.Durations{Total: 5000})
+	on.Failure(metrics.ReasonBackend)
 	on.Execution()
-	page := render(t, r)
-	contains(t, page,
+	page := metrics.Render(t, r)
+	metrics.Contains(t, page,
 		`nv_inference_request_success{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 1`, `nv_inference_request_success{_a="b",model="m",version="1"} 0`,
 		`nv_inference_count{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 2`, `nv_inference_exec_count{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 1`,
 		`nv_inference_request_duration_us{_a="b",gpu_uuid="GPU-a",model="m",version="1"} 5`,
@@ -91,22 +93,22 @@ func TestExecutionsOnGPUsHaveTheirLabel(t *testing.T) {
 		}
 	}
 	m.Close()
-	if page := render(t, r); strings.Contains(page, `model="m"`) {
+	if page := metrics.Render(t, r); strings.Contains(page, `model="m"`) {
 		t.Errorf("the metrics of a closed version are shown:\n%s", page)
 	}
 }
 
 // TestInstancesOfOneNameOnSeveralGPUsAreTold: by their GPU, as their names do not tell.
 func TestInstancesOfOneNameOnSeveralGPUsAreTold(t *testing.T) {
-	r := New(Config{})
-	r.Processes(func() []Process {
-		return []Process{
+	r := metrics.New(metrics.Config{})
+	r.Processes(func() []metrics.Process {
+		return []metrics.Process{
 			{Model: "m", Version: 1, Instance: "m_0", Device: 1, GPU: "GPU-a", CPU: time.Second, Resident: 1},
 			{Model: "m", Version: 1, Instance: "m_0", Device: 2, GPU: "GPU-b", CPU: time.Second, Resident: 2},
 			{Model: "m", Version: 1, Instance: "m_0", Resident: 4},
 		}
 	})
-	contains(t, render(t, r),
+	metrics.Contains(t, metrics.Render(t, r),
 		`nereid_instance_cpu_seconds_total{gpu_uuid="GPU-a",instance_name="m_0",model="m",version="1"} 1`,
 		`nereid_instance_resident_bytes{gpu_uuid="GPU-b",instance_name="m_0",model="m",version="1"} 2`,
 		`nereid_instance_resident_bytes{instance_name="m_0",model="m",version="1"} 4`,

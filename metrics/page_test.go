@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"errors"
@@ -9,43 +9,45 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/metrics"
 )
 
 // TestThePageIsThatOfTheFile has models with tags, namespaces, a cache and GPUs, and all of their families.
 func TestThePageIsThatOfTheFile(t *testing.T) {
-	r := New(Config{Summaries: true, Histograms: true, AllBuckets: true, PinnedPoolBytes: 1 << 28, Quantiles: map[float64]float64{0.5: 0.05}})
+	r := metrics.New(metrics.Config{Summaries: true, Histograms: true, AllBuckets: true, PinnedPoolBytes: 1 << 28, Quantiles: map[float64]float64{0.5: 0.05}})
 	r.StubStarted("b")
 	r.StubLost("b", "exit")
 	r.ProtocolError("ring")
 	r.Gauge("nereid_memory_limit_bytes", "What may be taken", func() float64 { return 1e12 })
-	r.GPUs(func() []GPU { return []GPU{{UUID: "GPU-a", Utilization: new(float64)}} })
-	r.Processes(func() []Process {
-		return []Process{
+	r.GPUs(func() []metrics.GPU { return []metrics.GPU{{UUID: "GPU-a", Utilization: new(float64)}} })
+	r.Processes(func() []metrics.Process {
+		return []metrics.Process{
 			{Model: "b", Version: 1, Instance: "b_0_1", CPU: 1230 * time.Millisecond, Resident: 4096, Arena: 1, Lent: 2},
 			{Model: "b", Version: 1, Instance: "b_0_0", CPU: time.Second, Resident: 8192, Arena: 3},
 			{Model: "a", Namespace: "/left", Version: 2, Instance: "a_0_0", GPU: "GPU-a", CPU: 1, Resident: 1e10, Arena: 5},
 		}
 	})
-	tagged := r.Model("b", 1, ModelOptions{Tags: map[string]string{"team": "a\"b\\"}})
-	cached := r.Model("a", 2, ModelOptions{Namespace: "/left", Cache: true})
-	for i, m := range []*Model{tagged, tagged.OnGPU("GPU-a"), cached, r.Model("b", 2, ModelOptions{})} {
+	tagged := r.Model("b", 1, metrics.ModelOptions{Tags: map[string]string{"team": "a\"b\\"}})
+	cached := r.Model("a", 2, metrics.ModelOptions{Namespace: "/left", Cache: true})
+	for i, m := range []*metrics.Model{tagged, tagged.OnGPU("GPU-a"), cached, r.Model("b", 2, metrics.ModelOptions{})} {
 		n := int64(i + 1)
-		m.Success(n, Durations{Total: n * 61e9, Queue: n * 50_000, Input: 50_001, Infer: 2_000_000, Output: 5})
+		m.Success(n, metrics.Durations{Total: n * 61e9, Queue: n * 50_000, Input: 50_001, Infer: 2_000_000, Output: 5})
 		m.Execution()
 		m.Pending(i)
-		m.Failure(Reason(i))
+		m.Failure(metrics.Reason(i))
 		m.FirstResponse(n * 150e6)
 		m.Loaded(time.Duration(n) * 1234567891)
 	}
 	cached.CacheHit(3e6, 2e6, 1e6)
 	cached.CacheMiss(7e6)
 	h := r.Custom("b")
-	must(t, h.NewFamily(1, "of_a_model", "Of\na model", Histogram))
-	must(t, h.NewMetric(1, 2, [][2]string{{"x", "1"}}, []float64{0.5, 1e20}))
-	must(t, h.Apply(2, Observe, 0.25))
+	metrics.Must(t, h.NewFamily(1, "of_a_model", "Of\na model", metrics.Histogram))
+	metrics.Must(t, h.NewMetric(1, 2, [][2]string{{"x", "1"}}, []float64{0.5, 1e20}))
+	metrics.Must(t, h.Apply(2, metrics.Observe, 0.25))
 	var page []string
-	for line := range strings.Lines(render(t, r)) {
-		if !strings.Contains(line, internalErrorsName) { // other tests count there
+	for line := range strings.Lines(metrics.Render(t, r)) {
+		if !strings.Contains(line, metrics.InternalErrorsName) { // other tests count there
 			page = append(page, line)
 		}
 	}
@@ -76,15 +78,15 @@ func at(list []string, i int) string {
 
 // TestIdleVersionsHaveTritonsMetricsAlone, and those of their processes.
 func TestIdleVersionsHaveTritonsMetricsAlone(t *testing.T) {
-	r := New(Config{})
-	defer r.Model("idle", 1, ModelOptions{}).Close()
-	busy := r.Model("busy", 1, ModelOptions{Cache: true})
+	r := metrics.New(metrics.Config{})
+	defer r.Model("idle", 1, metrics.ModelOptions{}).Close()
+	busy := r.Model("busy", 1, metrics.ModelOptions{Cache: true})
 	defer busy.Close()
-	r.Processes(func() []Process {
-		return []Process{{Model: "idle", Version: 1, Instance: "idle_0_0", Resident: 1}, {Model: "busy", Version: 1, Instance: "busy_0_0", Resident: 1, Arena: 1}}
+	r.Processes(func() []metrics.Process {
+		return []metrics.Process{{Model: "idle", Version: 1, Instance: "idle_0_0", Resident: 1}, {Model: "busy", Version: 1, Instance: "busy_0_0", Resident: 1, Arena: 1}}
 	})
 	ours := func(model string) (list []string) {
-		for line := range strings.Lines(render(t, r)) {
+		for line := range strings.Lines(metrics.Render(t, r)) {
 			if name, labels, _ := strings.Cut(line, "{"); strings.HasPrefix(name, "nereid_") && strings.Contains(labels, `model="`+model+`"`) {
 				if len(list) == 0 || list[len(list)-1] != name {
 					list = append(list, name)
@@ -97,8 +99,8 @@ func TestIdleVersionsHaveTritonsMetricsAlone(t *testing.T) {
 	if got := ours("idle"); !slices.Equal(got, want) {
 		t.Errorf("an idle version has %q, want %q", got, want)
 	}
-	before := render(t, r)
-	contains(t, before, `nv_inference_request_success{model="idle",version="1"} 0`, `nv_inference_request_failure{model="idle",reason="OTHER",version="1"} 0`,
+	before := metrics.Render(t, r)
+	metrics.Contains(t, before, `nv_inference_request_success{model="idle",version="1"} 0`, `nv_inference_request_failure{model="idle",reason="OTHER",version="1"} 0`,
 		`nv_inference_pending_request_count{model="idle",version="1"} 0`, `nv_inference_queue_duration_us{model="idle",version="1"} 0`)
 	if strings.Contains(before, "nereid_inference_") {
 		t.Errorf("families without samples are shown:\n%s", before)
@@ -107,7 +109,7 @@ func TestIdleVersionsHaveTritonsMetricsAlone(t *testing.T) {
 	if got := ours("busy"); !slices.Contains(got, "nereid_inference_request_seconds_bucket") || slices.Contains(got, "nereid_inference_queue_seconds_bucket") {
 		t.Errorf("a version that the cache has answered for has %q, want the histogram of requests alone", got)
 	}
-	busy.Success(1, Durations{})
+	busy.Success(1, metrics.Durations{})
 	if got := ours("busy"); len(got) != 3+5*3 {
 		t.Errorf("a version that has executed has %q, want all five histograms", got)
 	}
@@ -119,15 +121,15 @@ func TestIdleVersionsHaveTritonsMetricsAlone(t *testing.T) {
 // TestBucketsOfAStageAreThoseOfAllVersions: otherwise a sum over versions would count some requests twice
 // and others not at all.
 func TestBucketsOfAStageAreThoseOfAllVersions(t *testing.T) {
-	r := New(Config{})
+	r := metrics.New(metrics.Config{})
 	for i, name := range []string{"short", "long", "between"} {
-		m := r.Model(name, 1, ModelOptions{})
+		m := r.Model(name, 1, metrics.ModelOptions{})
 		defer m.Close()
 		ns := [...]int64{1, 100e9, 20e6}[i]
-		m.Success(1, Durations{ns, ns, ns, ns, ns})
+		m.Success(1, metrics.Durations{ns, ns, ns, ns, ns})
 	}
 	bounds := make(map[string]map[string][]string)
-	for line := range strings.Lines(render(t, r)) {
+	for line := range strings.Lines(metrics.Render(t, r)) {
 		sample, _, _ := strings.Cut(line, " ")
 		name, labels, ok := strings.Cut(sample, "_bucket{")
 		if !ok {
@@ -177,13 +179,13 @@ func (s *stuck) Write(b []byte) (int, error) {
 // TestAClientThatReadsSlowlyHoldsOnePiece: meanwhile models come, go and count, and others read the page.
 func TestAClientThatReadsSlowlyHoldsOnePiece(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("the client has gone")} {
-		r := New(Config{})
-		r.Processes(func() []Process { return []Process{{Model: "x", Instance: "x_0"}} })
+		r := metrics.New(metrics.Config{})
+		r.Processes(func() []metrics.Process { return []metrics.Process{{Model: "x", Instance: "x_0"}} })
 		h := r.Custom("m")
-		must(t, h.NewFamily(1, "of_a_model", "", Counter))
-		must(t, h.NewMetric(1, 2, nil, nil))
+		metrics.Must(t, h.NewFamily(1, "of_a_model", "", metrics.Counter))
+		metrics.Must(t, h.NewMetric(1, 2, nil, nil))
 		for i := range 1000 {
-			defer r.Model(strings.Repeat("m", i%50), int64(i), ModelOptions{}).Close()
+			defer r.Model(strings.Repeat("m", i%50), int64(i), metrics.ModelOptions{}).Close()
 		}
 		page := r.Handler()
 		slow := &stuck{header: http.Header{}, begun: make(chan struct{}), taken: make(chan struct{}), err: failure}
@@ -193,10 +195,10 @@ func TestAClientThatReadsSlowlyHoldsOnePiece(t *testing.T) {
 			page.ServeHTTP(slow, httptest.NewRequest("GET", "/metrics", nil))
 		}()
 		<-slow.begun
-		m := r.Model("late", 1, ModelOptions{})
-		m.OnGPU("GPU-a").Success(1, Durations{})
-		must(t, h.NewMetric(1, 3, [][2]string{{"late", "1"}}, nil))
-		contains(t, render(t, r), `nv_inference_count{gpu_uuid="GPU-a",model="late",version="1"} 1`, `of_a_model{late="1"} 0`)
+		m := r.Model("late", 1, metrics.ModelOptions{})
+		m.OnGPU("GPU-a").Success(1, metrics.Durations{})
+		metrics.Must(t, h.NewMetric(1, 3, [][2]string{{"late", "1"}}, nil))
+		metrics.Contains(t, metrics.Render(t, r), `nv_inference_count{gpu_uuid="GPU-a",model="late",version="1"} 1`, `of_a_model{late="1"} 0`)
 		m.Close()
 		close(slow.taken)
 		<-done
@@ -212,8 +214,8 @@ func TestAClientThatReadsSlowlyHoldsOnePiece(t *testing.T) {
 
 // TestAPanicLosesOneFamily: the rest of the page is there.
 func TestAPanicLosesOneFamily(t *testing.T) {
-	r := New(Config{})
-	defer r.Model("m", 1, ModelOptions{}).Close()
-	r.Processes(func() []Process { panic("for the page") })
-	contains(t, render(t, r), `nv_inference_count{model="m",version="1"} 0`, "nv_pinned_memory_pool_total_bytes 0")
+	r := metrics.New(metrics.Config{})
+	defer r.Model("m", 1, metrics.ModelOptions{}).Close()
+	r.Processes(func() []metrics.Process { panic("for the page") })
+	metrics.Contains(t, metrics.Render(t, r), `nv_inference_count{model="m",version="1"} 0`, "nv_pinned_memory_pool_total_bytes 0")
 }
