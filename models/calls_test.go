@@ -40,7 +40,7 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 	select {
 	case response := <-answered:
 		return response, nil
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		t.Fatal("a call was not answered")
 		return nil, nil
 	}
@@ -49,7 +49,7 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 // TestTargetOutlivesAReload: a model that has found the version it calls keeps it, although the
 // model is reloaded before the call.
 func TestTargetOutlivesAReload(t *testing.T) {
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), explicit("m"))
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), NewFakeBackend(), Explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestTargetOutlivesAReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Load(t.Context(), "m", configWith(t, "other", nil), nil); err != nil {
+	if err := r.Load(t.Context(), "m", ConfigWith(t, "other", nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	successor, err := h.Target("m", infer.LatestVersion)
@@ -81,14 +81,14 @@ func TestTargetOutlivesAReload(t *testing.T) {
 // TestModelsCallOthersUntilTheEnd: while the server exits, requests between models are
 // finished, with all that it needs.
 func TestModelsCallOthersUntilTheEnd(t *testing.T) {
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), nil)
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, patience, func() bool { return r.loader.Exiting() })
+	testkit.Eventually(t, Patience, func() bool { return r.loader.Exiting() })
 	for range 3 {
 		if response, err := call(t, r, "n", &infer.Request{Model: "m"}); err != nil || response.Err != nil {
 			t.Errorf("a call while the server exits: %+v, %v", response, err)
@@ -108,7 +108,7 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 	for _, unloaded := range []string{"m", "n"} { // the first calls, and is held
 		t.Run(unloaded, func(t *testing.T) {
-			r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), explicit("*"))
+			r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), Explicit("*"))
 			if err := r.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 				response, err := call(t, r, model, &infer.Request{Model: "m"})
 				switch {
 				case model == unloaded:
-					wantError(t, err, infer.NotFound, "Request for unknown model: '"+model+"' has no available versions")
+					WantError(t, err, infer.NotFound, "Request for unknown model: '"+model+"' has no available versions")
 				case err != nil || response.Err != nil:
 					t.Errorf("a call of %s while %s is unloaded: %+v, %v", model, unloaded, response, err)
 				}
@@ -139,7 +139,7 @@ func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 
 // TestCallThatNeverEnds: the models of a registry share one graph.
 func TestCallThatNeverEnds(t *testing.T) {
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), newFakeBackend(), nil)
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestCallThatNeverEnds(t *testing.T) {
 		instanceOf(r, model).hold = holds[i]
 		held[i] = oneInput(model)
 		go func() { answered <- r.Infer(t.Context(), held[i], func(*infer.Response) {}) }()
-		testkit.Eventually(t, patience, func() bool { return l.InFlight() == 1 })
+		testkit.Eventually(t, Patience, func() bool { return l.InFlight() == 1 })
 	}
 	waits := oneInput("n")
 	waits.Caller = infer.NewCaller("m", 1, held[:1], true)
@@ -169,7 +169,7 @@ func TestCallThatNeverEnds(t *testing.T) {
 	}
 	target.Release()
 	_, err = call(t, r, "m", held[1])
-	wantError(t, err, infer.Unavailable, "Model 'm' cannot be called: every instance of it waits for this call (m → n → m)")
+	WantError(t, err, infer.Unavailable, "Model 'm' cannot be called: every instance of it waits for this call (m → n → m)")
 	close(holds[1])
 	<-done
 	close(holds[0])

@@ -45,7 +45,7 @@ func withEnsembles(t *testing.T, models map[string][]int64, ensembles map[string
 	for name := range ensembles {
 		all[name] = []int64{1}
 	}
-	root := writeModels(t, all)
+	root := WriteModels(t, all)
 	for name, steps := range ensembles {
 		writeConfig(t, root, name, ensembleOf(strings.Fields(steps)...))
 	}
@@ -63,12 +63,12 @@ func writeConfig(t *testing.T, root, name, text string) {
 // looks at the index. The texts are as Triton's.
 func TestEnsemblesFollowTheirModels(t *testing.T) {
 	const notThere = "ensemble %s contains models that are not available or ambiguous: %s\n"
-	b := newFakeBackend()
+	b := NewFakeBackend()
 	b.failures["bad:1"] = infer.Errorf(infer.Internal, "no")
 	root := withEnsembles(t, map[string][]int64{"a": {1}, "b": {1}, "c": {1}, "d": {1}, "bad": {1}, "none": {}},
 		map[string]string{"e": "a b", "top": "e c", "missing": "a later", "self": "self", "one": "two", "two": "one",
 			"broken": "bad", "above": "broken", "pinned": "a:3", "empty": "none", "pair": "c d"})
-	r := newTestRegistry(t, root, b, explicit())
+	r := NewTestRegistry(t, root, b, Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	load := func(name, want string) {
 		t.Helper()
 		if err := r.Load(t.Context(), name, "", nil); want != "" {
-			wantError(t, err, infer.InvalidArg, "load failed for model '"+name+"': "+want)
+			WantError(t, err, infer.InvalidArg, "load failed for model '"+name+"': "+want)
 		} else if err != nil {
 			t.Errorf("load %s: %v", name, err)
 		}
@@ -119,14 +119,14 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	wantKnown("a READY, bad UNAVAILABLE")
 	load("top", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, top READY")
-	if b.opened["a:1"] != 1 || b.opened["b:1"] != 1 {
-		t.Errorf("loaded %v", b.opened)
+	if b.Opened["a:1"] != 1 || b.Opened["b:1"] != 1 {
+		t.Errorf("loaded %v", b.Opened)
 	}
 
 	unload("a", false) // the ensembles above go with it, and come back with it
 	wantKnown("a UNAVAILABLE, b READY, bad UNAVAILABLE, c READY, e UNAVAILABLE, top UNAVAILABLE")
 	_, err := generation(t, r, "e", infer.LatestVersion)
-	wantError(t, err, infer.NotFound, "Request for unknown model: 'e' has no available versions")
+	WantError(t, err, infer.NotFound, "Request for unknown model: 'e' has no available versions")
 	load("a", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, top READY")
 
@@ -134,7 +134,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "later", "1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	writeConfig(t, root, "later", fakeConfig)
+	writeConfig(t, root, "later", FakeConfig)
 	load("later", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, later READY, missing READY, top READY")
 
@@ -167,17 +167,17 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 // other.
 func TestEnsemblesAreLoadedAfterTheirModels(t *testing.T) {
 	root := withEnsembles(t, map[string][]int64{"z": {1}, "y": {1}}, map[string]string{"a": "b z", "b": "c y", "c": "y"})
-	for name, change := range map[string]func(*RegistryConfig){"all": nil, "explicit": explicit("a")} {
-		b := newFakeBackend()
-		r := newTestRegistry(t, root, b, change)
+	for name, change := range map[string]func(*RegistryConfig){"all": nil, "explicit": Explicit("a")} {
+		b := NewFakeBackend()
+		r := NewTestRegistry(t, root, b, change)
 		if err := r.Start(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got, want := states(r), "a 1 READY; b 1 READY; c 1 READY; y 1 READY; z 1 READY"; got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
-		if b.opened["y:1"] != 1 || b.opened["z:1"] != 1 {
-			t.Errorf("%s: loaded %v", name, b.opened)
+		if b.Opened["y:1"] != 1 || b.Opened["z:1"] != 1 {
+			t.Errorf("%s: loaded %v", name, b.Opened)
 		}
 		if ready, err := r.Ready(t.Context()); !ready || err != nil {
 			t.Errorf("%s: ready %v, %v", name, ready, err)

@@ -102,7 +102,7 @@ func ensembleRegistry(t *testing.T, b *echoBackend) *Registry {
 			t.Fatal(err)
 		}
 	}
-	r := newTestRegistry(t, root, b, explicit())
+	r := NewTestRegistry(t, root, b, Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,14 +193,14 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, patience, func() bool { return first.InFlight() == 1 })
+	testkit.Eventually(t, Patience, func() bool { return first.InFlight() == 1 })
 	if err := r.Unload(t.Context(), "second", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := (view{r}).Hold(repository.Identity{Name: "second"}, 1); err == nil {
 		t.Error("a model that is being unloaded can be held")
 	}
-	testkit.Eventually(t, patience, func() bool { return ends(second) })
+	testkit.Eventually(t, Patience, func() bool { return Ends(second) })
 	close(b.hold)
 	if text := <-answered; text != "" {
 		t.Errorf("the request inside: %s", text)

@@ -19,7 +19,7 @@ func TestEnsembleFailsWhileItsLastLoadEnds(t *testing.T) {
 		_, err := askChain(t.Context(), r)
 		answered <- err
 	}()
-	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) == 2 }) // the ensemble and a step
+	testkit.Eventually(t, Patience, func() bool { return len(r.InFlight()) == 2 }) // the ensemble and a step
 	if err := r.Unload(t.Context(), "chain", false); err != nil {
 		t.Fatal(err)
 	}

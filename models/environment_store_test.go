@@ -35,9 +35,9 @@ func (s *stored) writeConfig(name, text string) {
 // environmentOf reads the archive that the backend was shown for version 1 of a model.
 func (s *stored) environmentOf(name string) (path, content string) {
 	s.t.Helper()
-	s.b.mu.Lock()
+	s.b.Mu.Lock()
 	path = s.b.archives[name+":1"]
-	s.b.mu.Unlock()
+	s.b.Mu.Unlock()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		s.t.Fatal(err)
@@ -46,9 +46,9 @@ func (s *stored) environmentOf(name string) (path, content string) {
 }
 
 func (s *stored) openedTimes(name string) int {
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	return s.b.opened[name+":1"]
+	s.b.Mu.Lock()
+	defer s.b.Mu.Unlock()
+	return s.b.Opened[name+":1"]
 }
 
 // TestEnvironmentsInAStore are fetched once for all that name the same object, models of stores and of directories. Another object

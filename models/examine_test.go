@@ -1,10 +1,11 @@
-package models
+package models_test
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -26,7 +27,7 @@ func TestEnsemblesBringTheirModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer roots.Close()
-	r := NewRegistry(RegistryConfig{Repository: roots})
+	r := models.NewRegistry(models.RegistryConfig{Repository: roots})
 	for name, want := range map[string][]string{
 		"outer": {"inner", "leaf", "outer"}, "inner": {"inner", "leaf"}, "leaf": {"leaf"}, "one": {"one", "two"}, "absent": {"absent"},
 		"": {"inner", "leaf", "one", "other", "outer", "two"},

@@ -49,8 +49,8 @@ func callingRegistry(t *testing.T, threads int, names ...string) (*Registry, *ca
 	for _, name := range names {
 		all[name] = []int64{1}
 	}
-	b := &callingBackend{fakeBackend: newFakeBackend(), start: make(map[string]func(context.Context, backend.Host) error), hosts: make(map[string]backend.Host)}
-	r := newTestRegistry(t, writeModels(t, all), b, func(c *RegistryConfig) {
+	b := &callingBackend{fakeBackend: NewFakeBackend(), start: make(map[string]func(context.Context, backend.Host) error), hosts: make(map[string]backend.Host)}
+	r := NewTestRegistry(t, WriteModels(t, all), b, func(c *RegistryConfig) {
 		c.Explicit, c.LoadThreads = true, threads
 	})
 	return r, b
@@ -65,7 +65,7 @@ func wantNoOperations(t *testing.T, r *Registry) {
 }
 
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -125,16 +125,16 @@ func TestModelMayLoadItselfAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := b.hosts["a"]
-	if err := h.Load(ctx, "a", configWith(t, "other", nil), nil); err != nil {
+	if err := h.Load(ctx, "a", ConfigWith(t, "other", nil), nil); err != nil {
 		t.Errorf("load: %v", err)
 	}
 	if err := h.Unload(ctx, "a", false); err != nil {
 		t.Errorf("unload: %v", err)
 	}
-	testkit.Eventually(t, patience, func() bool {
-		b.fakeBackend.mu.Lock()
-		defer b.fakeBackend.mu.Unlock()
-		return b.closed["a:1"] == 2
+	testkit.Eventually(t, Patience, func() bool {
+		b.fakeBackend.Mu.Lock()
+		defer b.fakeBackend.Mu.Unlock()
+		return b.Closed["a:1"] == 2
 	})
 }
 
@@ -219,8 +219,8 @@ func TestModelsAskWhetherModelsAreReady(t *testing.T) {
 
 // TestControlByModelsIsRefused where the server is not in explicit control mode.
 func TestControlByModelsIsRefused(t *testing.T) {
-	b := &callingBackend{fakeBackend: newFakeBackend(), start: make(map[string]func(context.Context, backend.Host) error), hosts: make(map[string]backend.Host)}
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"a": {1}}), b, nil)
+	b := &callingBackend{fakeBackend: NewFakeBackend(), start: make(map[string]func(context.Context, backend.Host) error), hosts: make(map[string]backend.Host)}
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"a": {1}}), b, nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

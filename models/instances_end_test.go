@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 // are not taken for it.
 func TestNewInstancesThatComeBack(t *testing.T) {
 	g := newGrower(t, twoOfA+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), nil)
-	l, err := g.lookup("m", 1)
+	l, err := g.Lookup("m", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

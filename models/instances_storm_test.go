@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
@@ -21,7 +22,7 @@ import (
 // request is lost, and the last request determines the final count.
 func TestInstancesStormLosesNoRequest(t *testing.T) {
 	const group = `instance_group [ { name: "a" count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]`
-	g := newGrower(t, group+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *RegistryConfig) {
+	g := newGrower(t, group+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *models.RegistryConfig) {
 		c.Limiter = ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 3, Device: ratelimit.AnyDevice}})
 	})
 	span := time.Second
@@ -104,7 +105,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 	if by, err := g.send(t.Context(), ""); err != nil {
 		t.Errorf("in the end %q answers, %v", by, err)
 	}
-	l, err := g.lookup("m", 1)
+	l, err := g.Lookup("m", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 func (g *grower) wantQuiet(l *version.Version) {
 	g.t.Helper()
 	known := 0
-	if testkit.Within(patience, func() bool {
+	if testkit.Within(models.Patience, func() bool {
 		known = l.Barrier().Known()
 		return known == 2
 	}) {

@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -203,18 +204,18 @@ func (in *growingInstance) Execute(b *backend.Batch) {
 type grower struct {
 	t       *testing.T
 	backend *growing
-	*Registry
+	*models.Registry
 	file string
 	wait sync.WaitGroup
 }
 
-func newGrower(t *testing.T, config string, change func(*RegistryConfig)) *grower {
+func newGrower(t *testing.T, config string, change func(*models.RegistryConfig)) *grower {
 	t.Helper()
-	root := writeModels(t, map[string][]int64{"m": {1}})
+	root := models.WriteModels(t, map[string][]int64{"m": {1}})
 	g := &grower{t: t, backend: &growing{answer: make(map[string]error)}, file: filepath.Join(root, "m", "config.pbtxt")}
 	g.write(config)
-	g.Registry = newTestRegistry(t, root, g.backend, func(c *RegistryConfig) {
-		explicit("m")(c)
+	g.Registry = models.NewTestRegistry(t, root, g.backend, func(c *models.RegistryConfig) {
+		models.Explicit("m")(c)
 		if change != nil {
 			change(c)
 		}
@@ -227,7 +228,7 @@ func newGrower(t *testing.T, config string, change func(*RegistryConfig)) *growe
 
 func (g *grower) write(more string) {
 	g.t.Helper()
-	rewrite(g.t, g.file, fakeConfig+more)
+	models.Rewrite(g.t, g.file, models.FakeConfig+more)
 }
 
 // groups is a config with groups "a2" (name and count).
@@ -268,7 +269,7 @@ func (g *grower) long(n int) (end func()) {
 		g.wait.Go(func() { _, _ = g.send(ctx, "long") })
 	}
 	begun := 0
-	if !testkit.Within(patience, func() bool {
+	if !testkit.Within(models.Patience, func() bool {
 		g.backend.mu.Lock()
 		defer g.backend.mu.Unlock()
 		begun = g.backend.long
@@ -284,7 +285,7 @@ func (g *grower) long(n int) (end func()) {
 
 func (g *grower) wantEnded(m *growingModel, names string) {
 	g.t.Helper()
-	if !testkit.Within(patience, func() bool { return m.left() == names }) {
+	if !testkit.Within(models.Patience, func() bool { return m.left() == names }) {
 		g.t.Errorf("ended have %q, want %q", m.left(), names)
 	}
 }
@@ -328,7 +329,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	load := func(list ...string) error {
 		config := groups(list...)
 		delete(config, "parameters")
-		return g.Load(t.Context(), "m", strings.Replace(configWith(t, "", config), `"parameters":{"tag":{"string_value":""}},`, "", 1), nil)
+		return g.Load(t.Context(), "m", strings.Replace(models.ConfigWith(t, "", config), `"parameters":{"tag":{"string_value":""}},`, "", 1), nil)
 	}
 	if _, err := g.send(t.Context(), ""); err != nil {
 		t.Fatal(err)
@@ -340,7 +341,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	if got := g.config(); got != "a3 b1" {
 		t.Errorf("the config has %s", got)
 	}
-	testkit.Eventually(t, patience, func() bool { // they count when the execution has ended, after the answer
+	testkit.Eventually(t, models.Patience, func() bool { // they count when the execution has ended, after the answer
 		all, err := g.Statistics("m", 1)
 		return err == nil && all[0].InferenceCount == 1
 	})
@@ -367,7 +368,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	g.backend.mu.Lock()
 	g.backend.refuse = infer.Errorf(infer.Internal, "no room")
 	g.backend.mu.Unlock()
-	wantError(t, load("b2"), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: Internal: no room;\n")
+	models.WantError(t, load("b2"), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: Internal: no room;\n")
 	g.backend.mu.Lock()
 	g.backend.refuse = nil
 	g.backend.mu.Unlock()
@@ -484,28 +485,28 @@ func TestSetInstancesChangesOneGroup(t *testing.T) {
 func TestSetInstancesNeedsAGroup(t *testing.T) {
 	g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU }, { name: "b" count: 1 kind: KIND_CPU } ]`, nil)
 	_, err := g.SetInstances(t.Context(), "m", "", 1)
-	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is missing, want 'a' or 'b'")
+	models.WantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is missing, want 'a' or 'b'")
 	_, err = g.SetInstances(t.Context(), "m", "c", 1)
-	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is \"c\", want 'a' or 'b'")
+	models.WantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is \"c\", want 'a' or 'b'")
 	if _, err = g.SetInstances(t.Context(), "m", "b", 2); err != nil || g.config() != "a2 b2" {
 		t.Errorf("got %v, the config has %s", err, g.config())
 	}
 }
 
 func TestSetInstancesIsRefused(t *testing.T) {
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
+	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.SetInstances(t.Context(), "m", "", 2)
-	wantError(t, err, infer.Unavailable, "instances can be changed in model control mode explicit only")
+	models.WantError(t, err, infer.Unavailable, "instances can be changed in model control mode explicit only")
 
-	r = newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), explicit("m"))
+	r = models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), models.Explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.SetInstances(t.Context(), "m", "", 2)
-	wantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
+	models.WantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
 }
 
 // New instances are warmed up before they serve; if that fails they go.
@@ -531,7 +532,7 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	if got := g.backend.models[0].left(); got != "a_2 a_3" {
 		t.Errorf("%s have ended", got)
 	}
-	l, err := g.lookup("m", 1)
+	l, err := g.Lookup("m", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -554,7 +555,7 @@ func TestInstancesAndTheLimiter(t *testing.T) {
 	group := func(limit string) string {
 		return `instance_group [ { name: "a" count: 2 kind: KIND_CPU ` + limit + ` } ]`
 	}
-	g := newGrower(t, group(one), func(c *RegistryConfig) {
+	g := newGrower(t, group(one), func(c *models.RegistryConfig) {
 		c.Limiter = ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 2, Device: ratelimit.AnyDevice}})
 	})
 	end := g.long(2)
@@ -567,7 +568,7 @@ func TestInstancesAndTheLimiter(t *testing.T) {
 		t.Errorf("%q answered, %v", by, err)
 	}
 	g.write(group(three))
-	wantError(t, g.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: "+
+	models.WantError(t, g.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: "+
 		"Invalid argument: Resource count for \"R\" is limited to 2 which will prevent scheduling of one or more model instances, the minimum required count is 3;\n")
 	g.want("what needs too much", "1: a_0")
 }

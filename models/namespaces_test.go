@@ -15,15 +15,15 @@ import (
 // TestNamespacesRefuseAmbiguousNames has models of the same name in two repositories. The
 // texts are Triton's.
 func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
-	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "b": {1}}), writeModels(t, map[string][]int64{"a": {1, 2}})}
+	roots := []string{WriteModels(t, map[string][]int64{"a": {1}, "b": {1}}), WriteModels(t, map[string][]int64{"a": {1, 2}})}
 	open := func(change func(*RegistryConfig)) (*Registry, *fakeBackend) {
 		opened, err := repository.Open(roots, repository.Options{Namespacing: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(opened.Close)
-		b := newFakeBackend()
-		return newTestRegistry(t, roots[0], b, func(c *RegistryConfig) {
+		b := NewFakeBackend()
+		return NewTestRegistry(t, roots[0], b, func(c *RegistryConfig) {
 			c.Repository.Close()
 			c.Repository = opened
 			if change != nil {
@@ -43,15 +43,15 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 	}
 	wantGeneration(t, r, "b", 1, 1)
 	_, err := generation(t, r, "a", 1)
-	wantError(t, err, infer.InvalidArg, ambiguous)
+	WantError(t, err, infer.InvalidArg, ambiguous)
 	_, err = generation(t, r, "nope", 1)
-	wantError(t, err, infer.InvalidArg, "Request for unknown model: 'nope' is not found")
+	WantError(t, err, infer.InvalidArg, "Request for unknown model: 'nope' is not found")
 	_, err = r.servedAs("nope") // for its instances
-	wantError(t, err, infer.NotFound, "Request for unknown model: 'nope' is not found")
+	WantError(t, err, infer.NotFound, "Request for unknown model: 'nope' is not found")
 	_, err = r.servedAs("a")
-	wantError(t, err, infer.InvalidArg, ambiguous)
+	WantError(t, err, infer.InvalidArg, ambiguous)
 	_, err = r.Statistics("a", infer.LatestVersion)
-	wantError(t, err, infer.InvalidArg, "requested model 'a' is not available")
+	WantError(t, err, infer.InvalidArg, "requested model 'a' is not available")
 	if list, err := r.Statistics("", infer.LatestVersion); err != nil || len(list) != 4 {
 		t.Errorf("got %d statistics, %v, want 4", len(list), err)
 	}
@@ -63,25 +63,25 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 		t.Errorf("got the table %q, want %q in it", rows, want)
 	}
 
-	r, b := open(explicit())
+	r, b := open(Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Load(t.Context(), "a", "", nil); err != nil { // all of that name
 		t.Fatal(err)
 	}
-	if b.opened["a:1"] != 2 || b.opened["a:2"] != 1 {
-		t.Errorf("opened %v", b.opened)
+	if b.Opened["a:1"] != 2 || b.Opened["a:2"] != 1 {
+		t.Errorf("opened %v", b.Opened)
 	}
 	_, err = generation(t, r, "a", 1)
-	wantError(t, err, infer.InvalidArg, ambiguous)
-	wantError(t, r.Load(t.Context(), "nope", "", nil), infer.Internal, "failed to load 'nope', failed to poll from model repository")
+	WantError(t, err, infer.InvalidArg, ambiguous)
+	WantError(t, r.Load(t.Context(), "nope", "", nil), infer.Internal, "failed to load 'nope', failed to poll from model repository")
 	if err := r.Unload(t.Context(), "a", false); err != nil {
 		t.Fatal(err)
 	}
 	r.ending.Wait()
 	_, err = generation(t, r, "a", 1)
-	wantError(t, err, infer.NotFound, "Identifier of model 'a' is not found in global map")
+	WantError(t, err, infer.NotFound, "Identifier of model 'a' is not found in global map")
 	// A name that is in one repository alone is not ambiguous any more.
 	if err := os.RemoveAll(filepath.Join(roots[0], "a")); err != nil {
 		t.Fatal(err)
@@ -98,11 +98,11 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 // the other that are composed of a model in both: models loaded
 // for the first does not stand for the neighbour of the second.
 func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
-	roots := []string{writeModels(t, map[string][]int64{"a": {1}, "d": {1}}), writeModels(t, map[string][]int64{"e": {1}, "late": {1}})}
+	roots := []string{WriteModels(t, map[string][]int64{"a": {1}, "d": {1}}), WriteModels(t, map[string][]int64{"e": {1}, "late": {1}})}
 	for i, name := range []string{"d", "e", "late"} {
 		writeConfig(t, roots[min(i, 1)], name, ensembleOf("a"))
 	}
-	r := newTestRegistry(t, roots[0], newFakeBackend(), func(c *RegistryConfig) {
+	r := NewTestRegistry(t, roots[0], NewFakeBackend(), func(c *RegistryConfig) {
 		c.Repository.Close()
 		opened, err := repository.Open(roots, repository.Options{Namespacing: true})
 		if err != nil {
@@ -110,7 +110,7 @@ func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 		}
 		t.Cleanup(opened.Close)
 		c.Repository = opened
-		explicit()(c)
+		Explicit()(c)
 	})
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(roots[1], "a", "2"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			writeConfig(t, roots[1], "a", fakeConfig)
+			writeConfig(t, roots[1], "a", FakeConfig)
 		}
 		if err := r.Load(t.Context(), step.load, "", nil); err != nil {
 			t.Fatalf("load %s: %v", step.load, err)
@@ -156,9 +156,9 @@ func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 	for _, mode := range []string{"poll", "explicit"} {
 		t.Run(mode, func(t *testing.T) {
-			roots := []string{writeModels(t, map[string][]int64{"a": {1}, "e": {1}}), writeModels(t, map[string][]int64{"a": {1}})}
+			roots := []string{WriteModels(t, map[string][]int64{"a": {1}, "e": {1}}), WriteModels(t, map[string][]int64{"a": {1}})}
 			writeConfig(t, roots[0], "e", ensembleOf("a"))
-			r := newTestRegistry(t, roots[0], newFakeBackend(), func(c *RegistryConfig) {
+			r := NewTestRegistry(t, roots[0], NewFakeBackend(), func(c *RegistryConfig) {
 				c.Repository.Close()
 				opened, err := repository.Open(roots, repository.Options{Namespacing: true})
 				if err != nil {
@@ -167,7 +167,7 @@ func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 				t.Cleanup(opened.Close)
 				c.Repository = opened
 				if mode == "explicit" {
-					explicit("e")(c)
+					Explicit("e")(c)
 				}
 			})
 			if err := r.Start(t.Context()); err != nil {

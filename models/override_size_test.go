@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"errors"
@@ -8,13 +8,14 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // TestLargeOverridesAreRefused loads a model with a config that is too long, and with short ones that take much
 // memory.
 func TestLargeOverridesAreRefused(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 256 << 20})
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), func(c *RegistryConfig) {
+	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {
 		c.Explicit, c.Memory = true, account
 	})
 	for _, tt := range []struct {

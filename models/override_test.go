@@ -49,10 +49,10 @@ func (b *seeingBackend) last() (directory, tag string) {
 func overriding(t *testing.T) (r *Registry, b *seeingBackend, root string, log *testkit.Buffer) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
-	b, log = &seeingBackend{fakeBackend: newFakeBackend()}, &testkit.Buffer{}
-	root = writeModels(t, map[string][]int64{"m": {1}, "n": {1}})
-	r = newTestRegistry(t, root, b, func(c *RegistryConfig) {
-		explicit("m")(c)
+	b, log = &seeingBackend{fakeBackend: NewFakeBackend()}, &testkit.Buffer{}
+	root = WriteModels(t, map[string][]int64{"m": {1}, "n": {1}})
+	r = NewTestRegistry(t, root, b, func(c *RegistryConfig) {
+		Explicit("m")(c)
 		c.Log = zerolog.New(log)
 	})
 	if err := r.Start(t.Context()); err != nil {
@@ -61,8 +61,8 @@ func overriding(t *testing.T) (r *Registry, b *seeingBackend, root string, log *
 	return r, b, root, log
 }
 
-// configWith is the JSON of a configuration with the parameter "tag" and more.
-func configWith(t *testing.T, tag string, more map[string]any) string {
+// ConfigWith is the JSON of a configuration with the parameter "tag" and more.
+func ConfigWith(t *testing.T, tag string, more map[string]any) string {
 	t.Helper()
 	config := map[string]any{
 		"backend": "fake", "parameters": map[string]any{"tag": map[string]any{"string_value": tag}},
@@ -111,17 +111,17 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 			t.Errorf("got tag %q in %s, want %q in the repository", got, directory, tag)
 		}
 	}
-	load("m", configWith(t, "one", nil), 2, "one")
+	load("m", ConfigWith(t, "one", nil), 2, "one")
 	info, err := r.Model("m", 1)
 	if err != nil || info.Config.GetParameters()["tag"].GetStringValue() != "one" || !strings.Contains(string(info.JSON), `"one"`) {
 		t.Errorf("the config is %v, %v", info, err)
 	}
 	load("m", "", 2, "one") // is kept
-	load("m", configWith(t, "two", nil), 3, "two")
+	load("m", ConfigWith(t, "two", nil), 3, "two")
 
 	// What fails changes nothing.
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
-	wantError(t, r.Load(t.Context(), "m", configWith(t, "three", nil), nil), infer.InvalidArg,
+	WantError(t, r.Load(t.Context(), "m", ConfigWith(t, "three", nil), nil), infer.InvalidArg,
 		"load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: worse;\n")
 	delete(b.failures, "m:1")
 	if err := r.Load(t.Context(), "m", "{", nil); err == nil {
@@ -143,7 +143,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 		} else {
 			file.Close()
 		}
-		if err := r.Load(t.Context(), "m", configWith(t, path, nil), nil); err != nil {
+		if err := r.Load(t.Context(), "m", ConfigWith(t, path, nil), nil); err != nil {
 			t.Fatal(err)
 		}
 		later := time.Now().Add(time.Duration(generation+1) * time.Hour)
@@ -154,7 +154,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	}
 
 	// So does unloading.
-	load("m", configWith(t, "four", nil), 11, "four")
+	load("m", ConfigWith(t, "four", nil), 11, "four")
 	if err := r.Unload(t.Context(), "m", false); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	load("m", "", 12, "")
 
 	// A model that was never loaded.
-	load("n", configWith(t, "five", nil), 1, "five")
+	load("n", ConfigWith(t, "five", nil), 1, "five")
 	load("n", "", 1, "five")
 	if found := left(t); len(found) != 0 {
 		t.Errorf("%q are there, though there were no files", found)
@@ -174,7 +174,7 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	before := states(r)
 	load := func(name string, more map[string]any, names ...string) string {
 		t.Helper()
-		if err := r.Load(t.Context(), name, configWith(t, "files", more), filesNamed(names...)); err != nil {
+		if err := r.Load(t.Context(), name, ConfigWith(t, "files", more), filesNamed(names...)); err != nil {
 			t.Fatal(err)
 		}
 		r.ending.Wait()
@@ -221,8 +221,8 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 		_, err := generation(t, r, "fresh", 1)
 		answered <- err
 	}()
-	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) > 0 })
-	if err := r.Load(t.Context(), "fresh", configWith(t, "files", nil), filesNamed("1/m")); err != nil {
+	testkit.Eventually(t, Patience, func() bool { return len(r.InFlight()) > 0 })
+	if err := r.Load(t.Context(), "fresh", ConfigWith(t, "files", nil), filesNamed("1/m")); err != nil {
 		t.Fatal(err)
 	}
 	second, _ := b.last()
@@ -243,12 +243,12 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 
 	// What fails leaves what serves, and none of its files.
 	b.failures["fresh:2"] = infer.Errorf(infer.Internal, "worse")
-	wantError(t, r.Load(t.Context(), "fresh", configWith(t, "", nil), filesNamed("1/m", "2/m")), infer.InvalidArg,
+	WantError(t, r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), filesNamed("1/m", "2/m")), infer.InvalidArg,
 		"load failed for model 'fresh': version 2 is at UNAVAILABLE state: Internal: worse;\n")
-	for _, config := range []string{"", configWith(t, "", nil)} {
-		wantError(t, r.Load(t.Context(), "fresh", config, nil), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
+	for _, config := range []string{"", ConfigWith(t, "", nil)} {
+		WantError(t, r.Load(t.Context(), "fresh", config, nil), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
 	}
-	wantError(t, r.Load(t.Context(), "none", configWith(t, "", nil), filesNamed("m")), infer.InvalidArg,
+	WantError(t, r.Load(t.Context(), "none", ConfigWith(t, "", nil), filesNamed("m")), infer.InvalidArg,
 		"load failed for model 'none': at least one version must be available under the version policy of model 'none'\n")
 	if found := left(t); !slices.Equal(found, []string{second}) {
 		t.Errorf("got %q, want %q", found, second)
@@ -278,7 +278,7 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 func TestOverridesAreRefused(t *testing.T) {
 	r, b, _, log := overriding(t)
 	const poll = "Poll failed for model directory '%s': "
-	good := configWith(t, "", nil)
+	good := ConfigWith(t, "", nil)
 	for _, test := range []struct {
 		name, config string
 		files        map[string][]byte
@@ -288,19 +288,19 @@ func TestOverridesAreRefused(t *testing.T) {
 		{"m", " ", nil, "Invalid config override: "},
 		{"m", `{"nope":1}`, nil, "Invalid config override: nope: Cannot find field."},
 		{"m", "null", nil, "Invalid config override: "},
-		{"m", configWith(t, "", map[string]any{"name": "n"}), nil, "unexpected directory name 'm' for model 'n', directory name must equal model name"},
-		{"fresh", configWith(t, "", map[string]any{"name": "n"}), filesNamed("1/m"), "unexpected directory name 'fresh' for model 'n', directory name must equal model name"},
+		{"m", ConfigWith(t, "", map[string]any{"name": "n"}), nil, "unexpected directory name 'm' for model 'n', directory name must equal model name"},
+		{"fresh", ConfigWith(t, "", map[string]any{"name": "n"}), filesNamed("1/m"), "unexpected directory name 'fresh' for model 'n', directory name must equal model name"},
 		{"m", "", filesNamed("1/m"), "Load parameter 'config' must be specified for model file override"},
 		{"fresh", "", filesNamed("1/m"), "Load parameter 'config' must be specified for model file override"},
 		{"fresh", "{bad", filesNamed("1/m"), "Invalid config override: "},
 		{"fresh", good, filesNamed("1/m", "../x"), "Invalid file parameter 'file:../x' with normalized path '"},
 		{"fresh", good, filesNamed("1", "1/m"), "Invalid file parameter 'file:1/m', directory has been created as a file"},
-		{"fresh", configWith(t, "", map[string]any{"max_batch_size": -1}), filesNamed("1/m"), ""},
+		{"fresh", ConfigWith(t, "", map[string]any{"max_batch_size": -1}), filesNamed("1/m"), ""},
 		{"fr\x00esh", good, filesNamed("1/m"), ""},
 		{".", good, filesNamed("1/m"), ""},
 	} {
 		already := len(log.String())
-		wantError(t, r.Load(t.Context(), test.name, test.config, test.files), infer.Internal,
+		WantError(t, r.Load(t.Context(), test.name, test.config, test.files), infer.Internal,
 			"failed to load '"+test.name+"', failed to poll from model repository")
 		var line struct{ Message string }
 		lines := strings.Split(strings.TrimSpace(log.String()[already:]), "\n")
@@ -316,9 +316,9 @@ func TestOverridesAreRefused(t *testing.T) {
 		"..":  "invalid model name '..', model name must not contain path traversal characters",
 		"a/b": "invalid model name 'a/b', model name must not contain path traversal characters",
 	} {
-		wantError(t, r.Load(t.Context(), name, good, filesNamed("1/m")), infer.InvalidArg, want)
+		WantError(t, r.Load(t.Context(), name, good, filesNamed("1/m")), infer.InvalidArg, want)
 	}
-	if got := len(b.opened); got != 1 || len(left(t)) != 0 {
+	if got := len(b.Opened); got != 1 || len(left(t)) != 0 {
 		t.Errorf("%d models were opened, %q are left", got, left(t))
 	}
 	wantGeneration(t, r, "m", 1, 1)
@@ -334,7 +334,7 @@ func TestOverridesAreRefused(t *testing.T) {
 	if err := os.RemoveAll(place); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Load(t.Context(), "fresh", good, filesNamed("1/m")), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
+	WantError(t, r.Load(t.Context(), "fresh", good, filesNamed("1/m")), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
 	if want := "failed to create a directory for the files of requests: "; !strings.Contains(log.String(), want) {
 		t.Errorf("the log has no %q", want)
 	}
@@ -351,7 +351,7 @@ func TestOverridesAreRefused(t *testing.T) {
 func TestOverridesStormLeavesNoFiles(t *testing.T) {
 	r, _, _, _ := overriding(t)
 	var all sync.WaitGroup
-	config := configWith(t, "", nil)
+	config := ConfigWith(t, "", nil)
 	for i := range 8 {
 		all.Go(func() {
 			for n := range 20 {
@@ -387,16 +387,16 @@ func TestOverridesStormLeavesNoFiles(t *testing.T) {
 // TestUploadsEndWithTheServer has files that are in use when the server ends.
 func TestUploadsEndWithTheServer(t *testing.T) {
 	r, b, _, _ := overriding(t)
-	if err := r.Load(t.Context(), "fresh", configWith(t, "", nil), filesNamed("1/m")); err != nil {
+	if err := r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), filesNamed("1/m")); err != nil {
 		t.Fatal(err)
 	}
 	held := make(chan struct{})
-	b.fakeBackend.mu.Lock()
+	b.fakeBackend.Mu.Lock()
 	b.held["late:1"] = held
-	b.fakeBackend.mu.Unlock()
+	b.fakeBackend.Mu.Unlock()
 	ended := make(chan error, 1) // one value
-	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), filesNamed("1/m")) }()
-	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && r.catalog.Knows("late", 1) })
+	go func() { ended <- r.Load(context.Background(), "late", ConfigWith(t, "", nil), filesNamed("1/m")) }()
+	testkit.Eventually(t, Patience, func() bool { return len(left(t)) == 2 && r.catalog.Knows("late", 1) })
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -404,7 +404,7 @@ func TestUploadsEndWithTheServer(t *testing.T) {
 		t.Errorf("%s is left", got)
 	}
 	close(held)
-	wantError(t, <-ended, infer.Unavailable, "Server exiting")
+	WantError(t, <-ended, infer.Unavailable, "Server exiting")
 	r.ending.Wait()
 	if got := testkit.Tree(t, os.TempDir()); got != "" {
 		t.Errorf("%s is left", got)

@@ -86,15 +86,15 @@ func countPanics() (n uint64) {
 // TestAPanicEndsItsOwnLoad: a load that panics, wherever, has failed; other models serve
 // meanwhile, and the same model loads and unloads when the bug is gone.
 func TestAPanicEndsItsOwnLoad(t *testing.T) {
-	b := &faultyBackend{fakeBackend: newFakeBackend()}
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"good": {1}, "bad": {1}}), b, explicit("good"))
+	b := &faultyBackend{fakeBackend: NewFakeBackend()}
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"good": {1}, "bad": {1}}), b, Explicit("good"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, place := range []string{"open", "start"} {
 		before := countPanics()
 		b.set(place)
-		wantError(t, r.Load(t.Context(), "bad", "", nil), infer.InvalidArg,
+		WantError(t, r.Load(t.Context(), "bad", "", nil), infer.InvalidArg,
 			"load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: internal error;\n")
 		if got := countPanics(); got != before+1 {
 			t.Errorf("%s: got %d panics, want 1", place, got-before)
@@ -133,10 +133,10 @@ func TestAPanicEndsItsOwnRequest(t *testing.T) {
 		"oldest sequences": "sequence_batching { oldest { max_candidate_sequences: 2 } }",
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &faultyBackend{fakeBackend: newFakeBackend()}
-			root := writeModels(t, map[string][]int64{"m": {1}})
-			rewrite(t, root+"/m/config.pbtxt", fakeConfig+config)
-			r := newTestRegistry(t, root, b, nil)
+			b := &faultyBackend{fakeBackend: NewFakeBackend()}
+			root := WriteModels(t, map[string][]int64{"m": {1}})
+			Rewrite(t, root+"/m/config.pbtxt", FakeConfig+config)
+			r := NewTestRegistry(t, root, b, nil)
 			if err := r.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}

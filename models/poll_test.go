@@ -29,13 +29,13 @@ type polled struct {
 // polling makes a registry of two repositories, of which the first has models.
 func polling(t *testing.T, root string) *polled {
 	t.Helper()
-	p := &polled{t: t, b: newFakeBackend(), roots: []string{root, t.TempDir()}, log: &testkit.Buffer{}}
+	p := &polled{t: t, b: NewFakeBackend(), roots: []string{root, t.TempDir()}, log: &testkit.Buffer{}}
 	opened, err := repository.Open(p.roots, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(opened.Close)
-	p.Registry = newTestRegistry(t, root, p.b, func(c *RegistryConfig) {
+	p.Registry = NewTestRegistry(t, root, p.b, func(c *RegistryConfig) {
 		c.Repository.Close()
 		c.Repository, c.Log = opened, zerolog.New(p.log)
 	})
@@ -64,7 +64,7 @@ func (p *polled) write(root int, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(whole), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	rewrite(p.t, whole, text)
+	Rewrite(p.t, whole, text)
 }
 
 func (p *polled) remove(root int, path string) {
@@ -75,13 +75,13 @@ func (p *polled) remove(root int, path string) {
 }
 
 func (p *polled) opened(key string) int {
-	p.b.mu.Lock()
-	defer p.b.mu.Unlock()
-	return p.b.opened[key]
+	p.b.Mu.Lock()
+	defer p.b.Mu.Unlock()
+	return p.b.Opened[key]
 }
 
 func TestPollFollowsTheRepository(t *testing.T) {
-	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.wantStates("m 1 READY; n 1 READY")
 	wantGeneration(t, p.Registry, "m", 1, 1)
 
-	p.write(0, "new/config.pbtxt", fakeConfig)
+	p.write(0, "new/config.pbtxt", FakeConfig)
 	p.write(0, "new/1/model", "")
 	p.write(0, "m/1/model", "changed")
 	p.remove(0, "n")
@@ -97,9 +97,9 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.wantStates("m 1 READY; new 1 READY")
 	wantGeneration(t, p.Registry, "m", 1, 2)
 	_, err := generation(t, p.Registry, "n", infer.LatestVersion)
-	wantError(t, err, infer.NotFound, "Request for unknown model: 'n' has no available versions")
+	WantError(t, err, infer.NotFound, "Request for unknown model: 'n' has no available versions")
 	_, err = generation(t, p.Registry, "n", 1)
-	wantError(t, err, infer.Unavailable, "Request for unknown model: 'n' version 1 is not at ready state")
+	WantError(t, err, infer.Unavailable, "Request for unknown model: 'n' version 1 is not at ready state")
 
 	// Versions come and go, and those that stay are not touched.
 	p.write(0, "m/2/model", "")
@@ -109,13 +109,13 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.look()
 	p.wantStates("m 1 UNAVAILABLE unloaded; m 2 READY; new 1 READY")
 	p.write(0, "m/3/model", "")
-	p.write(0, "m/config.pbtxt", strings.Replace(fakeConfig, "all { }", "specific { versions: [ 2, 4 ] }", 1))
+	p.write(0, "m/config.pbtxt", strings.Replace(FakeConfig, "all { }", "specific { versions: [ 2, 4 ] }", 1))
 	p.look()
 	p.wantStates("m 1 UNAVAILABLE unloaded; m 2 READY; new 1 READY")
 	wantGeneration(t, p.Registry, "m", infer.LatestVersion, 1)
 
 	// What means nothing changes nothing.
-	p.write(0, "m/config.pbtxt", strings.Replace(fakeConfig, "all { }", "specific { versions: [ 2, 4 ] } # the same", 1))
+	p.write(0, "m/config.pbtxt", strings.Replace(FakeConfig, "all { }", "specific { versions: [ 2, 4 ] } # the same", 1))
 	p.write(0, "m/2/__pycache__/model.cpython-311.pyc", "")
 	p.write(0, "m/2/.model.py.swp", "")
 	p.look()
@@ -126,17 +126,17 @@ func TestPollFollowsTheRepository(t *testing.T) {
 // TestPollSeesTheArchiveOfAnEnvironment reloads a model when the archive beside it changes,
 // and no other, and neither when nothing does.
 func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
-	p := polling(t, writeModels(t, map[string][]int64{"m": {1, 2}, "n": {1}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"m": {1, 2}, "n": {1}}))
 	archive := filepath.Join(t.TempDir(), "env.tar.gz")
-	rewrite(t, archive, "one")
-	p.write(0, "m/config.pbtxt", fakeConfig+"parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \""+archive+"\" } }")
+	Rewrite(t, archive, "one")
+	p.write(0, "m/config.pbtxt", FakeConfig+"parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \""+archive+"\" } }")
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p.look()
 	p.look()
 	wantGeneration(t, p.Registry, "m", 1, 1)
-	rewrite(t, archive, "another")
+	Rewrite(t, archive, "another")
 	p.look()
 	p.look()
 	wantGeneration(t, p.Registry, "m", 1, 2)
@@ -150,7 +150,7 @@ func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
 
 // TestPollOfHalfAModel reads a config that is being written.
 func TestPollOfHalfAModel(t *testing.T) {
-	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +166,8 @@ func TestPollOfHalfAModel(t *testing.T) {
 	if text := "Poll failed for model directory 'm': failed to read text proto from"; strings.Count(p.log.String(), text) != 2 {
 		t.Errorf("the log does not say twice %q:\n%s", text, p.log.String())
 	}
-	p.write(0, "m/config.pbtxt", strings.Replace(fakeConfig, "backend", "max_batch_size: 0 default_model_filename: \"x\" backend", 1))
-	p.write(0, "half/config.pbtxt", fakeConfig)
+	p.write(0, "m/config.pbtxt", strings.Replace(FakeConfig, "backend", "max_batch_size: 0 default_model_filename: \"x\" backend", 1))
+	p.write(0, "half/config.pbtxt", FakeConfig)
 	p.write(0, "half/1/model", "")
 	p.look()
 	p.wantStates("half 1 READY; m 1 READY; n 1 READY")
@@ -176,15 +176,15 @@ func TestPollOfHalfAModel(t *testing.T) {
 
 // TestPollTriesAgain loads what fails at each look, until it does not.
 func TestPollTriesAgain(t *testing.T) {
-	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "bad": {1}, "empty": {}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "bad": {1}, "empty": {}}))
 	p.b.failures["bad:1"] = infer.Errorf(infer.Internal, "no")
-	wantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
+	WantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
 	for range 2 {
 		p.look()
 	}
 	p.wantStates("bad 1 UNAVAILABLE Internal: no; m 1 READY")
 	if p.opened("bad:1") != 3 || p.opened("m:1") != 1 {
-		t.Errorf("loaded %v, want the bad one 3 times", p.b.opened)
+		t.Errorf("loaded %v, want the bad one 3 times", p.b.Opened)
 	}
 	if ready, err := p.Ready(t.Context()); ready || err != nil {
 		t.Errorf("ready: %v, %v", ready, err)
@@ -208,16 +208,16 @@ func TestPollTriesAgain(t *testing.T) {
 // TestPollOfNamesThatAreTwice unloads a model when another of its name appears,
 // and loads the one that stays.
 func TestPollOfNamesThatAreTwice(t *testing.T) {
-	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.write(1, "m/config.pbtxt", fakeConfig)
+	p.write(1, "m/config.pbtxt", FakeConfig)
 	p.write(1, "m/1/model", "")
 	p.look()
 	p.wantStates("m  UNAVAILABLE model appears in two or more repositories; n 1 READY")
 	_, err := generation(t, p.Registry, "m", infer.LatestVersion)
-	wantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
+	WantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
 	p.remove(0, "m")
 	p.look()
 	p.wantStates("m 1 READY; n 1 READY")
@@ -229,21 +229,21 @@ func TestPollOfNamesThatAreTwice(t *testing.T) {
 // TestPollDoesNotWait has a model that takes long, and others that change
 // meanwhile.
 func TestPollDoesNotWait(t *testing.T) {
-	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "slow": {1}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "slow": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	held := make(chan struct{})
-	p.b.mu.Lock()
+	p.b.Mu.Lock()
 	p.b.held["slow:1"] = held
-	p.b.mu.Unlock()
+	p.b.Mu.Unlock()
 	p.write(0, "slow/1/model", "changed")
 	p.poller.look(p.polling)
-	testkit.Eventually(t, patience, func() bool { return p.opened("slow:1") == 2 })
+	testkit.Eventually(t, Patience, func() bool { return p.opened("slow:1") == 2 })
 	for i := range 3 {
 		p.write(0, "m/1/model", fmt.Sprint("changed ", i))
 		p.poller.look(p.polling)
-		testkit.Eventually(t, patience, func() bool {
+		testkit.Eventually(t, Patience, func() bool {
 			got, err := generation(t, p.Registry, "m", 1)
 			return err == nil && got == int64(i+2)
 		})
@@ -263,7 +263,7 @@ func TestPollDoesNotWait(t *testing.T) {
 // takes others away.
 func TestPollOvertakesALoad(t *testing.T) {
 	const text = "Newer operation has been applied to the model lifecycle, current load operation is out-dated."
-	p := polling(t, writeModels(t, map[string][]int64{"m": {1}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -272,15 +272,15 @@ func TestPollOvertakesALoad(t *testing.T) {
 		"gone":    func() { p.remove(0, "gone") },
 	} {
 		held := make(chan struct{})
-		p.b.mu.Lock()
+		p.b.Mu.Lock()
 		p.b.held[name+":1"] = held
-		p.b.mu.Unlock()
-		p.write(0, name+"/config.pbtxt", fakeConfig)
+		p.b.Mu.Unlock()
+		p.write(0, name+"/config.pbtxt", FakeConfig)
 		p.write(0, name+"/1/model", "")
 		p.poller.look(p.polling)
-		testkit.Eventually(t, patience, func() bool {
-			p.b.mu.Lock()
-			defer p.b.mu.Unlock()
+		testkit.Eventually(t, Patience, func() bool {
+			p.b.Mu.Lock()
+			defer p.b.Mu.Unlock()
 			return p.b.loading == 1
 		})
 		more()
@@ -295,28 +295,28 @@ func TestPollOvertakesALoad(t *testing.T) {
 	}
 	p.wantStates("changed 1 READY; m 1 READY")
 	wantGeneration(t, p.Registry, "changed", 1, 2)
-	if p.opened("gone:1") != 1 || p.b.closed["gone:1"] == 0 {
-		t.Errorf("gone was loaded %d times and ended %d times, want 1 and at least 1", p.opened("gone:1"), p.b.closed["gone:1"])
+	if p.opened("gone:1") != 1 || p.b.Closed["gone:1"] == 0 {
+		t.Errorf("gone was loaded %d times and ended %d times, want 1 and at least 1", p.opened("gone:1"), p.b.Closed["gone:1"])
 	}
 }
 
 // TestPollStopsWithTheServer ends the server while polling changes models: polling ends,
 // whatever it has begun.
 func TestPollStopsWithTheServer(t *testing.T) {
-	b := newFakeBackend()
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	r := newTestRegistry(t, root, b, func(c *RegistryConfig) { c.PollInterval = time.Millisecond })
+	b := NewFakeBackend()
+	root := WriteModels(t, map[string][]int64{"m": {1}})
+	r := NewTestRegistry(t, root, b, func(c *RegistryConfig) { c.PollInterval = time.Millisecond })
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	held := make(chan struct{})
-	b.mu.Lock()
+	b.Mu.Lock()
 	b.held["m:1"] = held
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	modify(t, root, "m")
-	testkit.Eventually(t, patience, func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+	testkit.Eventually(t, Patience, func() bool {
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
 		return b.loading == 1
 	})
 	ended := make(chan error, 1) // one value
@@ -327,8 +327,8 @@ func TestPollStopsWithTheServer(t *testing.T) {
 		t.Error(err)
 	}
 	r.polls.Wait()
-	if b.opened["m:1"] > b.closed["m:1"] {
-		t.Errorf("opened %d times, closed only %d times", b.opened["m:1"], b.closed["m:1"])
+	if b.Opened["m:1"] > b.Closed["m:1"] {
+		t.Errorf("opened %d times, closed only %d times", b.Opened["m:1"], b.Closed["m:1"])
 	}
 }
 
@@ -336,14 +336,14 @@ func TestPollStopsWithTheServer(t *testing.T) {
 // and go.
 func TestPollLoadsEnsemblesWhenTheirModelsAppear(t *testing.T) {
 	p := polling(t, withEnsembles(t, map[string][]int64{"a": {1}}, map[string]string{"e": "a b", "top": "e"}))
-	wantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
+	WantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
 	p.look()
 	p.wantStates("a 1 READY; e; top")
 	const text = "ensemble e contains models that are not available or ambiguous: b"
 	if n := strings.Count(p.log.String(), "Invalid argument: "+text); n != 1 {
 		t.Errorf("the log says %d times %q, want once", n, text)
 	}
-	p.write(0, "b/config.pbtxt", fakeConfig)
+	p.write(0, "b/config.pbtxt", FakeConfig)
 	p.write(0, "b/1/model", "")
 	p.look()
 	p.wantStates("a 1 READY; b 1 READY; e 1 READY; top 1 READY")

@@ -15,7 +15,7 @@ import (
 // emptyRegistry has been started in mode explicit with an empty repository.
 func emptyRegistry(t *testing.T, b *fakeBackend) *Registry {
 	t.Helper()
-	r := newTestRegistry(t, t.TempDir(), b, explicit())
+	r := NewTestRegistry(t, t.TempDir(), b, Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -25,9 +25,9 @@ func emptyRegistry(t *testing.T, b *fakeBackend) *Registry {
 // TestModelsComeAndGoWithTheirRepositories loads a model and an ensemble of which the
 // directories have other names, unloads them and unregisters their repositories.
 func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
-	b := newFakeBackend()
+	b := NewFakeBackend()
 	r := emptyRegistry(t, b)
-	single, several := writeModels(t, map[string][]int64{"model": {1}}), writeModels(t, map[string][]int64{"member": {1}, "both": {1}})
+	single, several := WriteModels(t, map[string][]int64{"model": {1}}), WriteModels(t, map[string][]int64{"member": {1}, "both": {1}})
 	writeConfig(t, several, "both", ensembleOf("member"))
 	for path, names := range map[string][2]string{single: {"model", "first"}, several: {"both", "second"}} {
 		if err := r.RegisterRepository(path, names[0], names[1]); err != nil {
@@ -57,23 +57,23 @@ func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
 	if got, want := states(r), "first 1 READY"; got != want {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
-	wantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
+	WantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
 }
 
 // TestUnregisteredModelsAreForgotten: unloaded models leave the catalog with their directory, an ensemble's
 // members too. Models that serve, have a directory or could not be loaded stay.
 func TestUnregisteredModelsAreForgotten(t *testing.T) {
-	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"own": {1}}), b, explicit())
+	b := NewFakeBackend()
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"own": {1}}), b, Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.failures["bad:1"] = errors.New("no")
-	several := writeModels(t, map[string][]int64{"member": {1}, "both": {1}})
+	several := WriteModels(t, map[string][]int64{"member": {1}, "both": {1}})
 	writeConfig(t, several, "both", ensembleOf("member"))
 	for path, names := range map[string][2]string{
-		several: {"both", "ensemble"}, writeModels(t, map[string][]int64{"model": {1}}): {"model", "good"},
-		writeModels(t, map[string][]int64{"dir": {1}}): {"dir", "bad"}, writeModels(t, map[string][]int64{"here": {1}}): {"here", "serving"},
+		several: {"both", "ensemble"}, WriteModels(t, map[string][]int64{"model": {1}}): {"model", "good"},
+		WriteModels(t, map[string][]int64{"dir": {1}}): {"dir", "bad"}, WriteModels(t, map[string][]int64{"here": {1}}): {"here", "serving"},
 	} {
 		if err := r.RegisterRepository(path, names[0], names[1]); err != nil {
 			t.Fatal(err)
@@ -108,12 +108,12 @@ func TestUnregisteredModelsAreForgotten(t *testing.T) {
 // TestForgottenModelsComeBack loads, asks, unloads and unregisters models of two names all at once, with others
 // that load and unload the same names.
 func TestForgottenModelsComeBack(t *testing.T) {
-	b := newFakeBackend()
+	b := NewFakeBackend()
 	r := emptyRegistry(t, b)
 	names := [2]string{"a", "b"}
 	var all sync.WaitGroup
 	for i := range 6 {
-		name, path := names[i%2], writeModels(t, map[string][]int64{"dir": {1}})
+		name, path := names[i%2], WriteModels(t, map[string][]int64{"dir": {1}})
 		all.Go(func() {
 			for range 30 {
 				if i >= 2 {
@@ -166,8 +166,8 @@ func TestForgottenModelsComeBack(t *testing.T) {
 
 // TestAwaitUnloadedWaitsForRequests: also if the model begins to end before the wait.
 func TestAwaitUnloadedWaitsForRequests(t *testing.T) {
-	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
+	b := NewFakeBackend()
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -200,15 +200,15 @@ func TestAwaitUnloadedWaitsForRequests(t *testing.T) {
 	if got, want := states(r), "m 1 UNAVAILABLE unloaded"; got != want {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
-	testkit.Eventually(t, time.Minute, func() bool { return b.closed["m:1"] == 1 })
+	testkit.Eventually(t, time.Minute, func() bool { return b.Closed["m:1"] == 1 })
 }
 
 // TestAFailedLoadLeavesTheNameFree: where repositories have namespaces, a model that could not be loaded does not
 // make the name ambiguous after it has been unloaded.
 func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
-	b := newFakeBackend()
+	b := NewFakeBackend()
 	empty := t.TempDir()
-	r := newTestRegistry(t, empty, b, func(c *RegistryConfig) {
+	r := NewTestRegistry(t, empty, b, func(c *RegistryConfig) {
 		c.Explicit = true
 		c.Repository.Close()
 		opened, err := repository.Open([]string{empty}, repository.Options{Namespacing: true})
@@ -221,12 +221,12 @@ func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	bad, good := writeModels(t, map[string][]int64{"dir": {1}}), writeModels(t, map[string][]int64{"dir": {1}})
+	bad, good := WriteModels(t, map[string][]int64{"dir": {1}}), WriteModels(t, map[string][]int64{"dir": {1}})
 	if err := r.RegisterRepository(bad, "dir", "m"); err != nil {
 		t.Fatal(err)
 	}
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "no")
-	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
+	WantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
 		"load failed for model '"+bad+"::m': version 1 is at UNAVAILABLE state: Internal: no;\n")
 	if err := r.Unload(t.Context(), "m", true); err != nil {
 		t.Fatal(err)
@@ -247,13 +247,13 @@ func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
 }
 
 func TestRegistrationsAreRefusedByTheMode(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	r := newTestRegistry(t, root, newFakeBackend(), nil)
-	wantError(t, r.RegisterRepository(root, "m", "x"), infer.Unsupported, "repository registration is not allowed if model control mode is not EXPLICIT")
-	wantError(t, r.UnregisterRepository(root), infer.Unsupported, "repository unregistration is not allowed if model control mode is not EXPLICIT")
-	r = newTestRegistry(t, root, newFakeBackend(), explicit())
-	wantError(t, r.RegisterRepository(root, "m", "x"), infer.AlreadyExists, "model repository '"+root+"' has already been registered")
-	wantError(t, r.UnregisterRepository(root), infer.InvalidArg, "failed to unregister '"+root+"', repository not found")
+	root := WriteModels(t, map[string][]int64{"m": {1}})
+	r := NewTestRegistry(t, root, NewFakeBackend(), nil)
+	WantError(t, r.RegisterRepository(root, "m", "x"), infer.Unsupported, "repository registration is not allowed if model control mode is not EXPLICIT")
+	WantError(t, r.UnregisterRepository(root), infer.Unsupported, "repository unregistration is not allowed if model control mode is not EXPLICIT")
+	r = NewTestRegistry(t, root, NewFakeBackend(), Explicit())
+	WantError(t, r.RegisterRepository(root, "m", "x"), infer.AlreadyExists, "model repository '"+root+"' has already been registered")
+	WantError(t, r.UnregisterRepository(root), infer.InvalidArg, "failed to unregister '"+root+"', repository not found")
 	r.StopChanges()
-	wantError(t, r.RegisterRepository(root, "m", "x"), infer.Unavailable, "Server exiting")
+	WantError(t, r.RegisterRepository(root, "m", "x"), infer.Unavailable, "Server exiting")
 }

@@ -24,30 +24,30 @@ import (
 // fakeBackend opens models that answer with their generation: how often the
 // model was opened.
 type fakeBackend struct {
-	mu        sync.Mutex
-	opened    map[string]int
+	Mu        sync.Mutex
+	Opened    map[string]int
 	archives  map[string]string        // backend.Env.Environment when it was opened last
 	instances map[string]*fakeInstance // that have come up last
 	failures  map[string]error         // what Start returns, by name:version; "" for the version is all
 	held      map[string]chan struct{}
-	closed    map[string]int
+	Closed    map[string]int
 	unwell    error // what instances say of themselves
 	asks      bool  // whether models have a say in that
 	loading   int
 	most      int // at once
 }
 
-func newFakeBackend() *fakeBackend {
-	return &fakeBackend{opened: map[string]int{}, archives: map[string]string{}, instances: map[string]*fakeInstance{}, failures: map[string]error{}, held: map[string]chan struct{}{}, closed: map[string]int{}}
+func NewFakeBackend() *fakeBackend {
+	return &fakeBackend{Opened: map[string]int{}, archives: map[string]string{}, instances: map[string]*fakeInstance{}, failures: map[string]error{}, held: map[string]chan struct{}{}, Closed: map[string]int{}}
 }
 
 func (b *fakeBackend) Open(env backend.Env) (backend.Model, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	key := fmt.Sprintf("%s:%d", env.Name, env.Version)
-	b.opened[key]++
+	b.Opened[key]++
 	b.archives[key] = env.Environment
-	return &fakeModel{backend: b, key: key, generation: b.opened[key]}, nil
+	return &fakeModel{backend: b, key: key, generation: b.Opened[key]}, nil
 }
 
 // instanceOf returns the instance of version 1 of a model that has come up last.
@@ -58,8 +58,8 @@ func instanceOf(r *Registry, name string) *fakeInstance {
 }
 
 func (b *fakeBackend) instance(key string) *fakeInstance {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	return b.instances[key]
 }
 
@@ -74,24 +74,24 @@ func (m *fakeModel) AutoComplete(context.Context, []byte) ([]byte, error) { retu
 
 func (m *fakeModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
 	b := m.backend
-	b.mu.Lock()
+	b.Mu.Lock()
 	b.loading++
 	b.most = max(b.most, b.loading)
 	held, failure := b.held[m.key], b.failures[m.key]
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	if held != nil {
 		<-held
 	}
-	b.mu.Lock()
+	b.Mu.Lock()
 	b.loading--
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	if failure != nil {
 		return failure
 	}
 	m.instance = &fakeInstance{model: m}
-	b.mu.Lock()
+	b.Mu.Lock()
 	b.instances[m.key] = m.instance
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	events.Available(m.instance)
 	return nil
 }
@@ -101,17 +101,17 @@ func (m *fakeModel) Capabilities() backend.ModelCapabilities {
 }
 
 func (m *fakeModel) asksReady() bool {
-	m.backend.mu.Lock()
-	defer m.backend.mu.Unlock()
+	m.backend.Mu.Lock()
+	defer m.backend.Mu.Unlock()
 	return m.backend.asks
 }
 
 func (m *fakeModel) Instances() []backend.Instance { return []backend.Instance{m.instance} }
 
 func (m *fakeModel) Close(context.Context) error {
-	m.backend.mu.Lock()
-	defer m.backend.mu.Unlock()
-	m.backend.closed[m.key]++
+	m.backend.Mu.Lock()
+	defer m.backend.Mu.Unlock()
+	m.backend.Closed[m.key]++
 	return nil
 }
 
@@ -123,8 +123,8 @@ type fakeInstance struct {
 func (i *fakeInstance) Name() string { return i.model.key }
 
 func (i *fakeInstance) Ready(context.Context) error {
-	i.model.backend.mu.Lock()
-	defer i.model.backend.mu.Unlock()
+	i.model.backend.Mu.Lock()
+	defer i.model.backend.Mu.Unlock()
 	return i.model.backend.unwell
 }
 
@@ -143,13 +143,13 @@ func (i *fakeInstance) Execute(b *backend.Batch) {
 	}()
 }
 
-const fakeConfig = `backend: "fake"
+const FakeConfig = `backend: "fake"
 input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 version_policy { all { } }
 `
 
-func writeModels(t *testing.T, models map[string][]int64) string {
+func WriteModels(t *testing.T, models map[string][]int64) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, versions := range models {
@@ -161,14 +161,14 @@ func writeModels(t *testing.T, models map[string][]int64) string {
 				t.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(fakeConfig), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(FakeConfig), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return root
 }
 
-func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*RegistryConfig)) *Registry {
+func NewTestRegistry(t *testing.T, root string, b backend.Backend, change func(*RegistryConfig)) *Registry {
 	t.Helper()
 	opened, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
@@ -191,7 +191,7 @@ func newTestRegistry(t *testing.T, root string, b backend.Backend, change func(*
 	return r
 }
 
-func explicit(startup ...string) func(*RegistryConfig) {
+func Explicit(startup ...string) func(*RegistryConfig) {
 	return func(c *RegistryConfig) { c.Explicit, c.Startup = true, startup }
 }
 
@@ -219,7 +219,7 @@ func wantGeneration(t *testing.T, r *Registry, name string, version, want int64)
 	}
 }
 
-func wantError(t *testing.T, err error, code infer.Code, text string) {
+func WantError(t *testing.T, err error, code infer.Code, text string) {
 	t.Helper()
 	if e := infer.AsError(err); e == nil || e.Code != code || e.Message != text {
 		t.Errorf("got %v (%T), want %v: %q", err, err, code, text)
@@ -239,13 +239,13 @@ func states(r *Registry) string {
 }
 
 func TestStartLoadsWhatItCan(t *testing.T) {
-	b := newFakeBackend()
+	b := NewFakeBackend()
 	b.failures["bad:1"] = infer.Errorf(infer.Internal, "no such thing")
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"good": {1, 3}, "bad": {1}, "empty": {}}), b, nil)
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"good": {1, 3}, "bad": {1}, "empty": {}}), b, nil)
 	_, err := generation(t, r, "good", infer.LatestVersion)
-	wantError(t, err, infer.Unavailable, "Server not ready")
+	WantError(t, err, infer.Unavailable, "Server not ready")
 
-	wantError(t, r.Start(t.Context()), infer.Internal, "failed to load all models")
+	WantError(t, r.Start(t.Context()), infer.Internal, "failed to load all models")
 	if got, want := states(r), "bad 1 UNAVAILABLE Internal: no such thing; good 1 READY; good 3 READY"; got != want {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
@@ -276,43 +276,43 @@ func TestStartLoadsWhatItCan(t *testing.T) {
 		{"bad", 1, infer.Unavailable, "Request for unknown model: 'bad' version 1 is not at ready state"},
 	} {
 		_, err := r.Model(lookup.name, lookup.version)
-		wantError(t, err, lookup.code, lookup.text)
+		WantError(t, err, lookup.code, lookup.text)
 	}
 }
 
 func TestLoadsAreBoundedAndTriedAgain(t *testing.T) {
-	b := newFakeBackend()
+	b := NewFakeBackend()
 	models := map[string][]int64{}
 	for i := range 12 {
 		models[fmt.Sprintf("m%d", i)] = []int64{1}
 	}
 	b.failures["m0:1"] = errors.New("never")
-	r := newTestRegistry(t, writeModels(t, models), b, func(c *RegistryConfig) { c.LoadThreads, c.LoadRetries = 2, 3 })
+	r := NewTestRegistry(t, WriteModels(t, models), b, func(c *RegistryConfig) { c.LoadThreads, c.LoadRetries = 2, 3 })
 	if err := r.Start(t.Context()); err == nil {
 		t.Error("a model failed and Start did not")
 	}
 	if b.most > 2 {
 		t.Errorf("%d versions were loaded at once, want 2 at most", b.most)
 	}
-	if b.opened["m0:1"] != 4 || b.opened["m1:1"] != 1 {
-		t.Errorf("opened %d and %d times, want 4 and 1", b.opened["m0:1"], b.opened["m1:1"])
+	if b.Opened["m0:1"] != 4 || b.Opened["m1:1"] != 1 {
+		t.Errorf("opened %d and %d times, want 4 and 1", b.Opened["m0:1"], b.Opened["m1:1"])
 	}
 }
 
 func TestVersionsServeTogetherOrNotAtAll(t *testing.T) {
-	b := newFakeBackend()
+	b := NewFakeBackend()
 	b.failures["m:2"] = infer.Errorf(infer.InvalidArg, "wrong")
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1, 2}}), b, explicit())
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1, 2}}), b, Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
+	WantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
 		"load failed for model 'm': version 2 is at UNAVAILABLE state: Invalid argument: wrong;\n")
 	if got, want := states(r), "m 1 UNAVAILABLE unloaded; m 2 UNAVAILABLE Invalid argument: wrong"; got != want {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
-	if b.closed["m:1"] != 1 {
-		t.Errorf("version 1 was closed %d times, want once", b.closed["m:1"])
+	if b.Closed["m:1"] != 1 {
+		t.Errorf("version 1 was closed %d times, want once", b.Closed["m:1"])
 	}
 }
 
@@ -330,9 +330,9 @@ func modify(t *testing.T, root, name string) {
 }
 
 func TestReloadKeepsServing(t *testing.T) {
-	b := newFakeBackend()
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	r := newTestRegistry(t, root, b, explicit("m"))
+	b := NewFakeBackend()
+	root := WriteModels(t, map[string][]int64{"m": {1}})
+	r := NewTestRegistry(t, root, b, Explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -343,19 +343,19 @@ func TestReloadKeepsServing(t *testing.T) {
 	wantGeneration(t, r, "m", 1, 1) // nothing has changed
 
 	modify(t, root, "m")
-	b.mu.Lock()
+	b.Mu.Lock()
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	if err := r.Load(t.Context(), "m", "", nil); err == nil {
 		t.Error("the load that failed is a success")
 	}
 	wantGeneration(t, r, "m", 1, 1) // the old one serves on
 
 	held := make(chan struct{})
-	b.mu.Lock()
+	b.Mu.Lock()
 	delete(b.failures, "m:1")
 	b.held["m:1"] = held
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	loaded := make(chan error, 1) // one value
 	go func() { loaded <- r.Load(t.Context(), "m", "", nil) }()
 	wantGeneration(t, r, "m", 1, 1) // and while the next is loaded
@@ -365,8 +365,8 @@ func TestReloadKeepsServing(t *testing.T) {
 	}
 	wantGeneration(t, r, "m", 1, 3)
 	r.ending.Wait()
-	if b.closed["m:1"] != 2 { // the failed one and the first
-		t.Errorf("closed %d times, want 2", b.closed["m:1"])
+	if b.Closed["m:1"] != 2 { // the failed one and the first
+		t.Errorf("closed %d times, want 2", b.Closed["m:1"])
 	}
 }
 
@@ -381,13 +381,13 @@ func holdRequest(t *testing.T, r *Registry) (hold chan struct{}, answered <-chan
 		_, err := generation(t, r, "m", 1)
 		result <- err
 	}()
-	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) > 0 })
+	testkit.Eventually(t, Patience, func() bool { return len(r.InFlight()) > 0 })
 	return hold, result
 }
 
 func TestUnloadTakesModelsOutOfService(t *testing.T) {
-	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, explicit("*"))
+	b := NewFakeBackend()
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, Explicit("*"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -399,9 +399,9 @@ func TestUnloadTakesModelsOutOfService(t *testing.T) {
 		t.Errorf("got the index %q, want %q", got, want)
 	}
 	_, err := generation(t, r, "m", 1)
-	wantError(t, err, infer.Unavailable, "Request for unknown model: 'm' version 1 is not at ready state")
+	WantError(t, err, infer.Unavailable, "Request for unknown model: 'm' version 1 is not at ready state")
 	_, err = generation(t, r, "m", infer.LatestVersion)
-	wantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
+	WantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
 	close(hold)
 	if err := <-answered; err != nil {
 		t.Errorf("the request inside: %v", err)
@@ -416,12 +416,12 @@ func TestUnloadTakesModelsOutOfService(t *testing.T) {
 	if err := r.Unload(t.Context(), "none", false); err != nil {
 		t.Errorf("unloading what is not there: %v", err)
 	}
-	wantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
+	WantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
 }
 
 // TestSchedulingChoicesLoad loads models of all kinds of schedulers.
 func TestSchedulingChoicesLoad(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
+	root := WriteModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
 		"batched":  "max_batch_size: 4 dynamic_batching { }",
 		"sequence": "sequence_batching { }",
@@ -430,11 +430,11 @@ func TestSchedulingChoicesLoad(t *testing.T) {
 		"stateful":  "sequence_batching { iterative_sequence: true state [ { input_name: \"S\" output_name: \"T\" data_type: TYPE_INT32 dims: [ 1 ] } ] }",
 		"iterative": "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }",
 	} {
-		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(fakeConfig+more), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(FakeConfig+more), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r := newTestRegistry(t, root, newFakeBackend(), nil)
+	r := NewTestRegistry(t, root, NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -445,15 +445,15 @@ func TestSchedulingChoicesLoad(t *testing.T) {
 }
 
 func TestControlIsRefused(t *testing.T) {
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), NewFakeBackend(), nil)
 	const text = "explicit model load / unload is not allowed if polling is enabled"
-	wantError(t, r.Load(t.Context(), "m", "", nil), infer.Unavailable, text)
-	wantError(t, r.Unload(t.Context(), "m", false), infer.Unavailable, text)
+	WantError(t, r.Load(t.Context(), "m", "", nil), infer.Unavailable, text)
+	WantError(t, r.Unload(t.Context(), "m", false), infer.Unavailable, text)
 }
 
 func TestReadinessFollowsInstances(t *testing.T) {
-	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
+	b := NewFakeBackend()
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, nil)
 	if ready, _ := r.Ready(t.Context()); ready {
 		t.Error("ready before anything was loaded")
 	}
@@ -461,9 +461,9 @@ func TestReadinessFollowsInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, unwell := range []error{nil, errors.New("lost")} {
-		b.mu.Lock()
+		b.Mu.Lock()
 		b.unwell = unwell
-		b.mu.Unlock()
+		b.Mu.Unlock()
 		if ready, err := r.Ready(t.Context()); ready != (unwell == nil) || err != nil {
 			t.Errorf("instances say %v: ready %v, %v", unwell, ready, err)
 		}
@@ -474,7 +474,7 @@ func TestReadinessFollowsInstances(t *testing.T) {
 }
 
 func TestStatisticsCountRequests(t *testing.T) {
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -482,7 +482,7 @@ func TestStatisticsCountRequests(t *testing.T) {
 		wantGeneration(t, r, "m", 1, 1)
 	}
 	var s *kserve.ModelStatistics
-	testkit.Eventually(t, patience, func() bool { // they count when an execution has ended, after its answer
+	testkit.Eventually(t, Patience, func() bool { // they count when an execution has ended, after its answer
 		list, err := r.Statistics("m", infer.LatestVersion)
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
@@ -495,14 +495,14 @@ func TestStatisticsCountRequests(t *testing.T) {
 		t.Errorf("got %v", s)
 	}
 	_, err := r.Statistics("none", infer.LatestVersion)
-	wantError(t, err, infer.InvalidArg, "requested model 'none' is not available")
+	WantError(t, err, infer.InvalidArg, "requested model 'none' is not available")
 	_, err = r.Statistics("m", 2)
-	wantError(t, err, infer.InvalidArg, "requested model version is not available for model 'm'")
+	WantError(t, err, infer.InvalidArg, "requested model version is not available for model 'm'")
 }
 
 func TestShutdownWaitsForRequests(t *testing.T) {
-	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, nil)
+	b := NewFakeBackend()
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -510,13 +510,13 @@ func TestShutdownWaitsForRequests(t *testing.T) {
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
 	var err error
-	testkit.Eventually(t, patience, func() bool {
+	testkit.Eventually(t, Patience, func() bool {
 		_, err = r.Live()
 		return err != nil
 	})
-	wantError(t, err, infer.Unavailable, "Server exiting")
+	WantError(t, err, infer.Unavailable, "Server exiting")
 	_, err = generation(t, r, "n", 1)
-	wantError(t, err, infer.Unavailable, "Server exiting")
+	WantError(t, err, infer.Unavailable, "Server exiting")
 	close(hold)
 	if err := <-answered; err != nil {
 		t.Errorf("the request inside: %v", err)
@@ -524,26 +524,26 @@ func TestShutdownWaitsForRequests(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if b.closed["m:1"] != 1 || b.closed["n:1"] != 1 {
-		t.Errorf("closed %v, want each once", b.closed)
+	if b.Closed["m:1"] != 1 || b.Closed["n:1"] != 1 {
+		t.Errorf("closed %v, want each once", b.Closed)
 	}
 }
 
 // TestHostTellsWhetherReadinessIsAsked has the host tell whether a model's readiness has to
 // be asked for, and its text.
 func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
-	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, nil)
+	b := NewFakeBackend()
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, asks := range []bool{false, true} {
-		b.mu.Lock()
+		b.Mu.Lock()
 		b.asks, b.unwell = asks, nil
 		if asks {
 			b.unwell = errors.New("unwell")
 		}
-		b.mu.Unlock()
+		b.Mu.Unlock()
 		target, err := host{Registry: r}.Target("m", infer.LatestVersion)
 		if err != nil {
 			t.Fatal(err)
@@ -564,37 +564,37 @@ func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
 // TestShutdownEndsEachCopyOnce ends the server while a version that serves is loaded
 // again: each copy is ended once.
 func TestShutdownEndsEachCopyOnce(t *testing.T) {
-	b := newFakeBackend()
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	r := newTestRegistry(t, root, b, explicit("m"))
+	b := NewFakeBackend()
+	root := WriteModels(t, map[string][]int64{"m": {1}})
+	r := NewTestRegistry(t, root, b, Explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	held := make(chan struct{})
-	b.mu.Lock()
+	b.Mu.Lock()
 	b.held["m:1"] = held
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	modify(t, root, "m")
 	loaded := make(chan error, 1) // one value
 	go func() { loaded <- r.Load(context.Background(), "m", "", nil) }()
-	testkit.Eventually(t, patience, func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+	testkit.Eventually(t, Patience, func() bool {
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
 		return b.loading == 1
 	})
 	// A request keeps the old copy from being gone when the load is over.
 	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, patience, r.loader.Exiting)
+	testkit.Eventually(t, Patience, r.loader.Exiting)
 	close(held)
-	wantError(t, <-loaded, infer.Unavailable, "Server exiting")
+	WantError(t, <-loaded, infer.Unavailable, "Server exiting")
 	close(hold)
 	if err := errors.Join(<-answered, <-ended); err != nil {
 		t.Error(err)
 	}
 	r.ending.Wait()
-	if b.opened["m:1"] != 2 || b.closed["m:1"] != 2 {
-		t.Errorf("opened %d times and closed %d times, want 2 and 2", b.opened["m:1"], b.closed["m:1"])
+	if b.Opened["m:1"] != 2 || b.Closed["m:1"] != 2 {
+		t.Errorf("opened %d times and closed %d times, want 2 and 2", b.Opened["m:1"], b.Closed["m:1"])
 	}
 }

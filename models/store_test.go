@@ -32,7 +32,7 @@ type stored struct {
 }
 
 // latestConfig leaves the version policy to its default.
-var latestConfig = strings.Replace(fakeConfig, "version_policy { all { } }", "", 1)
+var latestConfig = strings.Replace(FakeConfig, "version_policy { all { } }", "", 1)
 
 // putModel stores a model with a version.
 func putModel(store *mirrortest.Store, name string) {
@@ -43,7 +43,7 @@ func putModel(store *mirrortest.Store, name string) {
 // storing opens a registry of the models that the store has and of those in the folder.
 func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), inStore, inFolder []string) *stored {
 	t.Helper()
-	s := &stored{t: t, store: mirrortest.New(), b: newFakeBackend(), mounts: t.TempDir(), log: &testkit.Buffer{}}
+	s := &stored{t: t, store: mirrortest.New(), b: NewFakeBackend(), mounts: t.TempDir(), log: &testkit.Buffer{}}
 	for _, name := range inStore {
 		putModel(s.store, name)
 	}
@@ -51,8 +51,8 @@ func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), in
 	for _, name := range inFolder {
 		local[name] = []int64{1}
 	}
-	s.folder = writeModels(t, local)
-	s.Registry = newTestRegistry(t, s.folder, s.b, func(c *RegistryConfig) {
+	s.folder = WriteModels(t, local)
+	s.Registry = NewTestRegistry(t, s.folder, s.b, func(c *RegistryConfig) {
 		options := repository.Options{
 			Objects: s.store.Opener, Mounts: map[string]string{"s3": s.mounts}, Log: zerolog.New(s.log), StoreStall: time.Minute,
 		}
@@ -320,7 +320,7 @@ func TestLoadThatCannotBeCopiedSaysWhy(t *testing.T) {
 	s.start()
 	s.store.Fail(mirrortest.Read, infer.Errorf(infer.Internal, "broken"))
 	err := s.Load(t.Context(), "m", "", nil)
-	wantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: broken;\n")
+	WantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: broken;\n")
 	s.wantStates("m 1 UNAVAILABLE Internal: broken")
 	if got := s.copies(); len(got) != 0 {
 		t.Errorf("got the copies %q, want none", got)
@@ -364,7 +364,7 @@ func TestModelThatNeverRests(t *testing.T) {
 		}
 	})
 	err := s.Load(t.Context(), "m", "", nil)
-	wantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: model 'm' of s3://bucket/models changes while it is copied: "+
+	WantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: model 'm' of s3://bucket/models changes while it is copied: "+
 		"5 copies were begun, and none became complete; load it when its upload has ended;\n")
 }
 
@@ -441,7 +441,7 @@ func TestStalledStoreFailsTheLoad(t *testing.T) {
 	s.store.Hang(mirrortest.Read)
 	s.store.Put("m/config.pbtxt", latestConfig) // which the listing has not
 	err := s.Load(t.Context(), "m", "", nil)
-	wantError(t, err, infer.Internal, "failed to load 'm', failed to poll from model repository")
+	WantError(t, err, infer.Internal, "failed to load 'm', failed to poll from model repository")
 	s.wantLog("Poll failed for model directory 'm': the store of s3://bucket/models has sent nothing for 50ms", 1)
 	s.store.Resume(mirrortest.Read)
 	if err := s.Load(t.Context(), "m", "", nil); err != nil {

@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"errors"
@@ -6,14 +6,15 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/version"
 )
 
 // TestTargetIsReplaced: a version that was found and is unloaded, or replaced, before
 // the request runs sends nothing and says so; the successor runs the request.
 func TestTargetIsReplaced(t *testing.T) {
-	b := newFakeBackend()
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, explicit("m"))
+	b := models.NewFakeBackend()
+	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), b, models.Explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -28,14 +29,14 @@ func TestTargetIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Unload returns when the end of the version has begun.
-	testkit.Eventually(t, patience, func() bool { return ends(found.(*version.Version)) })
+	testkit.Eventually(t, models.Patience, func() bool { return models.Ends(found.(*version.Version)) })
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion,
 			Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}}
 	}
 	err = found.Infer(t.Context(), request(), func(*infer.Response) { t.Error("a replaced version has answered") })
-	if !errors.Is(err, ErrReplaced) {
-		t.Errorf("got %v, want %v", err, ErrReplaced)
+	if !errors.Is(err, models.ErrReplaced) {
+		t.Errorf("got %v, want %v", err, models.ErrReplaced)
 	}
 	found, err = r.Target("m", infer.LatestVersion)
 	if err != nil {
@@ -49,7 +50,7 @@ func TestTargetIsReplaced(t *testing.T) {
 
 // TestTargetAllocatesNothing: finding a version is one look at what serves.
 func TestTargetAllocatesNothing(t *testing.T) {
-	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
+	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func overview(r *Registry) string {
 // TestOperatorsSeeWhyModelsHaveNoVersion has configurations that cannot be read, a model without a folder of a version, and
 // ensembles without a step: the overview has the reasons until they are gone, and nothing changes for clients.
 func TestOperatorsSeeWhyModelsHaveNoVersion(t *testing.T) {
-	p := polling(t, writeModels(t, map[string][]int64{"good": {1}, "enum": {1}, "empty": {}}))
+	p := polling(t, WriteModels(t, map[string][]int64{"good": {1}, "enum": {1}, "empty": {}}))
 	p.write(0, "enum/config.pbtxt", "backend: \"fake\"\ninput { name: \"A\" data_type: TYPE_BYTES }\n")
 	p.write(0, "stepless/config.pbtxt", strings.ReplaceAll(chainConfig, "first", "absent"))
 	p.write(0, "stepless/1/keep", "")
@@ -44,7 +44,7 @@ func TestOperatorsSeeWhyModelsHaveNoVersion(t *testing.T) {
 	wantReasons("after the start", "empty 0 UNAVAILABLE: at least one version must be available", "enum 0 UNAVAILABLE: enum/config.pbtxt:2:",
 		"good 1 READY", "stepless 0 UNAVAILABLE: absent")
 
-	p.write(0, "enum/config.pbtxt", fakeConfig)
+	p.write(0, "enum/config.pbtxt", FakeConfig)
 	p.remove(0, "stepless")
 	p.look()
 	p.wantStates("enum 1 READY; good 1 READY")

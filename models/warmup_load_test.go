@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // sampleOf is one sample with inputs of name, type, dims and what gives its data.
@@ -40,8 +41,8 @@ func (m patientModel) Capabilities() backend.ModelCapabilities {
 // longWarmup is a model whose warm-up takes half an hour.
 func longWarmup(t *testing.T) (root string, b *growing) {
 	t.Helper()
-	root = writeModels(t, map[string][]int64{"m": {1}})
-	rewrite(t, filepath.Join(root, "m", "config.pbtxt"), fakeConfig+`instance_group [ { count: 1 kind: KIND_CPU } ]`+
+	root = models.WriteModels(t, map[string][]int64{"m": {1}})
+	models.Rewrite(t, filepath.Join(root, "m", "config.pbtxt"), models.FakeConfig+`instance_group [ { count: 1 kind: KIND_CPU } ]`+
 		sampleOf("batch_size: 1 count: 1000000", "IN", "INT32", "1", "zero_data: true"))
 	return root, &growing{answer: make(map[string]error), returning: func() { time.Sleep(2 * time.Millisecond) }}
 }
@@ -50,26 +51,28 @@ func longWarmup(t *testing.T) (root string, b *growing) {
 // longer than the model has.
 func TestEndlessWarmupKeepsNoLoad(t *testing.T) {
 	root, b := longWarmup(t)
-	r := newTestRegistry(t, root, patientBackend{b}, explicit())
+	r := models.NewTestRegistry(t, root, patientBackend{b}, models.Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
+	models.WantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
 		"Internal: the warm-up of model 'm' did not end within 1s;\n")
 }
 
 // TestWarmupEndsForWhatComesNext: an unload and another load give a load up whose warm-up goes on, after the time
 // that they leave it, and the end of the server at once.
 func TestWarmupEndsForWhatComesNext(t *testing.T) {
-	for name, next := range map[string]func(r *Registry) error{
-		"unload":   func(r *Registry) error { return r.Unload(t.Context(), "m", false) },
-		"load":     func(r *Registry) error { return r.Load(t.Context(), "m", configWith(t, "", groups("a1")), nil) },
-		"shutdown": func(r *Registry) error { return r.Shutdown(t.Context()) },
+	for name, next := range map[string]func(r *models.Registry) error{
+		"unload": func(r *models.Registry) error { return r.Unload(t.Context(), "m", false) },
+		"load": func(r *models.Registry) error {
+			return r.Load(t.Context(), "m", models.ConfigWith(t, "", groups("a1")), nil)
+		},
+		"shutdown": func(r *models.Registry) error { return r.Shutdown(t.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, b := longWarmup(t)
-			r := newTestRegistry(t, root, b, func(c *RegistryConfig) {
-				explicit()(c)
+			r := models.NewTestRegistry(t, root, b, func(c *models.RegistryConfig) {
+				models.Explicit()(c)
 				if c.UnloadTimeout = 50 * time.Millisecond; name == "shutdown" {
 					c.UnloadTimeout = time.Hour
 				}
@@ -79,7 +82,7 @@ func TestWarmupEndsForWhatComesNext(t *testing.T) {
 			}
 			loaded := make(chan error, 1)
 			go func() { loaded <- r.Load(t.Context(), "m", "", nil) }()
-			testkit.Eventually(t, patience, func() bool {
+			testkit.Eventually(t, models.Patience, func() bool {
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				return b.opened > 0
@@ -91,7 +94,7 @@ func TestWarmupEndsForWhatComesNext(t *testing.T) {
 			if err := <-loaded; err == nil {
 				t.Error("the load has succeeded")
 			}
-			if took := time.Since(began); took > patience/2 {
+			if took := time.Since(began); took > models.Patience/2 {
 				t.Errorf("it took %s", took)
 			}
 		})
@@ -100,13 +103,13 @@ func TestWarmupEndsForWhatComesNext(t *testing.T) {
 
 // A version whose warm-up fails does not serve, and nothing of it is left.
 func TestWarmupFailsTheLoad(t *testing.T) {
-	root := writeModels(t, map[string][]int64{"m": {1}})
-	config := fakeConfig + sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true")
+	root := models.WriteModels(t, map[string][]int64{"m": {1}})
+	config := models.FakeConfig + sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true")
 	if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b := newFakeBackend()
-	r := newTestRegistry(t, root, b, explicit())
+	b := models.NewFakeBackend()
+	r := models.NewTestRegistry(t, root, b, models.Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +124,11 @@ func TestWarmupFailsTheLoad(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "m", "config.pbtxt"), []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
+	models.WantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: "+
 		"Internal: failed to open text file for read m/warmup/none: No such file or directory;\n")
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.opened["m:1"] != 2 || b.closed["m:1"] == 0 {
-		t.Errorf("opened %d times, closed %d times", b.opened["m:1"], b.closed["m:1"])
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.Opened["m:1"] != 2 || b.Closed["m:1"] == 0 {
+		t.Errorf("opened %d times, closed %d times", b.Opened["m:1"], b.Closed["m:1"])
 	}
 }

@@ -1,9 +1,10 @@
-package cache
+package cache_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/cache"
 )
 
 func TestParseSettingsReadsAndRefusesSizes(t *testing.T) {
@@ -33,7 +34,7 @@ func TestParseSettingsReadsAndRefusesSizes(t *testing.T) {
 			"Invalid argument: found multiple cache configurations, but only a single cache is currently supported"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := ParseSettings(test.settings, "/caches", 1e12)
+			got, err := cache.ParseSettings(test.settings, "/caches", 1e12)
 			text := ""
 			if err != nil {
 				text = infer.AsError(err).Status()

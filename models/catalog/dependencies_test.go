@@ -113,7 +113,7 @@ func TestDependentsAreTheEnsemblesAbove(t *testing.T) {
 		"a": "e top", "b": "e f top", "e": "top", "waits": "top", "c": "apart", "top": "", "a c": "apart e top", "none": "",
 	} {
 		var got []string
-		for _, id := range k.Dependents(ids(of)).Sorted() {
+		for _, id := range k.Dependents(Ids(of)).Sorted() {
 			got = append(got, id.Name)
 		}
 		if strings.Join(got, " ") != want {
@@ -130,5 +130,12 @@ func TestDependentsAreTheEnsemblesAbove(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(k.Components(sources)), "[[a b f] [c] [new]]"; got != want {
 		t.Errorf("components: got %s, want %s", got, want)
+	}
+}
+
+func wantError(t *testing.T, err error, code infer.Code, text string) {
+	t.Helper()
+	if e := infer.AsError(err); e == nil || e.Code != code || e.Message != text {
+		t.Errorf("got %v (%T), want %v: %q", err, err, code, text)
 	}
 }

@@ -1,4 +1,4 @@
-package catalog
+package catalog_test
 
 import (
 	"context"
@@ -8,12 +8,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // claimant is an operation whose claim is under way.
 type claimant struct {
-	*Operation
+	*catalog.Operation
 	held repository.Set
 	err  error
 	done bool
@@ -22,13 +23,13 @@ type claimant struct {
 // asker is the model whose code asks for an operation, and what brings it up.
 type asker struct {
 	model string
-	by    *Operation
+	by    *catalog.Operation
 }
 
 // table has a helper for tests.
-type table struct{ *LockTable }
+type table struct{ *catalog.LockTable }
 
-func newTable() table { return table{NewLockTable(0, errors.New("outdated"))} }
+func newTable() table { return table{catalog.NewLockTable(0, errors.New("outdated"))} }
 
 // claim begins to lock models, within a synctest bubble.
 func (c table) claim(ctx context.Context, name string, up *asker, needed, dependent string) *claimant {
@@ -37,7 +38,7 @@ func (c table) claim(ctx context.Context, name string, up *asker, needed, depend
 	}
 	p := &claimant{Operation: c.Begin(name, up.model, up.by)}
 	go func() {
-		p.held, p.err = c.Lock(ctx, p.Operation, ids(needed), ids(dependent))
+		p.held, p.err = c.Lock(ctx, p.Operation, catalog.Ids(needed), catalog.Ids(dependent))
 		p.done = true
 	}()
 	synctest.Wait()
@@ -77,8 +78,8 @@ func TestTryLockWaitsForNothing(t *testing.T) {
 		first := c.claim(t.Context(), "a", nil, "a", "")
 		second := c.claim(t.Context(), "b", nil, "a b", "")
 		op := c.Begin("", "", nil)
-		held := c.TryLock(op, ids("a b x").Sorted())
-		if got, want := repository.SetOf(held...), ids("b x"); !maps.Equal(got, want) {
+		held := c.TryLock(op, catalog.Ids("a b x").Sorted())
+		if got, want := repository.SetOf(held...), catalog.Ids("b x"); !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		c.End(first.Operation)
@@ -117,7 +118,7 @@ func TestLocksAreGivenUp(t *testing.T) {
 func TestLocksInCirclesAreRefused(t *testing.T) {
 	within := func(p *claimant, model string) *asker { return &asker{model, p.Operation} }
 	way := func(err error) string {
-		var circle *CircleError
+		var circle *catalog.CircleError
 		if !errors.As(err, &circle) {
 			return ""
 		}

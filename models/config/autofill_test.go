@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // TestAutofillFollowsTheFiles has what Triton filled in for the same files, the slash marking
@@ -52,15 +53,15 @@ func TestAutofillFollowsTheFiles(t *testing.T) {
 		{name: "nothing", files: []string{"x"}, refused: undetermined},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := &kserve.ModelConfig{}
-			if err := prototext.Unmarshal([]byte(c.config), config); err != nil {
+			parsed := &kserve.ModelConfig{}
+			if err := prototext.Unmarshal([]byte(c.config), parsed); err != nil {
 				t.Fatal(err)
 			}
-			var content []File
+			var content []config.File
 			for _, file := range c.files {
-				e := File{Name: file}
+				e := config.File{Name: file}
 				if last := len(file) - 1; file[last] == '/' {
-					e = File{Name: file[:last], Dir: true}
+					e = config.File{Name: file[:last], Dir: true}
 				}
 				content = append(content, e)
 			}
@@ -69,7 +70,7 @@ func TestAutofillFollowsTheFiles(t *testing.T) {
 				model = "m"
 			}
 			refused := ""
-			if err := autofill(config, model, content); err != nil {
+			if err := config.Autofill(parsed, model, content); err != nil {
 				refused = err.Error()
 			}
 			if refused != c.refused {
@@ -78,9 +79,9 @@ func TestAutofillFollowsTheFiles(t *testing.T) {
 			if refused != "" {
 				return
 			}
-			if config.Name != model || config.Backend != c.backend || config.Platform != c.platform || config.DefaultModelFilename != c.file {
+			if parsed.Name != model || parsed.Backend != c.backend || parsed.Platform != c.platform || parsed.DefaultModelFilename != c.file {
 				t.Errorf("got name %q, backend %q, platform %q, file %q\nwant name %q, backend %q, platform %q, file %q",
-					config.Name, config.Backend, config.Platform, config.DefaultModelFilename, model, c.backend, c.platform, c.file)
+					parsed.Name, parsed.Backend, parsed.Platform, parsed.DefaultModelFilename, model, c.backend, c.platform, c.file)
 			}
 		})
 	}

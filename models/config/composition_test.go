@@ -1,4 +1,4 @@
-package config
+package config_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // ensembleConfig reads an ensemble as tests write it: tensors are "A" or
@@ -21,7 +22,7 @@ func ensembleConfig(t testing.TB, name, inputs, outputs string, batch int, steps
 		in, out, _ := strings.Cut(rest, ")->")
 		text += fmt.Sprintf("step { model_name: %q model_version: -1 %s %s }\n", model, mapConfig("input_map", in), mapConfig("output_map", out))
 	}
-	config, err := ParseText(name, []byte(text+"}\n"))
+	config, err := config.ParseText(name, []byte(text+"}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func composingModels(t testing.TB) map[string]*kserve.ModelConfig {
 		{"rep2", "IN0", "OUT0 OUT1", "model_transaction_policy { decoupled: true }"},
 	} {
 		text := fmt.Sprintf("name: %q\nbackend: \"python\"\n%s%s%s", m.name, tensorsConfig("input", m.inputs), tensorsConfig("output", m.outputs), m.more)
-		config, err := ParseText(m.name, []byte(text))
+		config, err := config.ParseText(m.name, []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +130,7 @@ func TestCompositionIsCheckedStepByStep(t *testing.T) {
 		{"outputs of a stream and of what it feeds", "A", "B C", 0, []string{"rep(IN0=A)->OUT0=C", "rep2(IN0=C)->OUT0=B"}, true, mixed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			decoupled, err := CheckComposition(ensembleConfig(t, "e", c.inputs, c.outputs, c.batch, c.steps...), composingModels(t))
+			decoupled, err := config.CheckComposition(ensembleConfig(t, "e", c.inputs, c.outputs, c.batch, c.steps...), composingModels(t))
 			got := ""
 			if err != nil {
 				got = err.Error()

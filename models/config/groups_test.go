@@ -1,10 +1,11 @@
-package config
+package config_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // TestGroupsThatABackendPrefers complete a config: whole groups, or counts and GPUs of groups of the same kind.
@@ -29,17 +30,17 @@ func TestGroupsThatABackendPrefers(t *testing.T) {
 		{"another kind", []*group{{Kind: kserve.ModelInstanceGroup_KIND_MODEL}}, nil, "m_0 KIND_MODEL 1 []"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			config := &kserve.ModelConfig{Name: "m", Backend: "b", InstanceGroup: test.given}
-			rules := Rules{GPUs: test.gpus, Preferred: func(backend string) []*group {
+			parsed := &kserve.ModelConfig{Name: "m", Backend: "b", InstanceGroup: test.given}
+			rules := config.Rules{GPUs: test.gpus, Preferred: func(backend string) []*group {
 				if backend != "b" {
 					t.Errorf("asked for backend %q", backend)
 				}
 				return preferred
 			}}
 			for range 2 { // a second time changes nothing
-				rules.assignGroups(config)
-				g := config.InstanceGroup[0]
-				if got := fmt.Sprint(g.Name, " ", g.Kind, " ", g.Count, " ", g.Gpus); got != test.want || len(config.InstanceGroup) != 1 {
+				rules.AssignGroups(parsed)
+				g := parsed.InstanceGroup[0]
+				if got := fmt.Sprint(g.Name, " ", g.Kind, " ", g.Count, " ", g.Gpus); got != test.want || len(parsed.InstanceGroup) != 1 {
 					t.Errorf("got %s, want %s", got, test.want)
 				}
 			}

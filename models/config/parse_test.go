@@ -1,11 +1,10 @@
-package config
+package config_test
 
 import (
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/prototext"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 // TestParseTextTakesForms has forms that people write.
@@ -36,7 +36,7 @@ func TestParseTextTakesForms(t *testing.T) {
 		{"a list of map entries", `parameters [ { key: "a" value { string_value: "x" } }, { key: "b" } ]`, `parameters { key: "a" value { string_value: "x" } } parameters { key: "b" value { } }`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := ParseText("config.pbtxt", []byte(c.text))
+			got, err := config.ParseText("config.pbtxt", []byte(c.text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,8 +79,8 @@ func TestParseTextErrorsNameTheSource(t *testing.T) {
 		{"comment of another language", "// c\nmax_batch_size: 4", "p:1:1: invalid field name: //"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := ParseText("p", []byte(c.text))
-			var parse *ParseError
+			_, err := config.ParseText("p", []byte(c.text))
+			var parse *config.ParseError
 			if !errors.As(err, &parse) {
 				t.Fatalf("got error %v, want a ParseError", err)
 			}
@@ -128,7 +128,7 @@ func TestParseJSON(t *testing.T) {
 		{"twice beside an enum in lower case", `{"input":[{"data_type":"type_fp32"}],"name":"a","name":"b"}`, `input { data_type: TYPE_FP32 } name: "b"`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := ParseJSON([]byte(c.text))
+			got, err := config.ParseJSON([]byte(c.text))
 			if c.refused != "" {
 				if err == nil || infer.AsError(err).Status() != "Invalid argument: "+c.refused {
 					t.Fatalf("got error %v, want %q", err, c.refused)
@@ -153,26 +153,15 @@ func FuzzParseText(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		config, err := ParseText("p", text)
+		parsed, err := config.ParseText("p", text)
 		if err != nil {
 			if infer.AsError(err).Message != "failed to read text proto from p" {
 				t.Fatalf("got error %v, want the file's name", err)
 			}
 			return
 		}
-		checkConfig(t, config)
+		config.CheckConfig(t, parsed)
 	})
-}
-
-// TestConfigsNestToTheDepthOfAllJSON counts as for requests.
-func TestConfigsNestToTheDepthOfAllJSON(t *testing.T) {
-	for depth, want := range map[int]bool{100: true, 101: false} {
-		text := "{'a':" + strings.Repeat("[", depth-1) + "1" + strings.Repeat("]", depth-1) + "}"
-		r := relaxed{text: []byte(text)}
-		if _, got := r.value(0); got != want {
-			t.Errorf("depth %d: got %t, want %t", depth, got, want)
-		}
-	}
 }
 
 // FuzzParseJSON reads any bytes as a model's answer to auto-complete.
@@ -185,9 +174,9 @@ func FuzzParseJSON(f *testing.F) {
 	}
 	f.Add([]byte(`{"input":[{"data_type":"type_fp32","dims":["1",2.0]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		config, err := ParseJSON(text)
+		parsed, err := config.ParseJSON(text)
 		if err == nil {
-			checkConfig(t, config)
+			config.CheckConfig(t, parsed)
 		}
 	})
 }
@@ -219,38 +208,5 @@ func addConfigs(f *testing.F, pattern string) {
 			f.Fatal(err)
 		}
 		f.Add(text)
-	}
-}
-
-// checkConfig goes with a parsed configuration where a load goes.
-func checkConfig(t *testing.T, config *kserve.ModelConfig) {
-	if err := autofill(config, "m", []File{{Name: "model.py"}}); err != nil {
-		return
-	}
-	normalise(config)
-	normaliseGroups(config, nil)
-	again := Clone(config)
-	normalise(again)
-	normaliseGroups(again, nil)
-	shown, err := JSON(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	twice, err := JSON(again)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(shown) != string(twice) {
-		t.Fatalf("normalised twice:\n got %s\nwant %s", twice, shown)
-	}
-	_ = validate(config)
-	_ = validateTensors(config)
-	_ = Rules{}.validateGroups(config)
-	back, err := ParseJSON(shown)
-	if err != nil {
-		t.Fatalf("the JSON form is refused: %v\n%s", err, shown)
-	}
-	if third, err := JSON(back); err != nil || string(third) != string(shown) {
-		t.Fatalf("parsed and shown again (%v):\n got %s\nwant %s", err, third, shown)
 	}
 }

@@ -1,8 +1,10 @@
-package config
+package config_test
 
 import (
 	"errors"
 	"testing"
+
+	"github.com/nereid-serving/nereid/models/config"
 )
 
 func TestParseErrorsSuggestWhatIsMeant(t *testing.T) {
@@ -34,8 +36,8 @@ func TestParseErrorsSuggestWhatIsMeant(t *testing.T) {
 		{`input [ { name: "A" } { name: "B" } ]`, "separate the entries of a list with commas: [ { … }, { … } ]"},
 		{`parameters { key: "a" value: "b" }`, `braces are required here, as in value { string_value: "b" }`},
 	} {
-		_, err := ParseText("p", []byte(c.text))
-		var parse *ParseError
+		_, err := config.ParseText("p", []byte(c.text))
+		var parse *config.ParseError
 		if !errors.As(err, &parse) {
 			t.Fatalf("%s: got error %v, want a ParseError", c.text, err)
 		}

@@ -1,4 +1,4 @@
-package copies
+package copies_test
 
 import (
 	"testing"

@@ -1,63 +1,17 @@
-package copies
+package copies_test
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/models/copies"
 )
 
-// TestDirectoriesOfDeadServers must be removed by the next server, those of others not.
-func TestDirectoriesOfDeadServers(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	living, killed := NewWorkspace("", zerolog.Nop()), NewWorkspace("", zerolog.Nop())
-	for _, s := range []*Workspace{living, killed} {
-		if _, err := s.Make(""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unix.Flock(int(killed.parent.Fd()), unix.LOCK_UN); err != nil { // as the kernel does
-		t.Fatal(err)
-	}
-	for _, name := range []string{"other", namePrefix + "file"} {
-		if err := os.WriteFile(filepath.Join(os.TempDir(), name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Mkdir(filepath.Join(os.TempDir(), "directory"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("directory", filepath.Join(os.TempDir(), namePrefix+"link")); err != nil {
-		t.Fatal(err)
-	}
-	next := NewWorkspace("", zerolog.Nop())
-	next.Sweep()
-	if _, err := next.Make(""); err != nil {
-		t.Fatal(err)
-	}
-	defer next.Close()
-	defer living.Close()
-	got := make(map[string]bool)
-	entries, err := os.ReadDir(os.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		got[e.Name()] = true
-	}
-	want := map[string]bool{"other": true, "directory": true, namePrefix + "file": true, namePrefix + "link": true,
-		filepath.Base(living.parent.Name()): true, filepath.Base(next.parent.Name()): true}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
-	}
-}
-
 func TestLastUserRemovesACopy(t *testing.T) {
-	p := NewWorkspace(t.TempDir(), zerolog.Nop())
+	p := copies.NewWorkspace(t.TempDir(), zerolog.Nop())
 	defer p.Close()
 	c, err := p.Make("folder")
 	if err != nil {
@@ -89,13 +43,13 @@ func TestLastUserRemovesACopy(t *testing.T) {
 	if c.TryHold() || c.Used() {
 		t.Error("a copy that is gone can be held")
 	}
-	var none *Copy
+	var none *copies.Copy
 	none.Hold().Drop()
 }
 
 func TestDirectoryIsCreatedAgain(t *testing.T) {
 	base := t.TempDir()
-	p := NewWorkspace(base, zerolog.Nop())
+	p := copies.NewWorkspace(base, zerolog.Nop())
 	for range 2 {
 		c, err := p.Make("")
 		if err != nil {
@@ -111,8 +65,8 @@ func TestDirectoryIsCreatedAgain(t *testing.T) {
 		c.Drop()
 	}
 	p.Close()
-	if _, err := p.Make(""); err != ErrClosed {
-		t.Errorf("a copy after the end: got error %v, want %v", err, ErrClosed)
+	if _, err := p.Make(""); err != copies.ErrClosed {
+		t.Errorf("a copy after the end: got error %v, want %v", err, copies.ErrClosed)
 	}
 	if left, err := os.ReadDir(base); err != nil || len(left) > 0 {
 		t.Errorf("got %v, %v in the base, want nothing", left, err)

@@ -1,4 +1,4 @@
-package diagnosis
+package diagnosis_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -33,15 +34,15 @@ func TestFaultNamesSourceReasonAndRemedy(t *testing.T) {
 			"m: r/m/config.pbtxt: ensemble scheduling must be set for ensemble m whose platform is ensemble; ensemble_scheduling { step [ … ] } lists the composing models"},
 		{"another error", errors.New("disk"), "m: r/m/config.pbtxt: disk"},
 	} {
-		if got := Of("m", "r/m", "r/m/config.pbtxt", c.err).String(); got != c.want {
+		if got := diagnosis.Of("m", "r/m", "r/m/config.pbtxt", c.err).String(); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
 		}
 	}
-	if got, want := Of("1", "/mnt/models/1", "/mnt/models/1/config.pbtxt", infer.Errorf(infer.InvalidArg, "Invalid model name: Could not determine backend for model '1' with no backend in model configuration.")).String(),
+	if got, want := diagnosis.Of("1", "/mnt/models/1", "/mnt/models/1/config.pbtxt", infer.Errorf(infer.InvalidArg, "Invalid model name: Could not determine backend for model '1' with no backend in model configuration.")).String(),
 		"1: /mnt/models/1/config.pbtxt: Invalid model name: Could not determine backend for model '1' with no backend in model configuration; a directory with a number is a version: if /mnt/models is a model, use the directory above it as the repository, also in KServe's storageUri"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, want := Of("m", "", "", infer.Errorf(infer.NotFound, "failed to poll model 'm': model not found in any model repository.")).String(),
+	if got, want := diagnosis.Of("m", "", "", infer.Errorf(infer.NotFound, "failed to poll model 'm': model not found in any model repository.")).String(),
 		"m: failed to poll model 'm': model not found in any model repository; a model is found by the name of its directory"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -58,7 +59,7 @@ func TestFirstConfigCanBeCopied(t *testing.T) {
 				`output [ { name: "SUM" data_type: TYPE_FP32 dims: [ -1 ] } ]`,
 		},
 	} {
-		got := FirstConfig([]byte(c.source))
+		got := diagnosis.FirstConfig([]byte(c.source))
 		if got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}

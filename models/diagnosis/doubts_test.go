@@ -1,10 +1,11 @@
-package diagnosis
+package diagnosis_test
 
 import (
 	"slices"
 	"testing"
 
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
 // TestDoubtsAreAboutWhatIsValid has one configuration for each rule, and one that gives no reason for doubt.
@@ -31,7 +32,7 @@ func TestDoubtsAreAboutWhatIsValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, d := range Doubts(c) {
+		for _, d := range diagnosis.Doubts(c) {
 			got = append(got, d.String())
 			if d.Rule == "" || d.Field == "" {
 				t.Errorf("%s: got %+v, want a rule and a field", text, d)
@@ -46,11 +47,11 @@ func TestDoubtsAreAboutWhatIsValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, labels := range []map[string][]string{nil, {"B": {"x", "y"}}, {"other": {"x"}}} {
-		if got := LabelDoubts(c, labels); got != nil {
+		if got := diagnosis.LabelDoubts(c, labels); got != nil {
 			t.Errorf("labels %v: got %v, want nothing", labels, got)
 		}
 	}
-	if got := LabelDoubts(c, map[string][]string{"B": {"x"}}); len(got) != 1 || got[0].Text != "l.txt has 1 lines, and output 'B' has 2 elements" {
+	if got := diagnosis.LabelDoubts(c, map[string][]string{"B": {"x"}}); len(got) != 1 || got[0].Text != "l.txt has 1 lines, and output 'B' has 2 elements" {
 		t.Errorf("too few labels: got %v", got)
 	}
 }

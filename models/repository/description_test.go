@@ -1,4 +1,4 @@
-package repository
+package repository_test
 
 import (
 	"maps"
@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestAutoCompleteBecomesTheConfig has one model for each effect of auto_complete_config, named
@@ -21,16 +22,16 @@ func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cases []struct{ Name, Config, First, Answer, Final, Load, Refused string }
-	mustUnmarshal(t, text, &cases)
+	repository.MustUnmarshal(t, text, &cases)
 	if len(cases) < 30 {
 		t.Fatalf("testdata/autocomplete.json: got %d cases, want all", len(cases))
 	}
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			repository := openRepository(t, Options{}, map[string]string{
+			opened := repository.OpenRepository(t, repository.Options{}, map[string]string{
 				"m/config.pbtxt": c.Config, "m/1/model.py": "", "m/labels.txt": "a\n\nb",
 			})
-			description, err := readModel(repository, "m")
+			description, err := repository.ReadModel(opened, "m")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +39,7 @@ func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := canonical(t, first, false), canonical(t, []byte(c.First), false); got != want {
+			if got, want := repository.Canonical(t, first, false), repository.Canonical(t, []byte(c.First), false); got != want {
 				t.Errorf("config before:\n got %s\nwant %s", got, want)
 			}
 			_, final, _, err := description.Finish([]byte(c.Answer))
@@ -51,7 +52,7 @@ func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 			if c.Load+c.Refused != "" {
 				t.Fatalf("Finish: got no error, want %q", c.Load+c.Refused)
 			}
-			if got, want := canonical(t, final, false), canonical(t, []byte(c.Final), false); got != want {
+			if got, want := repository.Canonical(t, final, false), repository.Canonical(t, []byte(c.Final), false); got != want {
 				t.Errorf("config after:\n got %s\nwant %s", got, want)
 			}
 		})
@@ -60,10 +61,10 @@ func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 
 // TestFinishRefusesBadAnswers has answers that fail the load, with the text for clients.
 func TestFinishRefusesBadAnswers(t *testing.T) {
-	repository := openRepository(t, Options{}, map[string]string{
+	opened := repository.OpenRepository(t, repository.Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" dynamic_batching { } max_batch_size: 2`, "m/1/model.py": "",
 	})
-	description, err := readModel(repository, "m")
+	description, err := repository.ReadModel(opened, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,14 +95,14 @@ func TestFinishRefusesBadAnswers(t *testing.T) {
 }
 
 func TestLabelsAreReadFromTheirFile(t *testing.T) {
-	repository := openRepository(t, Options{}, map[string]string{
+	opened := repository.OpenRepository(t, repository.Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python"
 			output { name: "A" data_type: TYPE_FP32 dims: 1 label_filename: "labels.txt" }
 			output { name: "B" data_type: TYPE_FP32 dims: 1 label_filename: "/more/b.txt" }
 			output { name: "C" data_type: TYPE_FP32 dims: 1 }`,
 		"m/1/model.py": "", "m/labels.txt": "cat\n\ndog\r\n", "m/more/b.txt": "one",
 	})
-	description, err := readModel(repository, "m")
+	description, err := repository.ReadModel(opened, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,10 +121,10 @@ func TestBucketsOfOtherFamiliesAreWarnedOf(t *testing.T) {
 	control := func(family string) string {
 		return `metric_control { metric_identifier { family: "` + family + `" } histogram_options { buckets: 1 } } `
 	}
-	repository := openRepository(t, Options{}, map[string]string{
+	opened := repository.OpenRepository(t, repository.Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" model_metrics { ` + control("nv_inference_first_response_histogram_ms") + control("other") + `}`, "m/1/model.py": "",
 	})
-	description, err := readModel(repository, "m")
+	description, err := repository.ReadModel(opened, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +143,12 @@ func TestComposingNamesModelsAndVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := (&Description{Config: config}).Composing()
-	want := map[Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
+	got := (&repository.Description{Config: config}).Composing()
+	want := map[repository.Identity][]int64{{Name: "m"}: {1, 3}, {Name: "n"}: {infer.LatestVersion}}
 	if !maps.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got := (&Description{Config: &kserve.ModelConfig{}}).Composing(); len(got) != 0 {
+	if got := (&repository.Description{Config: &kserve.ModelConfig{}}).Composing(); len(got) != 0 {
 		t.Errorf("a model that is no ensemble is composed of %v", got)
 	}
 }

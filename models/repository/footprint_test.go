@@ -1,4 +1,4 @@
-package repository
+package repository_test
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestFootprintTellsWhichVersionsChanged changes one thing at a time in a model's directory:
@@ -89,20 +90,20 @@ func TestFootprintTellsWhichVersionsChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			repository, err := Open([]string{root}, Options{ConfigName: c.named})
+			opened, err := repository.Open([]string{root}, repository.Options{ConfigName: c.named})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer repository.Close()
-			id := Identity{Name: "m"}
-			before, err := repository.Footprint(id)
+			defer opened.Close()
+			id := repository.Identity{Name: "m"}
+			before, err := opened.Footprint(id)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := c.change(model); err != nil {
 				t.Fatal(err)
 			}
-			after, err := repository.Footprint(id)
+			after, err := opened.Footprint(id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,14 +148,14 @@ func TestFootprintFollowsLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	repository, err := Open([]string{root}, Options{})
+	opened, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer repository.Close()
-	look := func() Footprint {
+	defer opened.Close()
+	look := func() repository.Footprint {
 		t.Helper()
-		p, err := repository.Footprint(Identity{Name: "m"})
+		p, err := opened.Footprint(repository.Identity{Name: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,13 +195,13 @@ func TestFootprintSeesTheArchiveOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	repository, err := Open([]string{root}, Options{})
+	opened, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer repository.Close()
-	id := Identity{Name: "m"}
-	_, before, err := repository.Read(id, nil)
+	defer opened.Close()
+	id := repository.Identity{Name: "m"}
+	_, before, err := opened.Read(id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestFootprintSeesTheArchiveOutside(t *testing.T) {
 	}
 	inside := &kserve.ModelConfig{Backend: "fake", Parameters: map[string]*kserve.ModelParameter{
 		"EXECUTION_ENV_PATH": {StringValue: "$$TRITON_MODEL_DIRECTORY/env.tar.gz"}}}
-	if _, files, err := repository.Read(id, inside); err != nil || len(files.Paths()) != 0 {
+	if _, files, err := opened.Read(id, inside); err != nil || len(files.Paths()) != 0 {
 		t.Errorf("an archive in the model's directory: looked at %v, error %v, want nothing beside the directory", files.Paths(), err)
 	}
 	long := time.Now().Add(-1000 * time.Hour)
@@ -231,7 +232,7 @@ func TestFootprintSeesTheArchiveOutside(t *testing.T) {
 		if err := c.change(); err != nil {
 			t.Fatal(err)
 		}
-		after, err := repository.Footprint(id, before.Paths()...)
+		after, err := opened.Footprint(id, before.Paths()...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +241,7 @@ func TestFootprintSeesTheArchiveOutside(t *testing.T) {
 		}
 		before = after
 	}
-	if unasked, err := repository.Footprint(id); err != nil || before.Same(unasked) {
+	if unasked, err := opened.Footprint(id); err != nil || before.Same(unasked) {
 		t.Errorf("a look that was not told of the archive counts as if it had seen it (error %v)", err)
 	}
 }

@@ -1,67 +1,15 @@
-package repository
+package repository_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/repository"
 )
-
-// mapFields are the objects whose keys are data: their order says nothing.
-var mapFields = []string{
-	"cc_model_filenames", "metric_tags", "parameters", "inputs", "input_map", "output_map", "priority_queue_policy",
-}
-
-// canonical rewrites JSON so that two texts are equal if they differ only in
-// the order of a map's keys.
-func canonical(t *testing.T, raw []byte, mapping bool) string {
-	t.Helper()
-	switch raw[0] {
-	case '[':
-		var items []json.RawMessage
-		mustUnmarshal(t, raw, &items)
-		texts := make([]string, len(items))
-		for i, item := range items {
-			texts[i] = canonical(t, item, false)
-		}
-		return "[" + strings.Join(texts, ",") + "]"
-	case '{':
-		var fields []string
-		decoder := json.NewDecoder(bytes.NewReader(raw))
-		if _, err := decoder.Token(); err != nil {
-			t.Fatal(err)
-		}
-		for decoder.More() {
-			key, err := decoder.Token()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var value json.RawMessage
-			if err := decoder.Decode(&value); err != nil {
-				t.Fatal(err)
-			}
-			fields = append(fields, key.(string)+":"+canonical(t, value, slices.Contains(mapFields, key.(string))))
-		}
-		if mapping {
-			slices.Sort(fields)
-		}
-		return "{" + strings.Join(fields, ",") + "}"
-	}
-	return string(raw)
-}
-
-func mustUnmarshal(t *testing.T, raw []byte, into any) {
-	t.Helper()
-	if err := json.Unmarshal(raw, into); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestConfigJSONGolden serves each configuration in ../config/testdata/configjson as the
 // model of that name. The JSON beside it is what Triton showed for it.
@@ -81,12 +29,12 @@ func TestConfigJSONGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			repository := openRepository(t, Options{}, map[string]string{
+			opened := repository.OpenRepository(t, repository.Options{}, map[string]string{
 				name + "/config.pbtxt": string(text),
 				name + "/1/model.py":   "",
 				name + "/labels.txt":   "a\nb\n",
 			})
-			description, err := readModel(repository, name)
+			description, err := repository.ReadModel(opened, name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +44,7 @@ func TestConfigJSONGolden(t *testing.T) {
 			}
 			// A field that the recorded release does not have yet.
 			shown := bytes.Replace(got, []byte(`,"max_inflight_requests":0`), nil, 1)
-			if canonical(t, shown, false) != canonical(t, want, false) {
+			if repository.Canonical(t, shown, false) != repository.Canonical(t, want, false) {
 				t.Errorf("config:\n got %s\nwant %s", got, want)
 			}
 			// The shown form can be given back, and is then shown unchanged.
@@ -114,24 +62,4 @@ func TestConfigJSONGolden(t *testing.T) {
 			}
 		})
 	}
-}
-
-// openRepository makes a repository of files; a name that ends in a slash is a
-// directory.
-func openRepository(t *testing.T, options Options, files map[string]string) *Roots {
-	t.Helper()
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, files)
-	repository, err := Open([]string{root}, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(repository.Close)
-	return repository
-}
-
-// readModel reads the model of a name.
-func readModel(r *Roots, name string) (*Description, error) {
-	d, _, err := r.Read(Identity{Name: name}, nil)
-	return d, err
 }

@@ -1,4 +1,4 @@
-package repository
+package repository_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
@@ -29,7 +30,7 @@ func TestOneLocationInAStoreCountsOnce(t *testing.T) {
 	stop, opened := make(chan struct{}), 0
 	defer close(stop)
 	t.Setenv("TMPDIR", t.TempDir())
-	r, err := Open([]string{"as://account/c/m?sig=a", "as://account/c/m/", "as://account.blob.core.windows.net/c/m?sig=b"}, Options{Stop: stop,
+	r, err := repository.Open([]string{"as://account/c/m?sig=a", "as://account/c/m/", "as://account.blob.core.windows.net/c/m?sig=b"}, repository.Options{Stop: stop,
 		Objects: func(context.Context, objectstore.Location) (objectstore.Bucket, error) {
 			opened++
 			return oneModel{}, nil

@@ -1,12 +1,11 @@
-package repository
+package repository_test
 
 import (
 	"encoding/json"
 	"os"
-	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestRecordedRefusalsReadTheSame compares texts with those that Triton had for the
@@ -18,40 +17,18 @@ func TestRecordedRefusalsReadTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cases []struct{ Config, Poll, Load string }
-	mustUnmarshal(t, text, &cases)
+	repository.MustUnmarshal(t, text, &cases)
 	if len(cases) < 100 {
 		t.Fatalf("testdata/refused.json: got %d cases, want all", len(cases))
 	}
 	for _, c := range cases {
 		t.Run(c.Config, func(t *testing.T) {
-			poll, load := refusal(t, Options{}, c.Config)
+			poll, load := repository.Refusal(t, repository.Options{}, c.Config)
 			if poll != c.Poll || load != c.Load {
 				t.Errorf("%s:\n got poll %q, load %q\nwant poll %q, load %q", c.Config, poll, load, c.Poll, c.Load)
 			}
 		})
 	}
-}
-
-// refusal loads a model m as far as its configuration goes and returns what
-// refused it, with ROOT for the repository's path.
-func refusal(t *testing.T, options Options, config string) (poll, load string) {
-	t.Helper()
-	repository := openRepository(t, options, map[string]string{"m/config.pbtxt": config, "m/1/model.py": ""})
-	shorten := func(s string) string { return strings.ReplaceAll(s, repository.all()[0].path, "ROOT") }
-	description, err := readModel(repository, "m")
-	if err != nil {
-		return shorten(infer.AsError(err).Detailed().Message), ""
-	}
-	if err := description.Check(); err != nil {
-		if len(description.Versions) == 0 {
-			return "", err.Error()
-		}
-		return "", infer.AsError(err).Status()
-	}
-	if _, _, _, err := description.Finish(nil); err != nil {
-		return "", shorten(infer.AsError(err).Detailed().Status())
-	}
-	return "", ""
 }
 
 // TestLaterRefusalsReadTheSame has the texts of later releases and those that
@@ -75,7 +52,7 @@ func TestLaterRefusalsReadTheSame(t *testing.T) {
 		{"batch output of a wrong kind", python + `batch_output { kind: 9 }`, "", "Invalid argument: unknown batch output kind '' for m"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if poll, load := refusal(t, Options{}, c.config); poll != c.poll || load != c.load {
+			if poll, load := repository.Refusal(t, repository.Options{}, c.config); poll != c.poll || load != c.load {
 				t.Errorf("got poll %q, load %q\nwant poll %q, load %q", poll, load, c.poll, c.load)
 			}
 		})
@@ -93,15 +70,15 @@ func TestInstanceGroupsWithGPUs(t *testing.T) {
 		{"unknown GPU", python + `instance_group { kind: KIND_GPU gpus: [ 0, 1 ] }`, "", "Invalid argument: instance group m_0 of model m specifies invalid or unsupported gpu id 1. GPUs with at least the minimum required CUDA compute compatibility of 6.000000 are: 0, 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			options := Options{GPUs: func() []int32 { return []int32{0, 2} }, MinCapability: 6}
+			options := repository.Options{GPUs: func() []int32 { return []int32{0, 2} }, MinCapability: 6}
 			if c.load != "" {
-				if poll, load := refusal(t, options, c.config); poll != "" || load != c.load {
+				if poll, load := repository.Refusal(t, options, c.config); poll != "" || load != c.load {
 					t.Errorf("got poll %q, load %q\nwant load %q", poll, load, c.load)
 				}
 				return
 			}
-			repository := openRepository(t, options, map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": ""})
-			description, err := readModel(repository, "m")
+			opened := repository.OpenRepository(t, options, map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": ""})
+			description, err := repository.ReadModel(opened, "m")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +94,7 @@ func TestInstanceGroupsWithGPUs(t *testing.T) {
 					GPUs  []int32 `json:"gpus"`
 				} `json:"instance_group"`
 			}
-			mustUnmarshal(t, shown, &config)
+			repository.MustUnmarshal(t, shown, &config)
 			got, err := json.Marshal(config.Groups)
 			if err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package repository
+package repository_test
 
 import (
 	"maps"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
@@ -32,7 +33,7 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 		{"file", []string{root + "/file"}, 0, "Invalid argument: repository path is not a valid directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			repository, err := Open(c.roots, Options{})
+			repository, err := repository.Open(c.roots, repository.Options{})
 			if err != nil {
 				if got := infer.AsError(err).Status(); got != c.want {
 					t.Errorf("got error %q, want %q", got, c.want)
@@ -40,8 +41,8 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 				return
 			}
 			defer repository.Close()
-			if c.want != "" || len(repository.all()) != c.open {
-				t.Errorf("got %d roots, want %d and error %q", len(repository.all()), c.open, c.want)
+			if c.want != "" || len(repository.All()) != c.open {
+				t.Errorf("got %d roots, want %d and error %q", len(repository.All()), c.open, c.want)
 			}
 		})
 	}
@@ -58,7 +59,7 @@ func TestScanPassesOverFoldersOfTools(t *testing.T) {
 	if err := os.Symlink("..2024_11_23/m", filepath.Join(root, "m")); err != nil { // as a volume of Kubernetes has it
 		t.Fatal(err)
 	}
-	repository, err := Open([]string{root}, Options{})
+	repository, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,19 +87,19 @@ func TestScanFindsModelsOnce(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "a", "no\xffname"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	repository, err := Open([]string{root + "/a", root + "/b"}, Options{})
+	opened, err := repository.Open([]string{root + "/a", root + "/b"}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer repository.Close()
-	names, rejected, err := scan(repository)
+	defer opened.Close()
+	names, rejected, err := scan(opened)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{".hidden", "both", "empty", "inner", "linked", "only_a", "only_b"}; !slices.Equal(names, want) {
 		t.Errorf("names: got %q, want %q", names, want)
 	}
-	if want := map[Identity]string{{Name: "both"}: "model appears in two or more repositories"}; !maps.Equal(rejected, want) {
+	if want := map[repository.Identity]string{{Name: "both"}: "model appears in two or more repositories"}; !maps.Equal(rejected, want) {
 		t.Errorf("rejected: got %q, want %q", rejected, want)
 	}
 	for name, want := range map[string]string{
@@ -113,7 +114,7 @@ func TestScanFindsModelsOnce(t *testing.T) {
 		"only_a/..": "Not found: failed to poll model 'only_a/..': model not found in any model repository.",
 		"../b":      "Not found: failed to poll model '../b': model not found in any model repository.",
 	} {
-		if _, err := readModel(repository, name); err == nil || infer.AsError(err).Status() != want {
+		if _, err := repository.ReadModel(opened, name); err == nil || infer.AsError(err).Status() != want {
 			t.Errorf("Read(%q): got error %v, want %q", name, err, want)
 		}
 	}
@@ -122,12 +123,12 @@ func TestScanFindsModelsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.WriteFiles(t, root, map[string]string{"b/new/1/model.py": ""})
-	if names, rejected, err = scan(repository); err != nil || len(rejected) != 0 || !slices.Contains(names, "new") {
+	if names, rejected, err = scan(opened); err != nil || len(rejected) != 0 || !slices.Contains(names, "new") {
 		t.Errorf("second scan: got %q, rejected %q, error %v", names, rejected, err)
 	}
 }
 
-func scan(r *Roots) (names []string, rejected map[Identity]string, err error) {
+func scan(r *repository.Roots) (names []string, rejected map[repository.Identity]string, err error) {
 	ids, rejected, err := r.Scan()
 	for _, id := range ids {
 		names = append(names, id.String())
@@ -143,7 +144,7 @@ func TestReadFollowsLinks(t *testing.T) {
 		"outside/model/config.pbtxt": config, "outside/model/1/model.py": "", "outside/config.pbtxt": config,
 		"outside/version/model.py": "", "repository/shared/config.pbtxt": config,
 	})
-	repository := filepath.Join(root, "repository")
+	opened := filepath.Join(root, "repository")
 	for name, target := range map[string]string{
 		"relative":                "../outside/model",
 		"absolute":                filepath.Join(root, "outside/model"),
@@ -157,7 +158,7 @@ func TestReadFollowsLinks(t *testing.T) {
 		"outside_labels/l.txt":    "../../outside/config.pbtxt",
 		"within/configs/v2.pbtxt": "../../shared/config.pbtxt",
 	} {
-		path := filepath.Join(repository, name)
+		path := filepath.Join(opened, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -165,13 +166,13 @@ func TestReadFollowsLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.WriteFiles(t, repository, map[string]string{
+	testkit.WriteFiles(t, opened, map[string]string{
 		"config/1/model.py": "", "escaping/1/model.py": "", "elsewhere/1/model.py": "", "dangling/1/model.py": "",
 		"mounted/1/model.py": "", "mounted/..2026/config.pbtxt": config, "within/1/model.py": "",
 		"outside_labels/1/model.py":   "",
 		"outside_labels/config.pbtxt": `output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "l.txt" }`,
 	})
-	r, err := Open([]string{repository}, Options{ConfigName: "v2"})
+	r, err := repository.Open([]string{opened}, repository.Options{ConfigName: "v2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,18 +196,18 @@ func TestReadFollowsLinks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			refused := ""
-			d, err := readModel(r, c.name)
+			d, err := repository.ReadModel(r, c.name)
 			if err == nil {
 				if !slices.Equal(d.Versions, c.versions) || d.Config.MaxBatchSize != c.batch {
 					t.Errorf("got versions %d, max_batch_size %d, want %d, %d", d.Versions, d.Config.MaxBatchSize, c.versions, c.batch)
 				}
-				if want := filepath.Join(repository, c.name); d.Directory != want {
+				if want := filepath.Join(opened, c.name); d.Directory != want {
 					t.Errorf("directory: got %s, want %s", d.Directory, want)
 				}
 				_, _, _, err = d.Finish(nil)
 			}
 			if err != nil {
-				refused = strings.ReplaceAll(infer.AsError(err).Detailed().Message, repository, "ROOT")
+				refused = strings.ReplaceAll(infer.AsError(err).Detailed().Message, opened, "ROOT")
 			}
 			if refused != c.refused {
 				t.Errorf("got error %q, want %q", refused, c.refused)
@@ -232,36 +233,36 @@ func TestReadTakesTheDescribingFile(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe/config.pbtxt"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	strict := Options{DisableAutoComplete: true}
-	named := Options{ConfigName: "v2"}
+	strict := repository.Options{DisableAutoComplete: true}
+	named := repository.Options{ConfigName: "v2"}
 	for _, c := range []struct {
 		name, model string
-		options     Options
+		options     repository.Options
 		batch       int32
 		refused     string
 	}{
-		{"ordinary", "plain", Options{}, 1, ""},
-		{"another is there", "two", Options{}, 1, ""},
+		{"ordinary", "plain", repository.Options{}, 1, ""},
+		{"another is there", "two", repository.Options{}, 1, ""},
 		{"another is asked for", "two", named, 2, ""},
 		{"another is missing", "plain", named, 1, ""},
-		{"another, outside", "two", Options{ConfigName: "../../../v2"}, 0, "failed to open text file for read ROOT/two/../../v2.pbtxt: path escapes from parent"},
-		{"none", "none", Options{}, 0, ""},
+		{"another, outside", "two", repository.Options{ConfigName: "../../../v2"}, 0, "failed to open text file for read ROOT/two/../../v2.pbtxt: path escapes from parent"},
+		{"none", "none", repository.Options{}, 0, ""},
 		{"none, strict", "none", strict, 0, "failed to open text file for read ROOT/none/config.pbtxt: No such file or directory"},
-		{"none, strict, named", "none", Options{ConfigName: "v2", DisableAutoComplete: true}, 0, "failed to open text file for read ROOT/none/config.pbtxt: No such file or directory"},
-		{"broken", "broken", Options{}, 0, "failed to read text proto from ROOT/broken/config.pbtxt"},
-		{"a directory", "directory", Options{}, 0, "failed to open text file for read ROOT/directory/config.pbtxt: Is a directory"},
-		{"a pipe", "pipe", Options{}, 0, "failed to open text file for read ROOT/pipe/config.pbtxt: not a regular file (p---------)"},
-		{"incomplete", "incomplete", Options{}, 0, ""},
+		{"none, strict, named", "none", repository.Options{ConfigName: "v2", DisableAutoComplete: true}, 0, "failed to open text file for read ROOT/none/config.pbtxt: No such file or directory"},
+		{"broken", "broken", repository.Options{}, 0, "failed to read text proto from ROOT/broken/config.pbtxt"},
+		{"a directory", "directory", repository.Options{}, 0, "failed to open text file for read ROOT/directory/config.pbtxt: Is a directory"},
+		{"a pipe", "pipe", repository.Options{}, 0, "failed to open text file for read ROOT/pipe/config.pbtxt: not a regular file (p---------)"},
+		{"incomplete", "incomplete", repository.Options{}, 0, ""},
 		{"incomplete, strict", "incomplete", strict, 0, "model input 'I' must specify 'data_type' for incomplete"},
-		{"misnamed", "misnamed", Options{}, 0, "unexpected directory name 'misnamed' for model 'other', directory name must equal model name"},
+		{"misnamed", "misnamed", repository.Options{}, 0, "unexpected directory name 'misnamed' for model 'other', directory name must equal model name"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			repository, err := Open([]string{root}, c.options)
+			opened, err := repository.Open([]string{root}, c.options)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer repository.Close()
-			d, err := readModel(repository, c.model)
+			defer opened.Close()
+			d, err := repository.ReadModel(opened, c.model)
 			if err != nil {
 				if got := strings.ReplaceAll(infer.AsError(err).Detailed().Message, root, "ROOT"); got != c.refused {
 					t.Errorf("got error %q, want %q", got, c.refused)
@@ -311,7 +312,7 @@ func TestVersionsFollowThePolicy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files["m/config.pbtxt"] = `backend: "python" ` + c.policy
-			d, err := readModel(openRepository(t, Options{}, files), "m")
+			d, err := repository.ReadModel(repository.OpenRepository(t, repository.Options{}, files), "m")
 			if err != nil {
 				t.Fatal(err)
 			}

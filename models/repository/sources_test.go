@@ -1,9 +1,11 @@
-package repository
+package repository_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // TestSourcesAlone: files that a model writes into its directory are no change of it.
@@ -20,14 +22,14 @@ func TestSourcesAlone(t *testing.T) {
 		}
 	}
 	write("1/model.py")
-	roots, err := Open([]string{root}, Options{SourcesAlone: true})
+	roots, err := repository.Open([]string{root}, repository.Options{SourcesAlone: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer roots.Close()
-	look := func() Footprint {
+	look := func() repository.Footprint {
 		t.Helper()
-		f, err := roots.Footprint(Identity{Name: "m"})
+		f, err := roots.Footprint(repository.Identity{Name: "m"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package repository
+package repository_test
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // contents are files of these names, each with the last element in capitals.
@@ -36,7 +37,7 @@ func destinationOf(t *testing.T) string {
 
 func TestUploadsAreWritten(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := NewUploads(zerolog.Nop(), 0)
+	s := repository.NewUploads(zerolog.Nop(), 0)
 	const config = `config.pbtxt 600 "C"`
 	for _, test := range []struct {
 		files []string
@@ -81,7 +82,7 @@ func TestUploadsAreWritten(t *testing.T) {
 
 func TestUploadsHaveAsManyFilesAsTheyMay(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := NewUploads(zerolog.Nop(), 3)
+	s := repository.NewUploads(zerolog.Nop(), 3)
 	defer s.Close()
 	u, err := s.Write(contents("1/a", "1/b"), nil)
 	if err != nil {
@@ -96,10 +97,10 @@ func TestUploadsHaveAsManyFilesAsTheyMay(t *testing.T) {
 
 func TestUploadsAreRefused(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := NewUploads(zerolog.Nop(), 0)
+	s := repository.NewUploads(zerolog.Nop(), 0)
 	defer s.Close()
-	many := make([]string, 0, DefaultUploadEntries)
-	for i := range DefaultUploadEntries {
+	many := make([]string, 0, repository.DefaultUploadEntries)
+	for i := range repository.DefaultUploadEntries {
 		many = append(many, fmt.Sprint("d/", i))
 	}
 	deep := make([]string, 0, 20)
@@ -163,7 +164,7 @@ func FuzzTargetPaths(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		places, err := targetPaths("/d", map[string][]byte{a: nil, b: nil}, DefaultUploadEntries)
+		places, err := repository.TargetPaths("/d", map[string][]byte{a: nil, b: nil}, repository.DefaultUploadEntries)
 		if err != nil {
 			return
 		}

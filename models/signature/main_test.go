@@ -1,4 +1,4 @@
-package signature
+package signature_test
 
 import (
 	"testing"

@@ -1,10 +1,11 @@
-package signature
+package signature_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/signature"
 )
 
 func TestOddOutputsAreFound(t *testing.T) {
@@ -34,7 +35,7 @@ func TestOddOutputsAreFound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := New("m", parsed)
+		s := signature.New("m", parsed)
 		r := &infer.Response{Outputs: []infer.Tensor{tensor("B", infer.Bytes, 1), c.output}}
 		if parsed.GetMaxBatchSize() > 0 {
 			r.Outputs[0].Shape = []int64{1, 1}

@@ -1,4 +1,4 @@
-package signature
+package signature_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/models/signature"
 )
 
 // TestRequestsWithoutInputsNeedNoBatch: a model whose inputs are all optional may be asked
@@ -25,14 +26,14 @@ func TestRequestsWithoutInputsNeedNoBatch(t *testing.T) {
 		{8, "[request id: r] out of bounds index 0: request has 0 inputs"},
 	} {
 		config.MaxBatchSize = test.batch
-		err := New("m", config).Validate(t.Context(), &infer.Request{ID: "r"})
+		err := signature.New("m", config).Validate(t.Context(), &infer.Request{ID: "r"})
 		if test.want == "" {
 			if err != nil {
 				t.Errorf("max_batch_size %d: got %q, want no error", test.batch, err)
 			}
 			continue
 		}
-		var refusal *BackendRefusal
+		var refusal *signature.BackendRefusal
 		if !errors.As(err, &refusal) || refusal.Err.Code != infer.InvalidArg || refusal.Error() != test.want {
 			t.Errorf("max_batch_size %d: got %v, want the refusal %q", test.batch, err, test.want)
 		}
@@ -104,7 +105,7 @@ func TestBadRequestsAreRefusedByText(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request := &infer.Request{ID: "r", Inputs: slices.Clone(c.inputs), Outputs: c.outputs}
-			err := New("m", configOf(t, c.config)).Validate(t.Context(), request)
+			err := signature.New("m", configOf(t, c.config)).Validate(t.Context(), request)
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -122,7 +123,7 @@ func TestARawTextStaysInItsMemory(t *testing.T) {
 	body := append(make([]byte, 0, 3+infer.RawRoom), "abc"...)
 	request := &infer.Request{Raw: true, Inputs: []infer.Tensor{{Data: body}}}
 	config := configOf(t, `name: "m" backend: "python" input { name: "T" data_type: TYPE_STRING dims: [ 1 ] }`)
-	if err := New("m", config).Validate(t.Context(), request); err != nil {
+	if err := signature.New("m", config).Validate(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
 	if got := request.Inputs[0].Data; string(got) != "\x03\x00\x00\x00abc" || &got[0] != &body[0] {
@@ -161,7 +162,7 @@ func TestReshapesApplyBothWays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec := New("m", completed)
+			spec := signature.New("m", completed)
 			request := &infer.Request{Inputs: []infer.Tensor{tensorOf("T", infer.Int8, c.client...)}}
 			if err := spec.Validate(t.Context(), request); err != nil {
 				t.Fatal(err)
@@ -188,7 +189,7 @@ func TestAScalarOutputOfABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	response := &infer.Response{Outputs: []infer.Tensor{tensorOf("T", infer.FP32)}}
-	New("m", completed).ShapeOutputs(response)
+	signature.New("m", completed).ShapeOutputs(response)
 	if got := response.Outputs[0].Shape; !slices.Equal(got, []int64{1}) {
 		t.Errorf("the client sees %v, want [1]", got)
 	}
@@ -232,7 +233,7 @@ func TestForeignInputsAreCopiedOnlyToBeWalked(t *testing.T) {
 				in.DataType = infer.Bytes
 			}
 			in.Data, in.Memory = nil, &c.memory
-			err := New("m", configOf(t, c.config)).Validate(t.Context(), &infer.Request{ID: "r", Inputs: []infer.Tensor{in}})
+			err := signature.New("m", configOf(t, c.config)).Validate(t.Context(), &infer.Request{ID: "r", Inputs: []infer.Tensor{in}})
 			got := ""
 			if err != nil {
 				got = err.Error()

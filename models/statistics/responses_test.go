@@ -1,16 +1,17 @@
-package statistics
+package statistics_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/models/statistics"
 )
 
 // TestResponsesAreCountedByTheirIndex covers each outcome, and indices beyond the bound.
 func TestResponsesAreCountedByTheirIndex(t *testing.T) {
-	var s Responses
-	if got := s.proto(); got != nil {
+	var s statistics.Responses
+	if got := s.Proto(); got != nil {
 		t.Errorf("nothing was reported: got %v", got)
 	}
 	for _, r := range []backend.ResponseReport{
@@ -19,11 +20,11 @@ func TestResponsesAreCountedByTheirIndex(t *testing.T) {
 		{Index: 0, Start: 10, End: 14, Outcome: backend.ResponseFailed},
 		{Index: 0, Start: 10, OutputStart: 12, End: 17, Outcome: backend.ResponseCancelled},
 		{Index: 10, Start: 10, End: 16},
-		{Index: -1, Start: 10, End: 16}, {Index: mostIndices, Start: 10, End: 16},
+		{Index: -1, Start: 10, End: 16}, {Index: statistics.MostIndices, Start: 10, End: 16},
 	} {
 		s.Report(r)
 	}
-	got := s.proto()
+	got := s.Proto()
 	text := ""
 	for _, index := range []string{"0", "10"} {
 		r := got[index]

@@ -1,4 +1,4 @@
-package statistics
+package statistics_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/models/statistics"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -45,24 +46,24 @@ func TestExecutionsAreCountedWithTheirTimes(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, want, metrics string
-		do                  func(*Version)
+		do                  func(*statistics.Version)
 	}{
 		{"nothing", "inferences 0 executions 0 success 0/0 fail 0/0 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0", "success 0 inferences 0 executions 0",
-			func(*Version) {}},
+			func(*statistics.Version) {}},
 		{
 			"a batch", "inferences 4 executions 1 success 2/2106 fail 0/0 queue 2/1680 compute 2/20 2/380 2/6 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 2 inferences 4 executions 1",
-			func(s *Version) { s.Executed(report(func(*backend.Report) {})) },
+			func(s *statistics.Version) { s.Executed(report(func(*backend.Report) {})) },
 		},
 		{
 			"a batch that failed", "inferences 0 executions 1 success 0/0 fail 2/2106 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 0 inferences 0 executions 1 BACKEND 2",
-			func(s *Version) { s.Executed(report(func(r *backend.Report) { r.Err = errors.New("x") })) },
+			func(s *statistics.Version) { s.Executed(report(func(r *backend.Report) { r.Err = errors.New("x") })) },
 		},
 		{
 			"a batch that never came to the model", "inferences 0 executions 0 success 0/0 fail 2/2106 queue 0/0 compute 0/0 0/0 0/0 cache 0/0 0/0",
 			"success 0 inferences 0 executions 0 BACKEND 2",
-			func(s *Version) {
+			func(s *statistics.Version) {
 				s.Executed(report(func(r *backend.Report) { r.Err, r.Executed = errors.New("x"), false }))
 			},
 		},
@@ -70,17 +71,17 @@ func TestExecutionsAreCountedWithTheirTimes(t *testing.T) {
 			"one request of a batch that failed",
 			"inferences 1 executions 1 success 1/1003 fail 1/1103 queue 1/790 compute 1/10 1/190 1/3 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 1 inferences 1 executions 1 BACKEND 1",
-			func(s *Version) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{0} })) },
+			func(s *statistics.Version) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{0} })) },
 		},
 		{
 			"the other request that failed",
 			"inferences 3 executions 1 success 1/1103 fail 1/1003 queue 1/890 compute 1/10 1/190 1/3 cache 0/0 0/0 batch 4 1/10 1/190 1/3",
 			"success 1 inferences 3 executions 1 BACKEND 1",
-			func(s *Version) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{1} })) },
+			func(s *statistics.Version) { s.Executed(report(func(r *backend.Report) { r.Failed = []int{1} })) },
 		},
 		{
 			"the cache", "inferences 0 executions 0 success 1/107 fail 0/0 queue 1/0 compute 0/0 0/0 0/0 cache 1/50 1/7", "success 1 inferences 0 executions 0",
-			func(s *Version) {
+			func(s *statistics.Version) {
 				s.CacheHit(100, 50)
 				s.CacheMiss(7)
 			},
@@ -90,7 +91,7 @@ func TestExecutionsAreCountedWithTheirTimes(t *testing.T) {
 			r := metrics.New(metrics.Config{})
 			m := r.Model("m", 1, metrics.ModelOptions{Cache: true})
 			defer m.Close()
-			s := New("m", 1, m, nil)
+			s := statistics.New("m", 1, m, nil)
 			test.do(s)
 			if got := shown(s.Proto()); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
@@ -129,7 +130,7 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 	} {
 		r := metrics.New(metrics.Config{})
 		m := r.Model("m", 1, metrics.ModelOptions{})
-		s := New("m", 1, m, nil)
+		s := statistics.New("m", 1, m, nil)
 		s.Failed(reason, backend.Now()-1000)
 		if got, want := counted(r), "success 0 inferences 0 executions 0 "+want+" 1"; got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -149,7 +150,7 @@ func TestBatchesWithoutMemoryAreNoFailuresOfTheBackend(t *testing.T) {
 	} {
 		r := metrics.New(metrics.Config{})
 		m := r.Model("m", 1, metrics.ModelOptions{})
-		New("m", 1, m, nil).Executed(&scheduler.Execution{Requests: make([]scheduler.Timing, 2), Report: report})
+		statistics.New("m", 1, m, nil).Executed(&scheduler.Execution{Requests: make([]scheduler.Timing, 2), Report: report})
 		if got, want := counted(r), "success 0 inferences 0 executions 0 "+want; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -163,7 +164,7 @@ func TestExecutionsCountForTheirGPU(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	m := r.Model("m", 1, metrics.ModelOptions{})
 	defer m.Close()
-	s := New("m", 1, m, nil)
+	s := statistics.New("m", 1, m, nil)
 	s.CountGPUs([]int32{0}, func(gpu int32) string { return fmt.Sprint("GPU-", gpu) })
 	for gpu, times := range map[int32]int{0: 1, 1: 2, 4: 3} {
 		for range times {
@@ -187,12 +188,12 @@ func TestExecutionsCountForTheirGPU(t *testing.T) {
 
 // TestBatchSizesAreBounded has a model without tensors of any size executed with every batch size.
 func TestBatchSizesAreBounded(t *testing.T) {
-	s := New("m", 1, metrics.New(metrics.Config{}).Model("m", 1, metrics.ModelOptions{}), nil)
-	for size := range int64(mostBatchSizes + 10) {
+	s := statistics.New("m", 1, metrics.New(metrics.Config{}).Model("m", 1, metrics.ModelOptions{}), nil)
+	for size := range int64(statistics.MostBatchSizes + 10) {
 		s.Executed(&scheduler.Execution{Requests: []scheduler.Timing{{BatchSize: size + 1}}, Report: backend.Report{Executed: true}})
 	}
 	m := s.Proto()
-	if n := len(m.GetBatchStats()); n != mostBatchSizes || m.GetExecutionCount() != mostBatchSizes+10 {
-		t.Errorf("%d executions are counted by %d sizes, want %d by %d", m.GetExecutionCount(), n, mostBatchSizes+10, mostBatchSizes)
+	if n := len(m.GetBatchStats()); n != statistics.MostBatchSizes || m.GetExecutionCount() != statistics.MostBatchSizes+10 {
+		t.Errorf("%d executions are counted by %d sizes, want %d by %d", m.GetExecutionCount(), n, statistics.MostBatchSizes+10, statistics.MostBatchSizes)
 	}
 }

@@ -1,4 +1,4 @@
-package warmup
+package warmup_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/models/warmup"
 )
 
 // heard is a scheduler that records its calls.
@@ -41,15 +42,6 @@ func (h *heard) said() string {
 	h.lines = nil
 	return text
 }
-
-// gated is an instance that only has a name.
-type gated struct{ name string }
-
-func (g *gated) Name() string                { return g.name }
-func (g *gated) Ready(context.Context) error { return nil }
-func (g *gated) Execute(*backend.Batch)      {}
-
-func (g *gated) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
 // TestBarrierHoldsInstancesUntilWarm plays the comings and goings of instances a and b.
 // Warming up takes a second; "spoil" makes it fail, "wait" ends the first wait with the error that it
@@ -89,8 +81,8 @@ func TestBarrierHoldsInstancesUntilWarm(t *testing.T) {
 					}
 					return nil
 				}
-				g := NewBarrier(h, warm, zerolog.Nop())
-				instances := map[string]*gated{"a": {"a"}, "b": {"b"}}
+				g := warmup.NewBarrier(h, warm, zerolog.Nop())
+				instances := map[string]*warmup.Gated{"a": {"a"}, "b": {"b"}}
 				var got []string
 				for step := range strings.SplitSeq(test.script, "; ") {
 					verb, of, _ := strings.Cut(step, " ")
@@ -136,8 +128,8 @@ func TestBarrierHoldsInstancesUntilWarm(t *testing.T) {
 // A barrier without samples to run lets instances pass on the spot.
 func TestBarrierWithoutWarmupPassesAtOnce(t *testing.T) {
 	h := &heard{}
-	g := NewBarrier(h, nil, zerolog.Nop())
-	a := &gated{"a"}
+	g := warmup.NewBarrier(h, nil, zerolog.Nop())
+	a := &warmup.Gated{"a"}
 	g.Available(a)
 	if err := g.Wait(t.Context()); err != nil {
 		t.Fatal(err)

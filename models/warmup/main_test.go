@@ -1,4 +1,4 @@
-package warmup
+package warmup_test
 
 import (
 	"testing"

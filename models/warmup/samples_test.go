@@ -14,9 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/protobuf/encoding/prototext"
-
 	"github.com/rs/zerolog"
+	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/budget"
@@ -176,7 +175,7 @@ func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 		w, _, root := newWarmup(t, sample("batch_size: 1", in...)+sample("batch_size: 1", in...), map[string]string{"x": "12345678"})
 		path := filepath.Join(root, "m", "warmup", "x")
 		var got []string
-		instance := &scripted{gated: gated{"a"}, does: func(_ int, b *backend.Batch) {
+		instance := &scripted{Gated: Gated{"a"}, does: func(_ int, b *backend.Batch) {
 			got = append(got, string(b.Tasks[0].Request.Inputs[0].Data))
 			if err := os.WriteFile(path, []byte("abcdefgh"), 0o644); err != nil {
 				t.Error(err)
@@ -198,7 +197,7 @@ func TestWarmupDataIsShared(t *testing.T) {
 		var seen [3]*byte
 		var all sync.WaitGroup
 		for i := range seen {
-			instance := &scripted{gated: gated{fmt.Sprint(i)}, does: func(_ int, b *backend.Batch) {
+			instance := &scripted{Gated: Gated{fmt.Sprint(i)}, does: func(_ int, b *backend.Batch) {
 				seen[i] = &b.Tasks[1].Request.Inputs[0].Data[0]
 				answer(b, nil)
 				b.Done(b, backend.Report{Executed: true})
@@ -245,7 +244,7 @@ func TestRandomSamplesFitTheirType(t *testing.T) {
 
 // scripted is an instance that runs a function a second later.
 type scripted struct {
-	gated
+	Gated
 	batches [][]int64 // sizes of the requests' batches
 	does    func(n int, b *backend.Batch)
 	left    int // tasks that were cancelled
@@ -335,7 +334,7 @@ func TestSamplesRunInOrder(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, counts, root := newWarmup(t, test.samples, nil)
 				w.Iterative = test.iterative
-				in := &scripted{gated: gated{"a"}, does: test.does}
+				in := &scripted{Gated: Gated{"a"}, does: test.does}
 				failure := ""
 				if err := w.Run(t.Context(), in, true); err != nil {
 					failure = strings.ReplaceAll(infer.AsError(err).Detailed().Message, root, "/repository")
@@ -362,7 +361,7 @@ func TestRepetitionsEndInTime(t *testing.T) {
 		w, counts, _ := newWarmup(t, sample("batch_size: 1 count: 100", in...)+sample("batch_size: 1 count: 1000000", in...)+sample("batch_size: 2 count: 7", in...), nil)
 		var log bytes.Buffer
 		w.Log = zerolog.New(&log).Level(zerolog.WarnLevel)
-		instance := &scripted{gated: gated{"a"}, does: func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, backend.Report{Executed: true}) }}
+		instance := &scripted{Gated: Gated{"a"}, does: func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, backend.Report{Executed: true}) }}
 		began := time.Now()
 		if err := w.Run(t.Context(), instance, true); err != nil {
 			t.Fatal(err)
@@ -405,7 +404,7 @@ func TestSamplesAreCharged(t *testing.T) {
 				}
 				w.Memory = budget.New(budget.Config{Limit: 64 << 20})
 				held := int64(0)
-				instance := &scripted{gated: gated{"a"}, does: func(_ int, b *backend.Batch) {
+				instance := &scripted{Gated: Gated{"a"}, does: func(_ int, b *backend.Batch) {
 					held = w.Memory.Total()
 					answer(b, nil)
 					b.Done(b, backend.Report{Executed: true})
@@ -430,7 +429,7 @@ func TestSamplesAreCharged(t *testing.T) {
 func TestWarmupAgainIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), nil)
-		in := &scripted{gated: gated{"a"}}
+		in := &scripted{Gated: Gated{"a"}}
 		in.does = func(_ int, b *backend.Batch) { answer(b, nil); b.Done(b, backend.Report{Executed: true}) }
 		if err := w.Run(t.Context(), in, true); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,9 @@
+package config
+
+import "github.com/nereid-serving/nereid/kserve"
+
+// Names for the tests in package config_test.
+
+var Autofill = autofill
+
+func (r Rules) AssignGroups(config *kserve.ModelConfig) { r.assignGroups(config) }

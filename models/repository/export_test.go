@@ -1,0 +1,7 @@
+package repository
+
+// Names for the tests in package repository_test.
+
+var TargetPaths = targetPaths
+
+func (r *Roots) All() []*rootDir { return r.all() }
