@@ -1,4 +1,4 @@
-package providers
+package providers_test
 
 import (
 	"context"
@@ -7,109 +7,31 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/objectstore/providers"
 )
-
-// protocol is how one kind of store speaks.
-type protocol struct {
-	scheme string
-	// page is a listing of one object of 10 bytes with that key, in version v1; refusal is an error with a status and a name.
-	page    func(key string) string
-	refusal func(w http.ResponseWriter, status int, name string)
-}
-
-var protocols = []protocol{
-	{"s3", func(key string) string {
-		return `<?xml version="1.0"?><ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated><Contents><Key>` + key +
-			`</Key><Size>10</Size><ETag>"v1"</ETag><LastModified>2026-01-02T03:04:05.000Z</LastModified></Contents></ListBucketResult>`
-	}, func(w http.ResponseWriter, status int, name string) {
-		w.Header().Set("Content-Type", "application/xml")
-		w.WriteHeader(status)
-		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no entry</Message></Error>", name)
-	}},
-	{"gs", func(key string) string {
-		return `{"items": [{"name": "` + key + `", "size": "10", "generation": "v1", "updated": "2026-01-02T03:04:05Z"}]}`
-	}, func(w http.ResponseWriter, status int, name string) {
-		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"error": {"code": %d, "message": "%s: no entry"}}`, status, name)
-	}},
-	{"as", func(key string) string {
-		return `<?xml version="1.0"?><EnumerationResults><Blobs><Blob><Name>` + key +
-			`</Name><Properties><Last-Modified>Fri, 02 Jan 2026 03:04:05 GMT</Last-Modified><Etag>v1</Etag><Content-Length>10</Content-Length></Properties></Blob></Blobs><NextMarker/></EnumerationResults>`
-	}, func(w http.ResponseWriter, status int, name string) {
-		w.Header().Set("x-ms-error-code", name)
-		w.WriteHeader(status)
-	}},
-}
-
-// isListing tells requests for a page from those for an object.
-func isListing(r *http.Request) bool {
-	query := r.URL.Query()
-	return query.Has("list-type") || query.Has("comp") || strings.HasPrefix(r.URL.Path, "/storage/v1/b/bucket/o") && !query.Has("alt")
-}
-
-// serve runs a store of a kind, and returns its location.
-func serve(t *testing.T, p protocol, handler http.HandlerFunc) objectstore.Location {
-	t.Helper()
-	server := httptest.NewServer(handler)
-	t.Cleanup(server.Close)
-	return locate(t, p.scheme, server.Listener.Addr().String())
-}
-
-func locate(t *testing.T, scheme, address string) objectstore.Location {
-	t.Helper()
-	setEnvironment(t, map[string]string{
-		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "the-secret",
-		"STORAGE_EMULATOR_HOST": address, "AZURE_STORAGE_SERVICE_ENDPOINT": "http://" + address, "AZURE_STORAGE_KEY": "dGhlLXNlY3JldA==",
-	})
-	url := map[string]string{"s3": "s3://" + address + "/bucket", "gs": "gs://bucket", "as": "as://account/bucket"}[scheme]
-	l, _, err := objectstore.Parse(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Named = true
-	return l
-}
-
-func eachProtocol(t *testing.T, tell func(t *testing.T, p protocol)) {
-	for _, p := range protocols {
-		t.Run(p.scheme, func(t *testing.T) { tell(t, p) })
-	}
-}
-
-func opened(t *testing.T, l objectstore.Location) objectstore.Bucket {
-	t.Helper()
-	b, err := Open(t.Context(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = b.Close() })
-	return b
-}
 
 const content = "0123456789"
 
 // TestStoresThatHang accepts connections and never answers: calls end with their contexts.
 func TestStoresThatHang(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p protocol) {
+	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer listener.Close()
-		l := locate(t, p.scheme, listener.Addr().String())
+		l := providers.Locate(t, p.Scheme, listener.Addr().String())
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			_, err := Open(ctx, l)
+			_, err := providers.Open(ctx, l)
 			ended <- err
 		}()
 		conn, err := listener.Accept()
@@ -123,26 +45,6 @@ func TestStoresThatHang(t *testing.T) {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "Check account credentials.") {
 			t.Errorf("got %v, want the context's error in Triton's text", err)
-		}
-	})
-}
-
-// TestStoresThatStall never answer a call without an end of its own.
-func TestStoresThatStall(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p protocol) {
-		done := make(chan struct{})
-		var calls atomic.Int32
-		l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
-			calls.Add(1)
-			<-done
-		})
-		defer close(done)
-		b, err := objectstore.NewOpener(os.Getenv, connector{20 * time.Millisecond, mostReply}.connect)(t.Context(), l)
-		if err == nil {
-			_ = b.Close()
-		}
-		if !errors.Is(err, objectstore.ErrUnreachable) || calls.Load() != 3 {
-			t.Errorf("got %v after %d calls, want 3 and that it cannot be reached", err, calls.Load())
 		}
 	})
 }
@@ -168,10 +70,10 @@ func TestBodiesThatLie(t *testing.T) {
 		}, content[:4], objectstore.ErrUnreachable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			eachProtocol(t, func(t *testing.T, p protocol) {
-				l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
-					if isListing(r) {
-						_, _ = io.WriteString(w, p.page("f"))
+			providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
+				l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+					if providers.IsListing(r) {
+						_, _ = io.WriteString(w, p.Page("f"))
 						return
 					}
 					from := 0
@@ -185,8 +87,8 @@ func TestBodiesThatLie(t *testing.T) {
 					}
 					test.send(w, from)
 				})
-				b := opened(t, l)
-				got, err := read(t.Context(), b, list(t, b, "")["f"])
+				b := providers.Opened(t, l)
+				got, err := providers.Read(t.Context(), b, providers.List(t, b, "")["f"])
 				if got != test.want || !errors.Is(err, test.is) {
 					t.Errorf("got %q, %v; want %q, %v", got, err, test.want, test.is)
 				}
@@ -212,18 +114,18 @@ func (p *partial) Write(b []byte) (int, error) {
 }
 
 func TestObjectsThatChange(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p protocol) {
+	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 		var condition atomic.Value
-		l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
-			if isListing(r) {
-				_, _ = io.WriteString(w, p.page("f"))
+		l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+			if providers.IsListing(r) {
+				_, _ = io.WriteString(w, p.Page("f"))
 				return
 			}
 			condition.Store(r.Header.Get("If-Match") + r.URL.Query().Get("ifGenerationMatch"))
-			p.refusal(w, http.StatusPreconditionFailed, "ConditionNotMet")
+			p.Refusal(w, http.StatusPreconditionFailed, "ConditionNotMet")
 		})
-		b := opened(t, l)
-		_, err := read(t.Context(), b, list(t, b, "")["f"])
+		b := providers.Opened(t, l)
+		_, err := providers.Read(t.Context(), b, providers.List(t, b, "")["f"])
 		if !errors.Is(err, objectstore.ErrChanged) || !strings.Contains(condition.Load().(string), "v1") {
 			t.Errorf("got %v of a request for version %v", err, condition.Load())
 		}
@@ -245,17 +147,17 @@ func TestRefusals(t *testing.T) {
 		{http.StatusMovedPermanently, "PermanentRedirect", nil, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			eachProtocol(t, func(t *testing.T, p protocol) {
+			providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 				var calls atomic.Int32
-				l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+				l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/elsewhere" {
 						t.Error("the redirection is followed")
 					}
 					calls.Add(1)
 					w.Header().Set("Location", "/elsewhere")
-					p.refusal(w, test.status, test.name)
+					p.Refusal(w, test.status, test.name)
 				})
-				b, err := Open(t.Context(), l)
+				b, err := providers.Open(t.Context(), l)
 				if err == nil {
 					_ = b.Close()
 					t.Fatal("a store that refuses is opened")
@@ -270,15 +172,15 @@ func TestRefusals(t *testing.T) {
 
 // TestExpiredTokens has a store refuse a session's token, as Amazon's does, until the file has another one.
 func TestExpiredTokens(t *testing.T) {
-	p := protocols[0]
+	p := providers.Protocols[0]
 	var calls atomic.Int32
-	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+	l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
 		if r.Header.Get("X-Amz-Security-Token") != "fresh" {
-			p.refusal(w, http.StatusBadRequest, "ExpiredToken")
+			p.Refusal(w, http.StatusBadRequest, "ExpiredToken")
 			return
 		}
-		_, _ = io.WriteString(w, p.page("f"))
+		_, _ = io.WriteString(w, p.Page("f"))
 	})
 	path := filepath.Join(t.TempDir(), "credentials.json")
 	t.Setenv(objectstore.CredentialFile, path)
@@ -288,40 +190,22 @@ func TestExpiredTokens(t *testing.T) {
 		}
 	}
 	write("stale")
-	_, err := Open(t.Context(), l)
+	_, err := providers.Open(t.Context(), l)
 	if want := "Unable to create S3 filesystem client. Check account credentials. Exception: 'ExpiredToken' Message: 'no entry'"; err == nil || err.Error() != want || !errors.Is(err, objectstore.ErrDenied) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	write("fresh")
-	b := opened(t, l)
-	if got := names(list(t, b, "")); len(got) != 1 || got[0] != "f" {
+	b := providers.Opened(t, l)
+	if got := providers.Names(providers.List(t, b, "")); len(got) != 1 || got[0] != "f" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// TestListingsAreBounded sends a page without an end.
-func TestListingsAreBounded(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p protocol) {
-		l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
-			head, tail, _ := strings.Cut(p.page("\x00"), "\x00")
-			_, _ = io.WriteString(w, head)
-			_, _ = io.WriteString(w, strings.Repeat("a", 2000)+tail)
-		})
-		b, err := objectstore.NewOpener(os.Getenv, connector{stallTime, 1000}.connect)(t.Context(), l)
-		if err == nil {
-			_ = b.Close()
-		}
-		if !errors.Is(err, objectstore.ErrUnreachable) || !strings.Contains(err.Error(), "more than 1000 bytes") {
-			t.Errorf("got %v, want that the reply is too long", err)
-		}
-	})
-}
-
 func TestMalformedListings(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p protocol) {
+	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 		for _, text := range []string{"", "<html>", "{", `{"items": [{"size": "x"}]}`, "\x00\xff"} {
-			l := serve(t, p, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, text) })
-			b, err := Open(t.Context(), l)
+			l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, text) })
+			b, err := providers.Open(t.Context(), l)
 			if err == nil { // an SDK may read a page without an object
 				_ = b.List(t.Context(), "", func(o objectstore.Object) error {
 					t.Errorf("%q: got %+v", text, o)
@@ -335,16 +219,16 @@ func TestMalformedListings(t *testing.T) {
 
 // TestTruncatedListings has a server that knows the first version of listings alone: it names no token of the next page.
 func TestTruncatedListings(t *testing.T) {
-	p := protocols[0]
+	p := providers.Protocols[0]
 	var truncated atomic.Bool
-	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
-		page := p.page("f")
+	l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		page := p.Page("f")
 		if truncated.Load() {
 			page = strings.Replace(page, "<IsTruncated>false</IsTruncated>", "<IsTruncated>true</IsTruncated><NextMarker>f</NextMarker>", 1)
 		}
 		_, _ = io.WriteString(w, page)
 	})
-	b := opened(t, l)
+	b := providers.Opened(t, l)
 	truncated.Store(true)
 	err := b.List(t.Context(), "", func(objectstore.Object) error { return nil })
 	if want := "MalformedListing, error message: the listing is truncated and names no next page"; err == nil || !strings.HasSuffix(err.Error(), want) || !errors.Is(err, objectstore.ErrUnreachable) {
@@ -354,14 +238,14 @@ func TestTruncatedListings(t *testing.T) {
 
 // TestStoresThatAreNotThere asks a port that nobody has.
 func TestStoresThatAreNotThere(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p protocol) {
+	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := locate(t, p.scheme, listener.Addr().String())
+		l := providers.Locate(t, p.Scheme, listener.Addr().String())
 		_ = listener.Close()
-		_, err = Open(t.Context(), l)
+		_, err = providers.Open(t.Context(), l)
 		if !errors.Is(err, objectstore.ErrUnreachable) || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("got %v", err)
 		}
@@ -393,20 +277,20 @@ func TestChecksums(t *testing.T) {
 		{"of parts", "KAwGnw==-2", "", false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			eachProtocol(t, func(t *testing.T, p protocol) {
-				l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
-					if isListing(r) {
-						_, _ = io.WriteString(w, p.page("f"))
+			providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
+				l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+					if providers.IsListing(r) {
+						_, _ = io.WriteString(w, p.Page("f"))
 						return
 					}
-					if mode := r.Header.Get("X-Amz-Checksum-Mode"); p.scheme == "s3" && mode != "ENABLED" {
+					if mode := r.Header.Get("X-Amz-Checksum-Mode"); p.Scheme == "s3" && mode != "ENABLED" {
 						t.Errorf("got the checksum mode %q", mode)
 					}
-					tell[p.scheme](w.Header(), test.crc, test.md5)
-					if p.scheme == "as" && test.md5 == "" {
+					tell[p.Scheme](w.Header(), test.crc, test.md5)
+					if p.Scheme == "as" && test.md5 == "" {
 						w.Header().Del("Content-MD5")
 					}
-					w.Header().Set("ETag", map[string]string{"s3": `"v1"`, "as": "v1"}[p.scheme])
+					w.Header().Set("ETag", map[string]string{"s3": `"v1"`, "as": "v1"}[p.Scheme])
 					if r.Header.Get("Range") == "" && r.Header.Get("X-Ms-Range") == "" {
 						w.Header().Set("Content-Length", "10")
 						if test.breaks {
@@ -420,8 +304,8 @@ func TestChecksums(t *testing.T) {
 					w.WriteHeader(http.StatusPartialContent)
 					_, _ = io.WriteString(w, content[4:])
 				})
-				b := opened(t, l)
-				text, err := read(t.Context(), b, list(t, b, "")["f"])
+				b := providers.Opened(t, l)
+				text, err := providers.Read(t.Context(), b, providers.List(t, b, "")["f"])
 				switch {
 				case !test.fails && (err != nil || text != content):
 					t.Errorf("got %q, %v", text, err)

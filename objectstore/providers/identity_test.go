@@ -74,13 +74,13 @@ func newGoogle(t *testing.T) *googleStore {
 			}
 			fmt.Fprintf(w, `{"access_token": %q, "expires_in": 3600, "token_type": "Bearer"}`, g.given.Load())
 		case strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") != g.valid.Load():
-			protocols[1].refusal(w, http.StatusUnauthorized, "authError")
+			Protocols[1].Refusal(w, http.StatusUnauthorized, "authError")
 		default:
-			_, _ = io.WriteString(w, protocols[1].page("f"))
+			_, _ = io.WriteString(w, Protocols[1].Page("f"))
 		}
 	}))
 	t.Cleanup(g.server.Close)
-	g.location = locate(t, "gs", g.server.Listener.Addr().String())
+	g.location = Locate(t, "gs", g.server.Listener.Addr().String())
 	t.Setenv(gcsEmulator, "") // which would get no token
 	return g
 }
@@ -110,14 +110,14 @@ func TestKeysOfGoogle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list(t, b, "")
-	list(t, b, "")
+	List(t, b, "")
+	List(t, b, "")
 	if g.asked.Load() != 1 {
 		t.Errorf("got %d tokens, want one that is kept", g.asked.Load())
 	}
 	g.valid.Store("two") // the kept token is revoked
 	g.given.Store("two")
-	list(t, b, "")
+	List(t, b, "")
 	if g.asked.Load() != 2 {
 		t.Errorf("got %d tokens, want another one after a refusal", g.asked.Load())
 	}
@@ -185,7 +185,7 @@ func TestIdentityOfTheMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list(t, b, "")
+	List(t, b, "")
 	if g.asked.Load() != 1 {
 		t.Errorf("got %d tokens, want one", g.asked.Load())
 	}
@@ -193,17 +193,17 @@ func TestIdentityOfTheMachine(t *testing.T) {
 
 // TestRegionsAreFollowed has a bucket that lies in another region than the first try supposes.
 func TestRegionsAreFollowed(t *testing.T) {
-	p := protocols[0]
+	p := Protocols[0]
 	var calls atomic.Int32
 	region := "eu-west-1"
-	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+	l := Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
 		if !strings.Contains(r.Header.Get("Authorization"), "/eu-west-1/s3/") {
 			w.Header().Set("X-Amz-Bucket-Region", region)
-			p.refusal(w, http.StatusMovedPermanently, "PermanentRedirect")
+			p.Refusal(w, http.StatusMovedPermanently, "PermanentRedirect")
 			return
 		}
-		_, _ = io.WriteString(w, p.page("f"))
+		_, _ = io.WriteString(w, p.Page("f"))
 	})
 	open := func() (objectstore.Bucket, error) {
 		return objectstore.NewOpener(os.Getenv, func(ctx context.Context, l objectstore.Location, c objectstore.Credential) (objectstore.Client, error) {
@@ -219,7 +219,7 @@ func TestRegionsAreFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	list(t, b, "")
+	List(t, b, "")
 	if calls.Load() != 3 {
 		t.Errorf("got %d calls, want one in the wrong region and two in the right one", calls.Load())
 	}
@@ -232,14 +232,14 @@ func TestRegionsAreFollowed(t *testing.T) {
 
 // TestKeysThatXMLCannotCarry are encoded in listings.
 func TestKeysThatXMLCannotCarry(t *testing.T) {
-	p := protocols[0]
-	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+	p := Protocols[0]
+	l := Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("encoding-type") != "url" {
 			t.Errorf("got %s, want that keys are asked for encoded", r.URL)
 		}
-		_, _ = io.WriteString(w, p.page("a%01b"))
+		_, _ = io.WriteString(w, p.Page("a%01b"))
 	})
-	err := opened(t, l).List(t.Context(), "", func(o objectstore.Object) error {
+	err := Opened(t, l).List(t.Context(), "", func(o objectstore.Object) error {
 		t.Errorf("got %+v", o)
 		return nil
 	})
@@ -250,7 +250,7 @@ func TestKeysThatXMLCannotCarry(t *testing.T) {
 }
 
 func TestDirectoriesOfAzure(t *testing.T) {
-	l := serve(t, protocols[2], func(w http.ResponseWriter, r *http.Request) {
+	l := Serve(t, Protocols[2], func(w http.ResponseWriter, r *http.Request) {
 		blob := func(name, more string) string {
 			return `<Blob><Name>` + name + `</Name><Properties><Last-Modified>Fri, 02 Jan 2026 03:04:05 GMT</Last-Modified><Etag>v1</Etag><Content-Length>0</Content-Length>` + more + `</Blob>`
 		}
@@ -259,7 +259,7 @@ func TestDirectoriesOfAzure(t *testing.T) {
 			blob("b", `<ResourceType>directory</ResourceType></Properties>`)+
 			blob("c", `<ResourceType>file</ResourceType></Properties>`)+`</Blobs><NextMarker/></EnumerationResults>`)
 	})
-	got := list(t, opened(t, l), "")
+	got := List(t, Opened(t, l), "")
 	if !got["a"].Directory || !got["b"].Directory || got["c"].Directory || len(got) != 3 {
 		t.Errorf("got %+v, want a and b as directories", got)
 	}
@@ -301,7 +301,7 @@ func TestTextsOfIdentitiesStayHere(t *testing.T) {
 			`Exception: 'NoCredentials' Message: 'the credentials of Amazon's configuration cannot be had`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := serve(t, protocol{scheme: test.scheme}, func(w http.ResponseWriter, r *http.Request) { t.Errorf("the store is asked: %s", r.URL) })
+			l := Serve(t, Protocol{Scheme: test.scheme}, func(w http.ResponseWriter, r *http.Request) { t.Errorf("the store is asked: %s", r.URL) })
 			t.Setenv("AWS_ACCESS_KEY_ID", "")
 			t.Setenv("AZURE_STORAGE_KEY", "")
 			for name, value := range test.env {
@@ -325,7 +325,7 @@ func (m *machine) Do(r *http.Request) (*http.Response, error) {
 
 // TestIdentitiesByClientID has a machine with several identities: the variable of Azure's SDK chooses one in the default chain.
 func TestIdentitiesByClientID(t *testing.T) {
-	l := locate(t, "as", "127.0.0.1:1")
+	l := Locate(t, "as", "127.0.0.1:1")
 	t.Setenv("AZURE_CLIENT_ID", "of-the-sdk")
 	t.Setenv("AZURE_STORAGE_AUTH_TYPE", "default")
 	for _, test := range []struct{ own, want string }{{"", "of-the-sdk"}, {"own", "own"}} {
@@ -363,7 +363,7 @@ func TestNoProxyForTheMachine(t *testing.T) {
 	}
 	// The transports that clients are made with have it, whatever the environment says.
 	k := connector{stallTime, mostReply}
-	client, err := k.connectS3(t.Context(), locate(t, "s3", "127.0.0.1:1"), objectstore.Credential{})
+	client, err := k.connectS3(t.Context(), Locate(t, "s3", "127.0.0.1:1"), objectstore.Credential{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,22 +377,22 @@ func TestNoProxyForTheMachine(t *testing.T) {
 
 // TestBucketsForAll has no credentials at all, as on a machine that is in no cloud: requests go without a signature.
 func TestBucketsForAll(t *testing.T) {
-	p := protocols[0]
+	p := Protocols[0]
 	var private atomic.Bool
-	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+	l := Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Header.Get("Authorization") != "":
 			t.Errorf("got a signature %s, want none", r.Header.Get("Authorization"))
 		case private.Load():
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = io.WriteString(w, "<Error><Code>AccessDenied</Code></Error>")
-		case isListing(r):
-			_, _ = io.WriteString(w, p.page("f"))
+		case IsListing(r):
+			_, _ = io.WriteString(w, p.Page("f"))
 		}
 	})
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
-	b := opened(t, l)
+	b := Opened(t, l)
 	if err := b.List(t.Context(), "", func(objectstore.Object) error { return nil }); err != nil {
 		t.Errorf("a bucket for all: %v", err)
 	}
@@ -410,9 +410,9 @@ func TestBucketsForAll(t *testing.T) {
 // TestEndpointsOfModelsGetNoCredentials: where a model alone names the endpoint, requests go without a signature, whatever the
 // environment and the files of the machine have, and no program of theirs is run.
 func TestEndpointsOfModelsGetNoCredentials(t *testing.T) {
-	p := protocols[0]
+	p := Protocols[0]
 	var private, signed atomic.Bool
-	l := serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+	l := Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization")+r.Header.Get("X-Amz-Security-Token") != "" {
 			signed.Store(true)
 		}
@@ -420,8 +420,8 @@ func TestEndpointsOfModelsGetNoCredentials(t *testing.T) {
 		case private.Load():
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = io.WriteString(w, "<Error><Code>AccessDenied</Code></Error>")
-		case isListing(r):
-			_, _ = io.WriteString(w, p.page("f"))
+		case IsListing(r):
+			_, _ = io.WriteString(w, p.Page("f"))
 		}
 	})
 	ran := filepath.Join(t.TempDir(), "ran")
@@ -434,7 +434,7 @@ func TestEndpointsOfModelsGetNoCredentials(t *testing.T) {
 	l.Named = false
 	for range 2 { // with keys in the environment, and without
 		private.Store(false)
-		b := opened(t, l)
+		b := Opened(t, l)
 		if err := b.List(t.Context(), "", func(objectstore.Object) error { return nil }); err != nil || signed.Load() {
 			t.Errorf("a bucket for all: %v, signed %v", err, signed.Load())
 		}
@@ -481,13 +481,13 @@ func newAzureIdentities(t *testing.T) *azureIdentities {
 		fmt.Fprintf(w, `{"access_token": %q, "expires_on": "4102444800", "resource": "https://storage.azure.com", "token_type": "Bearer"}`, a.token.Load())
 	}))
 	t.Cleanup(service.Close)
-	p := protocols[2]
-	a.location = serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+	p := Protocols[2]
+	a.location = Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+a.valid.Load().(string) {
-			p.refusal(w, http.StatusForbidden, "AuthorizationPermissionMismatch")
+			p.Refusal(w, http.StatusForbidden, "AuthorizationPermissionMismatch")
 			return
 		}
-		_, _ = io.WriteString(w, p.page("f"))
+		_, _ = io.WriteString(w, p.Page("f"))
 	})
 	t.Setenv("AZURE_STORAGE_KEY", "")
 	t.Setenv("IDENTITY_ENDPOINT", service.URL+"/msi/token")
@@ -503,7 +503,7 @@ func TestIdentitiesOfApps(t *testing.T) {
 			client := newClientID(t)
 			t.Setenv("AZURE_STORAGE_AUTH_TYPE", test.kind)
 			t.Setenv(test.variable, client)
-			list(t, opened(t, a.location), "")
+			List(t, Opened(t, a.location), "")
 			if a.asked.Load() != 1 || a.client.Load() != client {
 				t.Errorf("the service was asked %d times, for %q; want once, for %q", a.asked.Load(), a.client.Load(), client)
 			}

@@ -1,4 +1,4 @@
-package providers
+package providers_test
 
 import (
 	"encoding/json"
@@ -15,30 +15,31 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/objectstore/providers"
 )
 
 // keyed is a store of each kind that has these keys, with themselves as content, and lists them in pages of most.
-func keyed(t *testing.T, p protocol, keys []string, most int) objectstore.Location {
+func keyed(t *testing.T, p providers.Protocol, keys []string, most int) objectstore.Location {
 	t.Helper()
 	slices.Sort(keys)
 	known := make(map[string]bool, len(keys))
 	for _, key := range keys {
 		known[key] = true
 	}
-	return serve(t, p, func(w http.ResponseWriter, r *http.Request) {
-		if !isListing(r) {
-			key := strings.TrimPrefix(r.URL.Path, map[string]string{"s3": "/bucket/", "gs": "/download/storage/v1/b/bucket/o/", "as": "/bucket/"}[p.scheme])
+	return providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
+		if !providers.IsListing(r) {
+			key := strings.TrimPrefix(r.URL.Path, map[string]string{"s3": "/bucket/", "gs": "/download/storage/v1/b/bucket/o/", "as": "/bucket/"}[p.Scheme])
 			if !known[key] {
 				t.Errorf("asked for %q (%s)", key, r.URL.EscapedPath())
-				p.refusal(w, http.StatusNotFound, "NoSuchKey")
+				p.Refusal(w, http.StatusNotFound, "NoSuchKey")
 				return
 			}
-			w.Header().Set("ETag", map[string]string{"s3": `"v1"`, "as": "v1"}[p.scheme])
+			w.Header().Set("ETag", map[string]string{"s3": `"v1"`, "as": "v1"}[p.Scheme])
 			_, _ = io.WriteString(w, key)
 			return
 		}
 		query := r.URL.Query()
-		at, _ := strconv.Atoi(query.Get(map[string]string{"s3": "continuation-token", "gs": "pageToken", "as": "marker"}[p.scheme]))
+		at, _ := strconv.Atoi(query.Get(map[string]string{"s3": "continuation-token", "gs": "pageToken", "as": "marker"}[p.Scheme]))
 		prefix, next := query.Get("prefix"), ""
 		var page []string
 		for ; at < len(keys); at++ {
@@ -51,7 +52,7 @@ func keyed(t *testing.T, p protocol, keys []string, most int) objectstore.Locati
 			}
 			page = append(page, keys[at])
 		}
-		_, _ = io.WriteString(w, pageOf(p.scheme, page, next))
+		_, _ = io.WriteString(w, pageOf(p.Scheme, page, next))
 	})
 }
 
@@ -93,18 +94,18 @@ func TestKeysOfAllKinds(t *testing.T) {
 	}
 	bad := []string{"m//x", "m/../x", "m/./x", "m/x/..", "../m/x", "//m", "m/" + strings.Repeat("n", 256), strings.Repeat("d/", 600) + "e", "m/tab\there", "m/line\nbreak", "m/\u0085", "m/x//"}
 	markers := []string{"m/", "m/folder/", "empty/"}
-	eachProtocol(t, func(t *testing.T, p protocol) {
+	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 		for _, path := range []string{"", "/models"} {
 			var keys []string
 			for _, key := range slices.Concat(good, bad, markers) {
-				if p.scheme == "as" && strings.Contains(key, "\u0085") { // XML 1.0 cannot contain it unescaped
+				if p.Scheme == "as" && strings.Contains(key, "\u0085") { // XML 1.0 cannot contain it unescaped
 					continue
 				}
 				keys = append(keys, strings.TrimPrefix(path+"/", "/")+key)
 			}
 			l := keyed(t, p, keys, 7)
 			l = l.At(strings.TrimPrefix(path, "/"))
-			b := opened(t, l)
+			b := providers.Opened(t, l)
 			got := map[string]objectstore.Object{}
 			err := b.List(t.Context(), "", func(o objectstore.Object) error {
 				got[o.Key] = o
@@ -119,7 +120,7 @@ func TestKeysOfAllKinds(t *testing.T) {
 			}
 			for _, key := range good {
 				whole := strings.TrimPrefix(path+"/", "/") + key
-				if text, err := read(t.Context(), b, got[key]); err != nil || text != whole {
+				if text, err := providers.Read(t.Context(), b, got[key]); err != nil || text != whole {
 					t.Errorf("%q: got %q, %v", whole, text, err)
 				}
 			}
@@ -128,7 +129,7 @@ func TestKeysOfAllKinds(t *testing.T) {
 					t.Errorf("%q: got %+v, want a directory", key, o)
 				}
 			}
-			if below := names(list(t, b, "m/a b")); !slices.Equal(below, []string{"m/a b"}) {
+			if below := providers.Names(providers.List(t, b, "m/a b")); !slices.Equal(below, []string{"m/a b"}) {
 				t.Errorf("below a prefix: got %q", below)
 			}
 		}
@@ -141,8 +142,8 @@ func TestManyKeys(t *testing.T) {
 	for i := range keys {
 		keys[i] = fmt.Sprintf("m%d/1/file%d", i%100, i)
 	}
-	eachProtocol(t, func(t *testing.T, p protocol) {
-		if got := list(t, opened(t, keyed(t, p, slices.Clone(keys), 1000)), ""); len(got) != len(keys) {
+	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
+		if got := providers.List(t, providers.Opened(t, keyed(t, p, slices.Clone(keys), 1000)), ""); len(got) != len(keys) {
 			t.Errorf("got %d keys, want %d", len(got), len(keys))
 		}
 	})

@@ -1,4 +1,4 @@
-package providers
+package providers_test
 
 import (
 	"testing"

@@ -60,7 +60,7 @@ func mustOpen(t *testing.T, url string) objectstore.Bucket {
 	return b
 }
 
-func list(t *testing.T, b objectstore.Bucket, prefix string) map[string]objectstore.Object {
+func List(t *testing.T, b objectstore.Bucket, prefix string) map[string]objectstore.Object {
 	t.Helper()
 	got := map[string]objectstore.Object{}
 	err := b.List(t.Context(), prefix, func(o objectstore.Object) error {
@@ -73,7 +73,7 @@ func list(t *testing.T, b objectstore.Bucket, prefix string) map[string]objectst
 	return got
 }
 
-func names(got map[string]objectstore.Object) []string {
+func Names(got map[string]objectstore.Object) []string {
 	var all []string
 	for key := range got {
 		all = append(all, key)
@@ -82,7 +82,7 @@ func names(got map[string]objectstore.Object) []string {
 	return all
 }
 
-func read(ctx context.Context, b objectstore.Bucket, o objectstore.Object) (string, error) {
+func Read(ctx context.Context, b objectstore.Bucket, o objectstore.Object) (string, error) {
 	body, err := b.Open(ctx, o)
 	if err != nil {
 		return "", err
@@ -103,16 +103,16 @@ func tell(t *testing.T, s *objectstoretest.Store) {
 	s.Put(t, "repository2/other", "no")
 	b := mustOpen(t, s.URL+"/repository/")
 
-	all := list(t, b, "")
-	if want := []string{"bert/1/a b+c%20ü.txt", "bert/1/empty", "bert/1/model.py", "bert/1/weights.bin", "bert/config.pbtxt"}; !slices.Equal(names(all), want) {
-		t.Fatalf("got %q, want %q", names(all), want)
+	all := List(t, b, "")
+	if want := []string{"bert/1/a b+c%20ü.txt", "bert/1/empty", "bert/1/model.py", "bert/1/weights.bin", "bert/config.pbtxt"}; !slices.Equal(Names(all), want) {
+		t.Fatalf("got %q, want %q", Names(all), want)
 	}
-	if got := names(list(t, b, "bert/1/m")); !slices.Equal(got, []string{"bert/1/model.py"}) {
+	if got := Names(List(t, b, "bert/1/m")); !slices.Equal(got, []string{"bert/1/model.py"}) {
 		t.Errorf("below a prefix: got %q", got)
 	}
 	for key, want := range map[string]string{"bert/1/model.py": "first", "bert/1/weights.bin": large, "bert/1/empty": "", "bert/1/a b+c%20ü.txt": "odd"} {
 		o := all[key]
-		if got, err := read(t.Context(), b, o); err != nil || got != want {
+		if got, err := Read(t.Context(), b, o); err != nil || got != want {
 			t.Errorf("%s: got %d bytes, %v; want %d", key, len(got), err, len(want))
 		}
 		if o.Size != int64(len(want)) || o.Version == "" || o.Modified.IsZero() || o.Directory {
@@ -122,19 +122,19 @@ func tell(t *testing.T, s *objectstoretest.Store) {
 
 	model := all["bert/1/model.py"]
 	s.Put(t, "repository/bert/1/model.py", "other")
-	if got, err := read(t.Context(), b, model); !errors.Is(err, objectstore.ErrChanged) {
+	if got, err := Read(t.Context(), b, model); !errors.Is(err, objectstore.ErrChanged) {
 		t.Errorf("an object that has been written over: got %q, %v", got, err)
 	}
-	again := list(t, b, "bert/1/model.py")["bert/1/model.py"]
-	if got, err := read(t.Context(), b, again); err != nil || got != "other" || again.Version == model.Version {
+	again := List(t, b, "bert/1/model.py")["bert/1/model.py"]
+	if got, err := Read(t.Context(), b, again); err != nil || got != "other" || again.Version == model.Version {
 		t.Errorf("the new version: got %q, %v, version %s after %s", got, err, again.Version, model.Version)
 	}
 	s.Drop(t, "repository/bert/1/model.py")
-	if _, err := read(t.Context(), b, again); !errors.Is(err, objectstore.ErrAbsent) && !errors.Is(err, objectstore.ErrChanged) {
+	if _, err := Read(t.Context(), b, again); !errors.Is(err, objectstore.ErrAbsent) && !errors.Is(err, objectstore.ErrChanged) {
 		t.Errorf("an object that has been removed: got %v", err)
 	}
-	if got := list(t, mustOpen(t, s.URL+"/nothing"), ""); len(got) > 0 {
-		t.Errorf("an empty directory: got %q", names(got))
+	if got := List(t, mustOpen(t, s.URL+"/nothing"), ""); len(got) > 0 {
+		t.Errorf("an empty directory: got %q", Names(got))
 	}
 
 	// A body that is resumed begins where it ended.
@@ -175,7 +175,7 @@ func TestS3(t *testing.T) {
 	t.Run("no key", func(t *testing.T) { // this bucket is for all
 		t.Setenv("AWS_ACCESS_KEY_ID", "")
 		t.Setenv("AWS_SECRET_ACCESS_KEY", "")
-		if len(list(t, mustOpen(t, s.URL), "")) == 0 {
+		if len(List(t, mustOpen(t, s.URL), "")) == 0 {
 			t.Error("got no objects")
 		}
 	})
@@ -214,9 +214,9 @@ func TestS3(t *testing.T) {
 		t.Setenv(objectstore.CredentialFile, path)
 		write(objectstoretest.SecretKey)
 		b := mustOpen(t, s.URL)
-		list(t, b, "")
+		List(t, b, "")
 		write("replaced")
-		list(t, b, "") // the file is read when the store refuses, and not before
+		List(t, b, "") // the file is read when the store refuses, and not before
 		if _, err := open(t, s.URL); !errors.Is(err, objectstore.ErrDenied) {
 			t.Errorf("with a wrong key: got %v", err)
 		}
