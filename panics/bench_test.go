@@ -1,9 +1,11 @@
-package panics
+package panics_test
 
 import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // BenchmarkRun measures a call behind a boundary.
@@ -12,6 +14,6 @@ func BenchmarkRun(b *testing.B) {
 	n := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = Run(log, Request, func() error { n++; return nil })
+		_ = panics.Run(log, panics.Request, func() error { n++; return nil })
 	}
 }

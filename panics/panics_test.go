@@ -1,4 +1,4 @@
-package panics
+package panics_test
 
 import (
 	"bytes"
@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/panics"
 )
 
-func count(where Where) uint64 {
+func count(where panics.Where) uint64 {
 	var n uint64
-	Counts(func(w Where, panics func() uint64) {
+	panics.Counts(func(w panics.Where, panics func() uint64) {
 		if w == where {
 			n = panics()
 		}
@@ -26,10 +28,10 @@ func count(where Where) uint64 {
 // nothing, the log has cause and stack, and the metric counts it.
 func TestAPanicEndsAtItsBoundary(t *testing.T) {
 	var log bytes.Buffer
-	before := count(Life)
+	before := count(panics.Life)
 	var mu sync.Mutex
 	failed := make(chan error, 1)
-	Go(zerolog.New(&log), Life, func() {
+	panics.Go(zerolog.New(&log), panics.Life, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		var none []int
@@ -37,8 +39,8 @@ func TestAPanicEndsAtItsBoundary(t *testing.T) {
 	}, func(err error) { failed <- err })
 
 	err := <-failed
-	var caught *Error
-	if !errors.As(err, &caught) || caught.Where != Life || err.Error() != "internal error" {
+	var caught *panics.Error
+	if !errors.As(err, &caught) || caught.Where != panics.Life || err.Error() != "internal error" {
 		t.Errorf("got %#v, want an Error of life without a cause in its text", err)
 	}
 	if !mu.TryLock() {
@@ -47,14 +49,14 @@ func TestAPanicEndsAtItsBoundary(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, "index out of range") || !strings.Contains(text, "panics_test.go") {
 		t.Errorf("got the log %s, want cause and stack", text)
 	}
-	if n := count(Life); n != before+1 {
+	if n := count(panics.Life); n != before+1 {
 		t.Errorf("got %d panics counted, want %d", n, before+1)
 	}
 }
 
 func TestAPanicInTheCleanUpEndsToo(t *testing.T) {
 	var log bytes.Buffer
-	Guard(zerolog.New(&log), Models, func() { panic("first") }, func(error) { panic("second") })()
+	panics.Guard(zerolog.New(&log), panics.Models, func() { panic("first") }, func(error) { panic("second") })()
 	if text := log.String(); !strings.Contains(text, "first") || !strings.Contains(text, "second") {
 		t.Errorf("got the log %s, want both panics", text)
 	}
@@ -64,12 +66,12 @@ func TestWhatStartsGoroutinesOfItsOwn(t *testing.T) {
 	log := zerolog.New(zerolog.SyncWriter(&bytes.Buffer{}))
 	var group sync.WaitGroup
 	ended := make(chan error, 3)
-	group.Go(Guard(log, Request, func() { panic("in a group") }, func(err error) { ended <- err }))
+	group.Go(panics.Guard(log, panics.Request, func() { panic("in a group") }, func(err error) { ended <- err }))
 	group.Wait()
-	AfterFunc(log, Request, time.Nanosecond, func() { panic("in a timer") }, func(err error) { ended <- err })
+	panics.AfterFunc(log, panics.Request, time.Nanosecond, func() { panic("in a timer") }, func(err error) { ended <- err })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	context.AfterFunc(ctx, Guard(log, Request, func() { panic("at the end of a context") }, func(err error) { ended <- err }))
+	context.AfterFunc(ctx, panics.Guard(log, panics.Request, func() { panic("at the end of a context") }, func(err error) { ended <- err }))
 	for range cap(ended) {
 		if err := <-ended; err == nil {
 			t.Error("got no error, want one")
@@ -80,10 +82,10 @@ func TestWhatStartsGoroutinesOfItsOwn(t *testing.T) {
 func TestRunReturnsWhatItsFunctionDoes(t *testing.T) {
 	log := zerolog.Nop()
 	want := errors.New("full")
-	if err := Run(log, Request, func() error { return want }); !errors.Is(err, want) {
+	if err := panics.Run(log, panics.Request, func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("got %v, want %v", err, want)
 	}
-	if err := Run(log, Request, func() error { return nil }); err != nil {
+	if err := panics.Run(log, panics.Request, func() error { return nil }); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
 }
@@ -95,7 +97,7 @@ func (spiteful) Error() string { panic("once more") }
 
 func TestAValueThatCannotBePrinted(t *testing.T) {
 	var log bytes.Buffer
-	err := Run(zerolog.New(&log), Request, func() error { panic(error(spiteful{})) })
+	err := panics.Run(zerolog.New(&log), panics.Request, func() error { panic(error(spiteful{})) })
 	if err == nil || log.Len() == 0 {
 		t.Errorf("got %v and the log %q, want an error and a line", err, log.String())
 	}

@@ -1,4 +1,4 @@
-package panics
+package panics_test
 
 import (
 	"sync"
@@ -6,15 +6,17 @@ import (
 	"testing/synctest"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/panics"
 )
 
 func TestWaitGroupWaitsForItsGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var group WaitGroup
+		var group panics.WaitGroup
 		group.Wait()
 		ends := make(chan struct{})
 		for range 2 {
-			group.Go(zerolog.Nop(), Models, func() { <-ends }, nil)
+			group.Go(zerolog.Nop(), panics.Models, func() { <-ends }, nil)
 		}
 		waited := 0
 		var mu sync.Mutex
@@ -49,12 +51,12 @@ func TestWaitGroupWaitsForItsGoroutines(t *testing.T) {
 
 // TestWaitGroupGrowsFromZero: it grows while others wait, again and again.
 func TestWaitGroupGrowsFromZero(*testing.T) {
-	var group WaitGroup
+	var group panics.WaitGroup
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
 			for range 2000 {
-				group.Go(zerolog.Nop(), Models, func() {}, nil)
+				group.Go(zerolog.Nop(), panics.Models, func() {}, nil)
 				group.Wait()
 			}
 		})
@@ -65,7 +67,7 @@ func TestWaitGroupGrowsFromZero(*testing.T) {
 
 // TestNoneIsClosedAtZero: each channel is closed when the count is zero, and stays closed.
 func TestNoneIsClosedAtZero(t *testing.T) {
-	var group WaitGroup
+	var group panics.WaitGroup
 	closed := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
