@@ -76,7 +76,7 @@ type serving struct {
 	d        *Batcher
 	limiter  *ratelimit.Limiter // nil: instances do not take turns
 	events   backend.Events     // d, or the limiter in front of it
-	counts   counter
+	counts   Counter
 
 	mu        sync.Mutex
 	asked     map[string]*client
@@ -228,10 +228,10 @@ func newServing(t *testing.T, data []byte) *serving {
 		b.Policy.MaxQueueSize = uint32(s.pick(6))
 	}
 	if s.pick(3) == 0 {
-		b.Alike = batching.NewAlike(parseConfig(s.t, `input { name: "A" dims: -1 }`))
+		b.Alike = batching.NewAlike(ParseConfig(s.t, `input { name: "A" dims: -1 }`))
 	}
 	if s.pick(5) == 0 {
-		b.Strategy = bytesAtMost(s.pick(6))
+		b.Strategy = BytesAtMost(s.pick(6))
 	}
 	s.batching = b
 	s.d = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counts, Batching: b})
@@ -383,7 +383,7 @@ func (s *serving) wantNobodyForgotten() {
 	s.mu.Unlock()
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	if n := int(s.counts.pending.Load()); n != s.d.waiting.length+ahead {
+	if n := int(s.counts.Waiting.Load()); n != s.d.waiting.length+ahead {
 		s.t.Errorf("%d are pending, where %d are in line and %d ahead", n, s.d.waiting.length, ahead)
 	}
 	if s.limiter != nil {
@@ -439,11 +439,11 @@ func (s *serving) finish() {
 	if l := s.limiter; l != nil && (l.Usage() != (ratelimit.Usage{}) || s.d.asked != nil) {
 		s.t.Errorf("at the end: %+v, asked %v", l.Usage(), s.d.asked != nil)
 	}
-	if n := s.counts.pending.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || len(s.d.waiting.deadlines) != 0 {
+	if n := s.counts.Waiting.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || len(s.d.waiting.deadlines) != 0 {
 		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, len(s.d.waiting.deadlines))
 	}
-	if int(s.counts.failed.Load()) != s.failed {
-		s.t.Errorf("%d were counted as failed, %d got an error", s.counts.failed.Load(), s.failed)
+	if int(s.counts.Failures.Load()) != s.failed {
+		s.t.Errorf("%d were counted as failed, %d got an error", s.counts.Failures.Load(), s.failed)
 	}
 	if !s.batching.PreserveOrder {
 		return

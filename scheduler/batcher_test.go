@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
@@ -14,25 +14,11 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// counter is an Observer.
-type counter struct {
-	pending, executed, failed atomic.Int64
-	negative                  atomic.Bool // pending has been less than none
-}
-
-func (c *counter) Pending(n int) {
-	if c.pending.Add(int64(n)) < 0 {
-		c.negative.Store(true)
-	}
-}
-
-func (c *counter) Executed(*Execution)  { c.executed.Add(1) }
-func (c *counter) Failed(Reason, int64) { c.failed.Add(1) }
-
 // ask runs one request and returns its final response.
-func ask(d *Batcher, ctx context.Context, id string) (*infer.Response, error) {
+func ask(d *scheduler.Batcher, ctx context.Context, id string) (*infer.Response, error) {
 	var last *infer.Response
 	err := d.Infer(ctx, &infer.Request{ID: id}, func(r *infer.Response) { last = r })
 	return last, err
@@ -40,8 +26,8 @@ func ask(d *Batcher, ctx context.Context, id string) (*infer.Response, error) {
 
 func TestBatcherServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
 		var wg sync.WaitGroup
@@ -53,7 +39,7 @@ func TestBatcherServesInOrder(t *testing.T) {
 			})
 			synctest.Wait() // so that they arrive in this order
 		}
-		if got := c.pending.Load(); got != 4 {
+		if got := c.Waiting.Load(); got != 4 {
 			t.Errorf("pending while the first runs: got %d, want 4", got)
 		}
 		wg.Wait()
@@ -63,16 +49,16 @@ func TestBatcherServesInOrder(t *testing.T) {
 		if in.Overlapped() {
 			t.Error("two batches were inside one instance")
 		}
-		if c.pending.Load() != 0 || c.executed.Load() != 5 || d.InFlight() != 0 {
-			t.Errorf("at the end: %d pending, %d executed, %d in flight", c.pending.Load(), c.executed.Load(), d.InFlight())
+		if c.Waiting.Load() != 0 || c.Executions.Load() != 5 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d executed, %d in flight", c.Waiting.Load(), c.Executions.Load(), d.InFlight())
 		}
 	})
 }
 
 func TestBatcherUsesAllInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		instances := []*backendtest.Instance{backendtest.NewInstance("a", time.Second), backendtest.NewInstance("b", time.Second), backendtest.NewInstance("c", time.Second)}
 		for _, in := range instances {
 			d.Available(in)
@@ -112,11 +98,11 @@ func (p instantInstance) Execute(b *backend.Batch) {
 func TestSlowRequestsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
-		d := NewBatcher(BatcherConfig{Observer: &counter{}})
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 		for _, name := range []string{"a", "b", "c"} {
 			d.Available(instantInstance{name, &order})
 		}
-		for _, pause := range []time.Duration{0, restful, time.Second, time.Hour, restful - 1, time.Millisecond, 0, restful} {
+		for _, pause := range []time.Duration{0, scheduler.Restful, time.Second, time.Hour, scheduler.Restful - 1, time.Millisecond, 0, scheduler.Restful} {
 			time.Sleep(pause)
 			if _, err := ask(d, t.Context(), "r"); err != nil {
 				t.Fatal(err)
@@ -130,8 +116,8 @@ func TestSlowRequestsGoRound(t *testing.T) {
 
 func TestBatcherBoundsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{MaxQueue: 2, Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{MaxQueue: 2, Observer: &c})
 		d.Available(backendtest.NewInstance("m_0", time.Second))
 		var wg sync.WaitGroup
 		for i := range 3 {
@@ -149,8 +135,8 @@ func TestBatcherBoundsItsQueue(t *testing.T) {
 
 func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Minute)
 		d.Available(in)
 		running, cancelRunning := context.WithCancel(t.Context())
@@ -176,8 +162,8 @@ func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 		if fmt.Sprint(in.Executed(), in.Canceled()) != "[running] [running]" {
 			t.Errorf("executed %v, cancelled %v; want running alone in both", in.Executed(), in.Canceled())
 		}
-		if c.failed.Load() != 1 || c.pending.Load() != 0 {
-			t.Errorf("failed %d, pending %d; want 1 and 0", c.failed.Load(), c.pending.Load())
+		if c.Failures.Load() != 1 || c.Waiting.Load() != 0 {
+			t.Errorf("failed %d, pending %d; want 1 and 0", c.Failures.Load(), c.Waiting.Load())
 		}
 	})
 }
@@ -186,8 +172,8 @@ func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 // next life, and nothing is lost or executed twice.
 func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
 		in.Refuse.Store(true)
@@ -208,16 +194,16 @@ func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 		if order := in.Executed(); len(order) != 3 || order[0] != "0" {
 			t.Errorf("order after the loss: got %v, want 0 first and three in all", order)
 		}
-		if c.pending.Load() != 0 {
-			t.Errorf("pending: got %d, want 0", c.pending.Load())
+		if c.Waiting.Load() != 0 {
+			t.Errorf("pending: got %d, want 0", c.Waiting.Load())
 		}
 	})
 }
 
 func TestBatcherWithoutHopeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
 		d.Lost(in, false)
@@ -243,8 +229,8 @@ func TestBatcherWithoutHopeRefuses(t *testing.T) {
 
 func TestBatcherStopsWhenAllIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		d.Available(backendtest.NewInstance("m_0", time.Second))
 		var wg sync.WaitGroup
 		for i := range 2 {
@@ -324,8 +310,8 @@ func (a *aheadInstance) handed() int {
 
 func TestBatcherHandsOverAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		a, b := newAheadInstance("a", time.Second), newAheadInstance("b", time.Second)
 		defer close(a.queue)
 		defer close(b.queue)
@@ -348,8 +334,8 @@ func TestBatcherHandsOverAhead(t *testing.T) {
 		a.ahead.Store(false)
 		b.ahead.Store(false)
 		send("2")
-		if c.pending.Load() != 1 {
-			t.Errorf("%d wait, want 1: no instance takes more", c.pending.Load())
+		if c.Waiting.Load() != 1 {
+			t.Errorf("%d wait, want 1: no instance takes more", c.Waiting.Load())
 		}
 		a.ahead.Store(true)
 		b.ahead.Store(true)
@@ -359,20 +345,20 @@ func TestBatcherHandsOverAhead(t *testing.T) {
 		for _, id := range []string{"4", "5", "6"} {
 			send(id)
 		}
-		if got := a.handed() + b.handed(); got != 6 || c.pending.Load() != 3 {
-			t.Errorf("%d were handed over and %d are pending, want 6, two for each instance, and 3, for those ahead have not been begun", got, c.pending.Load())
+		if got := a.handed() + b.handed(); got != 6 || c.Waiting.Load() != 3 {
+			t.Errorf("%d were handed over and %d are pending, want 6, two for each instance, and 3, for those ahead have not been begun", got, c.Waiting.Load())
 		}
 		wg.Wait()
-		if c.pending.Load() != 0 || c.executed.Load() != 7 || d.InFlight() != 0 {
-			t.Errorf("at the end: %d pending, %d executed, %d in flight", c.pending.Load(), c.executed.Load(), d.InFlight())
+		if c.Waiting.Load() != 0 || c.Executions.Load() != 7 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d executed, %d in flight", c.Waiting.Load(), c.Executions.Load(), d.InFlight())
 		}
 	})
 }
 
 func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		lost, other := backendtest.NewHeld("lost"), backendtest.NewInstance("other", time.Second)
 		d.Available(lost)
 		var wg sync.WaitGroup
@@ -385,8 +371,8 @@ func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if len(lost.Batches) != 2 || c.pending.Load() != 2 {
-			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.Batches), c.pending.Load())
+		if len(lost.Batches) != 2 || c.Waiting.Load() != 2 {
+			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.Batches), c.Waiting.Load())
 		}
 		// The instance is lost while it executes the first, and had not begun the second.
 		d.Lost(lost, false)
@@ -399,8 +385,8 @@ func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 		if got := fmt.Sprint(other.Executed()); got != "[1 2]" {
 			t.Errorf("the other instance got %s, want [1 2]", got)
 		}
-		if c.pending.Load() != 0 || d.InFlight() != 0 {
-			t.Errorf("at the end: %d pending, %d in flight", c.pending.Load(), d.InFlight())
+		if c.Waiting.Load() != 0 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d in flight", c.Waiting.Load(), d.InFlight())
 		}
 	})
 }

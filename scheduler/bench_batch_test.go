@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -56,7 +57,7 @@ func BenchmarkClients(b *testing.B) {
 		for _, models := range []int{1, 10, 1000} {
 			b.Run(fmt.Sprintf("%s/models=%d", kind, models), func(b *testing.B) {
 				graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
-				list := make([]*Batcher, models)
+				list := make([]*scheduler.Batcher, models)
 				for i := range list {
 					var rules *batching.Rules
 					switch kind {
@@ -64,11 +65,11 @@ func BenchmarkClients(b *testing.B) {
 						rules = &batching.Rules{MaxSize: 8}
 					case "dynamic, all rules":
 						rules = &batching.Rules{
-							MaxSize: 8, Preferred: []int64{4, 8}, PreserveOrder: true, Strategy: bytesAtMost(1 << 20),
-							Alike: batching.NewAlike(parseConfig(b, `input { name: "A" dims: -1 optional: true }`)),
+							MaxSize: 8, Preferred: []int64{4, 8}, PreserveOrder: true, Strategy: scheduler.BytesAtMost(1 << 20),
+							Alike: batching.NewAlike(scheduler.ParseConfig(b, `input { name: "A" dims: -1 optional: true }`)),
 						}
 					}
-					list[i] = NewBatcher(BatcherConfig{Model: fmt.Sprint(i), Observer: &counter{}, Graph: graph, Batching: rules})
+					list[i] = scheduler.NewBatcher(scheduler.BatcherConfig{Model: fmt.Sprint(i), Observer: &scheduler.Counter{}, Graph: graph, Batching: rules})
 					list[i].Available(&instantBatches{instant{infer.Response{Final: true}}})
 				}
 				req := &infer.Request{BatchSize: 1, Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, 4}, Data: make([]byte, 16)}}}
@@ -116,7 +117,7 @@ func BenchmarkDynamic2ms(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			in := &slowBatches{}
-			d := NewBatcher(BatcherConfig{Observer: &counter{}, Batching: &c.batching})
+			d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &c.batching})
 			d.Available(in)
 			req, send := &infer.Request{BatchSize: 1}, func(*infer.Response) {}
 			begun := time.Now()

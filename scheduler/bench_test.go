@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // instant is an instance that answers before Execute returns.
@@ -23,7 +24,7 @@ func (i *instant) Execute(b *backend.Batch) {
 
 // BenchmarkInfer is the way of a client's request through the scheduler.
 func BenchmarkInfer(b *testing.B) {
-	d := NewBatcher(BatcherConfig{Observer: &counter{}})
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 	d.Available(&instant{infer.Response{Final: true}})
 	req, send := &infer.Request{}, func(*infer.Response) {}
 	b.ReportAllocs()
@@ -36,7 +37,7 @@ func BenchmarkInfer(b *testing.B) {
 
 // BenchmarkBLSRequest is that of a request that a model makes.
 func BenchmarkBLSRequest(b *testing.B) {
-	d := NewBatcher(BatcherConfig{Observer: &counter{}})
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 	d.Available(&instant{infer.Response{Final: true}})
 	caller := infer.NewCaller("m", 1, []*infer.Request{{}}, true)
 	req, send := &infer.Request{Caller: caller}, func(*infer.Response) {}
@@ -45,36 +46,5 @@ func BenchmarkBLSRequest(b *testing.B) {
 		if err := d.Submit(context.Background(), req, send); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkBLSRequestThatWaits is that of one that finds all instances busy, some of
-// them with what waits itself, and so looks for a deadlock.
-func BenchmarkBLSRequestThatWaits(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		steps []string
-	}{
-		{"for a client's", []string{"ask r a", "ask s b", "ask t b"}},
-		{"for what waits", []string{"ask r a", "ask s b", "ask t b", "call q s c", "call p t c", "call o q d", "call n p d"}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			w := newWorld(b, "a1 b2 c2 d1")
-			for _, step := range c.steps {
-				if err := w.step(step); err != nil {
-					b.Fatal(err)
-				}
-			}
-			d, outer := w.models["b"], w.asked["r"].request
-			req := &infer.Request{Caller: infer.NewCaller("a", 1, []*infer.Request{outer}, true)}
-			b.ReportAllocs()
-			for b.Loop() {
-				r := d.newRequest(context.Background(), req, func(*infer.Response) {})
-				if _, err := d.begin(r); err != nil {
-					b.Fatal(err)
-				}
-				d.cancel(r)
-			}
-		})
 	}
 }

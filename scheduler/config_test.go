@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// parseConfig reads a config as a test writes it.
-func parseConfig(t testing.TB, text string) *kserve.ModelConfig {
+// ParseConfig reads a config as a test writes it.
+func ParseConfig(t testing.TB, text string) *kserve.ModelConfig {
 	t.Helper()
 	config := &kserve.ModelConfig{}
 	if err := prototext.Unmarshal([]byte(text), config); err != nil {
@@ -26,7 +26,7 @@ type bounded struct {
 	bytes int
 }
 
-func bytesAtMost(n int) bounded {
+func BytesAtMost(n int) bounded {
 	s, err := batching.Volume(&kserve.ModelConfig{Parameters: map[string]*kserve.ModelParameter{batching.VolumeParameter: {StringValue: strconv.Itoa(n)}}})
 	if err != nil {
 		panic(err)

@@ -52,7 +52,7 @@ func newPlay(t *testing.T, data []byte) *play {
 	}
 	p.world = newPatientWorld(t, models.String(), 0)
 	if p.pick(2) == 1 {
-		for _, a := range p.instances {
+		for _, a := range p.Instances {
 			a.ahead = true
 		}
 	}
@@ -72,8 +72,8 @@ func (p *play) pick(n int) int {
 // among picks one of the requests that fit.
 func (p *play) among(fits func(id string, r *asked) bool) string {
 	var ids []string
-	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
-		if fits(id, p.asked[id]) {
+	for _, id := range slices.Sorted(maps.Keys(p.Asked)) {
+		if fits(id, p.Asked[id]) {
 			ids = append(ids, id)
 		}
 	}
@@ -89,12 +89,12 @@ func (p *play) executed(_ string, r *asked) bool { return r.executed() }
 func (p *play) done(_ string, r *asked) bool { return r.executed() && !p.calls(r.batch, false) }
 
 func (p *play) background(id string, r *asked) bool {
-	return r.by == nil && r.task != nil && !r.over() && !p.models[r.model].queues(id)
+	return r.By == nil && r.task != nil && !r.Over() && !p.Models[r.model].queues(id)
 }
 
 // must does a step that is refused only where no instance will be healthy.
 func (p *play) must(step string) {
-	if err := p.step(step); err != nil && !strings.HasSuffix(err.Error(), "is not healthy.") {
+	if err := p.Step(step); err != nil && !strings.HasSuffix(err.Error(), "is not healthy.") {
 		p.t.Fatalf("step %q: %v", step, err)
 	}
 }
@@ -127,31 +127,31 @@ func (p *play) run() {
 				p.must("answer " + done)
 			}
 		case 13:
-			if gone := p.among(func(id string, r *asked) bool { return !r.over() }); gone != "" {
-				r := p.asked[gone]
-				waits := p.models[r.model].queues(gone)
+			if gone := p.among(func(id string, r *asked) bool { return !r.Over() }); gone != "" {
+				r := p.Asked[gone]
+				waits := p.Models[r.model].queues(gone)
 				p.must("cancel " + gone)
-				for waits && !r.over() {
+				for waits && !r.Over() {
 					runtime.Gosched()
 				}
 			}
 		case 14:
-			if a := p.instances[model+"0"]; a.down {
-				p.must("up " + a.name)
+			if a := p.Instances[model+"0"]; a.down {
+				p.must("up " + a.Called)
 			} else {
-				p.must("restart " + a.name)
+				p.must("restart " + a.Called)
 			}
 		case 15:
-			if a := p.instances[model+"1"]; a != nil && !a.down {
-				p.must("lose " + a.name)
+			if a := p.Instances[model+"1"]; a != nil && !a.down {
+				p.must("lose " + a.Called)
 			}
 		}
 		for _, stuck := range p.simulate(false) {
 			p.t.Fatalf("step %d: request %s waits for ever and was not refused:\n%s", n, stuck, p)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.instances)) {
-		if p.instances[name].down {
+	for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
+		if p.Instances[name].down {
 			p.must("up " + name)
 		}
 	}
@@ -166,7 +166,7 @@ func (p *play) endAll() {
 		} else if id := p.among(p.done); id != "" {
 			p.must("end " + id)
 		} else {
-			p.finish()
+			p.Finish()
 			return
 		}
 	}
@@ -174,13 +174,13 @@ func (p *play) endAll() {
 
 // call makes a call and compares its refusal with the simulation.
 func (p *play) call(id, model, outer string, holding bool) {
-	if p.asked[outer].request.Depth() >= waitgraph.MaxDepth {
+	if p.Asked[outer].request.Depth() >= waitgraph.MaxDepth {
 		return
 	}
 	err := p.send(id, model, outer, holding)
-	r := p.asked[id]
+	r := p.Asked[id]
 	if err == nil {
-		if c := blsOf(p.models[model], id); c != nil {
+		if c := blsOf(p.Models[model], id); c != nil {
 			found, hangs := p.graph.Suspects(c), slices.Contains(p.simulate(true), id)
 			if found != hangs {
 				p.t.Fatalf("call %s of %s to model %s: found that it may wait for ever: %v, the simulation says %v", id, outer, model, found, hangs)
@@ -202,7 +202,7 @@ func (p *play) call(id, model, outer string, holding bool) {
 }
 
 func (p *play) instancesLost(model string) bool {
-	for _, a := range p.instances {
+	for _, a := range p.Instances {
 		if a.model == model && !a.down {
 			return false
 		}
@@ -229,7 +229,7 @@ func (p *play) idsOf(b *backend.Batch) (ids []string) {
 
 // has are the batches of an instance.
 func (p *play) has(instance string) (batches []string) {
-	for _, b := range p.instances[instance].has {
+	for _, b := range p.Instances[instance].has {
 		batches = append(batches, ids(b))
 	}
 	return batches
@@ -243,13 +243,13 @@ func (p *play) simulate(all bool, more ...string) []string {
 	queues := make(map[string][]string)
 	inside := make(map[*actor][][]string)
 	calls := make(map[string][]string)
-	for id, r := range p.asked {
-		if !r.over() {
+	for id, r := range p.Asked {
+		if !r.Over() {
 			open[id] = true
 			calls[r.outer] = append(calls[r.outer], id)
 		}
 	}
-	for name, d := range p.models {
+	for name, d := range p.Models {
 		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
 			queues[name] = append(queues[name], r.task.Request.ID)
 		}
@@ -270,11 +270,11 @@ func (p *play) simulate(all bool, more ...string) []string {
 		}
 	}
 	for _, id := range more {
-		queues[p.asked[id].model] = append(queues[p.asked[id].model], id)
+		queues[p.Asked[id].model] = append(queues[p.Asked[id].model], id)
 	}
 	blocked := func(ids []string, all bool) bool {
 		return slices.ContainsFunc(ids, func(id string) bool {
-			return slices.ContainsFunc(calls[id], func(c string) bool { return open[c] && (all || p.asked[c].holding) })
+			return slices.ContainsFunc(calls[id], func(c string) bool { return open[c] && (all || p.Asked[c].holding) })
 		})
 	}
 	for moved := true; moved; {
@@ -293,7 +293,7 @@ func (p *play) simulate(all bool, more ...string) []string {
 			}
 		}
 		for id := range open {
-			r := p.asked[id]
+			r := p.Asked[id]
 			if open[id] && p.background(id, r) && !slices.Contains(more, id) && (!all || !blocked(p.idsOf(r.batch), true)) {
 				open[id] = false
 				moved = true
@@ -313,12 +313,12 @@ func (p *play) simulate(all bool, more ...string) []string {
 // String lists who has what and who waits where.
 func (p *play) String() string {
 	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(p.instances)) {
-		fmt.Fprintf(&b, "%s has %v, down: %v\n", name, p.has(name), p.instances[name].down)
+	for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
+		fmt.Fprintf(&b, "%s has %v, down: %v\n", name, p.has(name), p.Instances[name].down)
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
-		if r := p.asked[id]; !r.over() {
-			fmt.Fprintf(&b, "%s to %s for %q, holding %v, queued %v\n", id, r.model, r.outer, r.holding, p.models[r.model].queues(id))
+	for _, id := range slices.Sorted(maps.Keys(p.Asked)) {
+		if r := p.Asked[id]; !r.Over() {
+			fmt.Fprintf(&b, "%s to %s for %q, holding %v, queued %v\n", id, r.model, r.outer, r.holding, p.Models[r.model].queues(id))
 		}
 	}
 	return b.String()
@@ -336,7 +336,7 @@ func TestGraphRefusesAtRandom(t *testing.T) {
 		p := newPlay(t, data)
 		p.run()
 		refused += p.refused
-		for _, r := range p.asked {
+		for _, r := range p.Asked {
 			if r.outer != "" {
 				calls++
 			}

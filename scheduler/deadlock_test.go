@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -44,9 +45,9 @@ func TestGraphRefusesWhatCannotBeExecuted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, c.models)
+				w := scheduler.NewWorld(t, c.models)
 				for i, step := range c.steps {
-					err := w.step(step)
+					err := w.Step(step)
 					last := i == len(c.steps)-1
 					if !last && err != nil {
 						t.Fatalf("step %q was refused: %v", step, err)
@@ -56,7 +57,7 @@ func TestGraphRefusesWhatCannotBeExecuted(t *testing.T) {
 						t.Errorf("step %q: got error %v, want %q", step, err, c.want)
 					}
 				}
-				w.finish()
+				w.Finish()
 			})
 		})
 	}
@@ -86,14 +87,14 @@ func TestGraphLetsOthersWait(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, c.models)
+				w := scheduler.NewWorld(t, c.models)
 				for _, step := range c.steps {
-					if err := w.step(step); err != nil {
+					if err := w.Step(step); err != nil {
 						t.Errorf("step %q was refused: %v", step, err)
 					}
 					synctest.Wait()
 				}
-				w.finish()
+				w.Finish()
 			})
 		})
 	}
@@ -102,23 +103,23 @@ func TestGraphLetsOthersWait(t *testing.T) {
 // TestGraphWhenAnInstanceIsLostForGood has a call wait for an instance that is
 // being restarted, and then is not.
 func TestGraphWhenAnInstanceIsLostForGood(t *testing.T) {
-	w := newWorld(t, "a2 b1")
+	w := scheduler.NewWorld(t, "a2 b1")
 	for _, step := range []string{"restart a1", "ask r a", "call p r b", "call q p a", "call o p a", "waits q", "waits o"} {
-		if err := w.step(step); err != nil {
+		if err := w.Step(step); err != nil {
 			t.Fatalf("step %q: %v", step, err)
 		}
 	}
-	w.models["a"].Lost(w.instances["a1"], true)
+	w.Models["a"].Lost(w.Instances["a1"], true)
 	const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"
 	for _, id := range []string{"q", "o"} {
-		if got := w.asked[id].final.Load(); got == nil || got.Err == nil || got.Err.Message != want {
+		if got := w.Asked[id].Final.Load(); got == nil || got.Err == nil || got.Err.Message != want {
 			t.Errorf("call %s: got %+v, want %q", id, got, want)
 		}
 	}
-	if n := w.counts["a"].failed.Load(); n != 2 {
+	if n := w.Counts["a"].Failures.Load(); n != 2 {
 		t.Errorf("%d failed, want 2", n)
 	}
-	w.finish()
+	w.Finish()
 }
 
 // TestGraphIsPatientWithTheBackground has a model that continues after its execution call
@@ -139,23 +140,23 @@ func TestGraphIsPatientWithTheBackground(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "a1 b1")
+				w := scheduler.NewWorld(t, "a1 b1")
 				for _, step := range begin {
-					if err := w.step(step); err != nil {
+					if err := w.Step(step); err != nil {
 						t.Fatalf("step %q: %v", step, err)
 					}
 				}
 				for _, step := range c.steps {
-					_ = w.step(step)
+					_ = w.Step(step)
 					time.Sleep(waitgraph.Patience * 7 / 10)
 					synctest.Wait()
 				}
 				const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → a)"
-				got := w.asked["p"].final.Load()
+				got := w.Asked["p"].Final.Load()
 				if refused := got != nil && got.Err != nil && got.Err.Message == want; refused != c.refused {
 					t.Errorf("the call: got %+v, want it refused: %v", got, c.refused)
 				}
-				w.finish()
+				w.Finish()
 				time.Sleep(2 * waitgraph.Patience) // nothing looks at it any more
 			})
 		})

@@ -87,7 +87,7 @@ func TestTimeoutRunsSinceTheRequestWasMade(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				told := &timeline{begun: time.Now()}
-				d := NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: batching.NewRules(parseConfig(t, config))})
+				d := NewBatcher(BatcherConfig{Model: "m", Observer: &Counter{}, Batching: batching.NewRules(ParseConfig(t, config))})
 				d.Available(&timedInstance{name: "0", lasts: time.Millisecond, timeline: told})
 				req := &infer.Request{ID: "r", BatchSize: 1, TimeoutMicros: uint64(c.timeout.Microseconds())}
 				if c.made != 0 {

@@ -1,22 +1,24 @@
-package scheduler
+package scheduler_test
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // listed is a member for tests.
 type listed struct {
-	Neighbours[*listed]
+	scheduler.Neighbours[*listed]
 	number int
 }
 
 // TestListBehavesLikeASlice applies random operations to a list and a slice, which stay equal.
 func TestListBehavesLikeASlice(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	var l List[*listed]
+	var l scheduler.List[*listed]
 	var want []*listed
 	for n := range 2000 {
 		switch at := len(want); random.IntN(4) {

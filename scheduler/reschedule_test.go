@@ -1,23 +1,25 @@
-package scheduler
+package scheduler_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // TestRescheduleIsRefusedUnlessIterative has a model that is not iterative release a request in
 // order to get it again: its client gets an error, and the instance serves on.
 func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
-	var counts counter
+	var counts scheduler.Counter
 	var log strings.Builder
 	in := backendtest.NewHeld("m_0")
 	released := 0
-	d := NewBatcher(BatcherConfig{Model: "m", Observer: &counts, Log: zerolog.New(&log), Released: func(*infer.Request) { released++ }})
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &counts, Log: zerolog.New(&log), Released: func(*infer.Request) { released++ }})
 	d.Available(in)
 	answers := map[string]*infer.Response{}
 	for _, id := range []string{"first", "next"} {
@@ -40,7 +42,7 @@ func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
 	if r := answers["next"]; r == nil || r.Err != nil {
 		t.Errorf("the next request got %+v", r)
 	}
-	if counts.executed.Load() != 2 || counts.failed.Load() != 1 || d.InFlight() != 0 || released != 2 {
-		t.Errorf("%d executed, %d failed, %d in flight, %d released, want 2, 1, 0, 2", counts.executed.Load(), counts.failed.Load(), d.InFlight(), released)
+	if counts.Executions.Load() != 2 || counts.Failures.Load() != 1 || d.InFlight() != 0 || released != 2 {
+		t.Errorf("%d executed, %d failed, %d in flight, %d released, want 2, 1, 0, 2", counts.Executions.Load(), counts.Failures.Load(), d.InFlight(), released)
 	}
 }

@@ -88,7 +88,7 @@ func TestCyclesNeverWaitForEver(t *testing.T) {
 			var running sync.WaitGroup
 			var instances []*calling
 			for i := range 4 {
-				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &counter{}, Graph: graph, Batching: rules}))
+				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &Counter{}, Graph: graph, Batching: rules}))
 			}
 			for i, d := range models {
 				for n := range 1 + i%3 {

@@ -1,8 +1,7 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -16,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
-	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // TestSubmitCountsLikeInfer sends the same requests by Infer and by Submit, and wants the
@@ -28,8 +27,8 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 		answers                   [6]string
 	}
 	run := func(t *testing.T, submit bool) (o outcome) {
-		var c counter
-		d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 3})
+		var c scheduler.Counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c, MaxQueue: 3})
 		d.Available(backendtest.NewInstance("m_0", time.Second))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -53,7 +52,7 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		o.pending = c.pending.Load()
+		o.pending = c.Waiting.Load()
 		cancel()
 		synctest.Wait()
 		if err := d.Stop(t.Context()); err != nil {
@@ -63,7 +62,7 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 		if err := d.Submit(t.Context(), &infer.Request{}, nil); err == nil {
 			t.Error("a request was accepted after the stop")
 		}
-		o.executed, o.failed = c.executed.Load(), c.failed.Load()
+		o.executed, o.failed = c.Executions.Load(), c.Failures.Load()
 		return o
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +79,7 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 // TestSubmitWatchesNoLongerThanItLasts counts what watches the context of
 // requests that have ended.
 func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
-	d := NewBatcher(BatcherConfig{Observer: &counter{}})
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 	in := backendtest.NewHeld("m_0")
 	d.Available(in)
 	for name, ctx := range map[string]*watchedContext{
@@ -137,8 +136,8 @@ func TestSubmitAnswersOnceUnderStorm(t *testing.T) {
 }
 
 func submitStorm(t *testing.T, rules *batching.Rules) {
-	var c counter
-	d := NewBatcher(BatcherConfig{Observer: &c, MaxQueue: 50, Batching: rules})
+	var c scheduler.Counter
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c, MaxQueue: 50, Batching: rules})
 	instances := []*backendtest.Instance{backendtest.NewInstance("0", 0), backendtest.NewInstance("1", 0)}
 	for _, in := range instances {
 		d.Available(in)
@@ -196,14 +195,14 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 	if err := d.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if c.pending.Load() != 0 || d.InFlight() != 0 || refused.Load()+answered.Load() != goroutines*each {
-		t.Errorf("at the end: %d pending, %d in flight, %d refused, %d answered", c.pending.Load(), d.InFlight(), refused.Load(), answered.Load())
+	if c.Waiting.Load() != 0 || d.InFlight() != 0 || refused.Load()+answered.Load() != goroutines*each {
+		t.Errorf("at the end: %d pending, %d in flight, %d refused, %d answered", c.Waiting.Load(), d.InFlight(), refused.Load(), answered.Load())
 	}
-	if c.negative.Load() {
+	if c.Negative.Load() {
 		t.Error("fewer than none were pending for a while")
 	}
-	if c.failed.Load() != cancelled.Load() {
-		t.Errorf("%d were counted as failed, %d got an error", c.failed.Load(), cancelled.Load())
+	if c.Failures.Load() != cancelled.Load() {
+		t.Errorf("%d were counted as failed, %d got an error", c.Failures.Load(), cancelled.Load())
 	}
 }
 
@@ -211,7 +210,7 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 // last response is to come, still belongs to its instance.
 func TestCancelReachesWhatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewBatcher(BatcherConfig{Observer: &counter{}})
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 		in := backendtest.NewHeld("m_0")
 		d.Available(in)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -231,42 +230,14 @@ func TestCancelReachesWhatGoesOn(t *testing.T) {
 
 // TestBLSRequestsAreNotHandedOverAhead: a BLS request might wait behind its own caller.
 func TestBLSRequestsAreNotHandedOverAhead(t *testing.T) {
-	w := newWorld(t, "a1 b2")
+	w := scheduler.NewWorld(t, "a1 b2")
 	for _, step := range []string{
 		"ahead a0", "ask r a", "ask s b", "call q s a", "waits q", "ask t a", "waits t",
 		"end r", "runs q", "end q", "runs t",
 	} {
-		if err := w.step(step); err != nil {
+		if err := w.Step(step); err != nil {
 			t.Fatalf("step %q: %v", step, err)
 		}
 	}
-	w.finish()
-}
-
-func TestDepthOfCallsIsBounded(t *testing.T) {
-	req := &infer.Request{Model: "m0"}
-	for i := 1; i <= waitgraph.MaxDepth; i++ {
-		req = &infer.Request{Model: fmt.Sprint("m", i), Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
-	}
-	d := NewBatcher(BatcherConfig{Observer: &counter{}})
-	in := backendtest.NewHeld("m_0")
-	d.Available(in)
-	if err := d.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
-		t.Errorf("a request of depth %d: %v", req.Depth(), err)
-	}
-	in.EndAll()
-	deeper := &infer.Request{Model: "last", Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
-	err := d.Submit(t.Context(), deeper, nil)
-	const want = "Model 'last' cannot be called: models call each other more than 64 deep (m0 → m1 → m2 → m3 → … → m62 → m63 → m64 → last)"
-	var e *infer.Error
-	if !errors.As(err, &e) || e.Code != infer.Internal || e.Message != want {
-		t.Errorf("a deeper one: got %v, want %q", err, want)
-	}
-	if d.InFlight() != 0 || d.config.Graph.Open() != 0 {
-		t.Errorf("%d in flight, %d with open BLS requests, want none", d.InFlight(), d.config.Graph.Open())
-	}
-	short := &infer.Request{Model: "b", Caller: infer.NewCaller("a", 1, []*infer.Request{{Model: "a"}}, true)}
-	if got := waitgraph.Chain(short); got != "a → b" {
-		t.Errorf("a short chain: got %s", got)
-	}
+	w.Finish()
 }

@@ -37,7 +37,7 @@ func (s *scripted) step(line string) []string {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
 	case "config":
-		s.rules = batching.NewRules(parseConfig(s.t, rest))
+		s.rules = batching.NewRules(ParseConfig(s.t, rest))
 	case "instances":
 		s.start(rest)
 	case "end":
@@ -70,12 +70,12 @@ func (s *scripted) start(line string) {
 		case "start_with":
 			s.rules.StartWith = n
 		case "volume":
-			s.rules.Strategy = bytesAtMost(n)
+			s.rules.Strategy = BytesAtMost(n)
 		case "strategy":
 			s.rules.Strategy, _ = batching.Single(nil)
 		}
 	}
-	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &counter{}, Batching: s.rules})
+	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &Counter{}, Batching: s.rules})
 	n, _ := strconv.Atoi(number)
 	for i := range n {
 		s.Available(&timedInstance{name: fmt.Sprint(i), lasts: lasting, timeline: s.timeline})

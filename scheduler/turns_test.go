@@ -40,14 +40,14 @@ type sharing struct {
 	t        *testing.T
 	timeline *timeline
 	models   map[string]*Batcher
-	counts   map[string]*counter
+	counts   map[string]*Counter
 
 	limiter *ratelimit.Limiter
 }
 
 // newSharing makes models with dynamic_batching as they say.
 func newSharing(t *testing.T, configs map[string]string) *sharing {
-	s := &sharing{t: t, timeline: &timeline{begun: time.Now()}, models: map[string]*Batcher{}, counts: map[string]*counter{}}
+	s := &sharing{t: t, timeline: &timeline{begun: time.Now()}, models: map[string]*Batcher{}, counts: map[string]*Counter{}}
 	l := ratelimit.New(nil)
 	s.limiter = l
 	group := instanceGroup(t, `rate_limiter { resources [ { name: "R" count: 1 } ] }`)
@@ -56,8 +56,8 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 	}
 	graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
 	for name, config := range configs {
-		s.counts[name] = &counter{}
-		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: batching.NewRules(parseConfig(t, config))})
+		s.counts[name] = &Counter{}
+		d := NewBatcher(BatcherConfig{Model: name, Observer: s.counts[name], Graph: graph, Batching: batching.NewRules(ParseConfig(t, config))})
 		s.models[name] = d
 		l.Events(d).Available(&limitedTimedInstance{timedInstance{name: name, lasts: 400 * time.Millisecond, timeline: s.timeline}, group})
 	}
@@ -86,7 +86,7 @@ func (s *sharing) want(want string) {
 		s.t.Errorf("got  %s\nwant %s", got, want)
 	}
 	for name, c := range s.counts {
-		if n := c.pending.Load(); n != 0 || c.negative.Load() {
+		if n := c.Waiting.Load(); n != 0 || c.Negative.Load() {
 			s.t.Errorf("at the end %d of %s are pending", n, name)
 		}
 	}
@@ -100,8 +100,8 @@ func TestBatchesFillUntilTheirTurn(t *testing.T) {
 		s := newSharing(t, map[string]string{"a": batches, "b": batches})
 		for _, id := range strings.Fields("b0 a1 b1 a2 b2 a3 b3 a4 b4 a5 b5") {
 			s.ask(t.Context(), &infer.Request{ID: id})
-			if id == "a3" && (s.counts["a"].pending.Load() != 3 || s.counts["b"].pending.Load() != 2) {
-				t.Errorf("%d and %d are pending, want 3 and 2", s.counts["a"].pending.Load(), s.counts["b"].pending.Load())
+			if id == "a3" && (s.counts["a"].Waiting.Load() != 3 || s.counts["b"].Waiting.Load() != 2) {
+				t.Errorf("%d and %d are pending, want 3 and 2", s.counts["a"].Waiting.Load(), s.counts["b"].Waiting.Load())
 			}
 			time.Sleep(45 * time.Millisecond)
 		}
@@ -181,7 +181,7 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{one}); err != nil {
 			t.Fatal(err)
 		}
-		var counts [2]counter
+		var counts [2]Counter
 		var models [2]*Batcher
 		var instances [2]*limitedInstance
 		var events [2]*ratelimit.Events
@@ -229,7 +229,7 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 		send(t.Context(), 0, "a2") // is staged behind b3
 		events[0].Lost(instances[0], false)
 		synctest.Wait()
-		if n := counts[0].pending.Load(); n != 1 {
+		if n := counts[0].Waiting.Load(); n != 1 {
 			t.Errorf("%d wait, want 1", n)
 		}
 		spare := &limitedInstance{Instance: backendtest.NewInstance("c", time.Second), group: one}

@@ -143,7 +143,7 @@ func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 	for _, how := range []string{"executed", "up"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var c counter
+				var c Counter
 				d := NewBatcher(BatcherConfig{Observer: &c})
 				a, b := &pipe{name: "a"}, &pipe{name: "b"}
 				var wg sync.WaitGroup
@@ -169,9 +169,9 @@ func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 				if got := fmt.Sprint(a.order); got != "[long]" {
 					t.Errorf("the instance with the long execution got %s besides", got)
 				}
-				if c.pending.Load() != 0 || d.InFlight() != 0 || d.aheads != 0 || len(d.idle) != 2 {
+				if c.Waiting.Load() != 0 || d.InFlight() != 0 || d.aheads != 0 || len(d.idle) != 2 {
 					t.Errorf("at the end: %d pending, %d in flight, %d ahead, %d idle, want 0, 0, 0, 2",
-						c.pending.Load(), d.InFlight(), d.aheads, len(d.idle))
+						c.Waiting.Load(), d.InFlight(), d.aheads, len(d.idle))
 				}
 			})
 		})
@@ -183,7 +183,7 @@ func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 	for _, id := range []string{"second", "third"} { // straight from its goroutine, and from the queue
 		synctest.Test(t, func(t *testing.T) {
-			var c counter
+			var c Counter
 			d := NewBatcher(BatcherConfig{Observer: &c})
 			a, b := &pipe{name: "a"}, &pipe{name: "b"}
 			a.handed = func(handed string) {
@@ -211,7 +211,7 @@ func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 // whose request came first.
 func TestBatcherWithdrawsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
+		var c Counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		long := []*pipe{{name: "a"}, {name: "b"}, {name: "c"}}
 		var wg sync.WaitGroup
@@ -237,7 +237,7 @@ func TestBatcherWithdrawsTheOldest(t *testing.T) {
 // there is enough to do for all.
 func TestBatcherDoesNotWithdrawWhileOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
+		var c Counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		a, b := &pipe{name: "a"}, &pipe{name: "b"}
 		d.Available(a)
@@ -270,7 +270,7 @@ func TestBatcherDoesNotWithdrawWhileOthersWait(t *testing.T) {
 func TestBatcherServesWhatWasSkipped(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			var c counter
+			var c Counter
 			d := NewBatcher(BatcherConfig{Observer: &c})
 			a, b := &pipe{name: "a", late: true, skip: skip}, &pipe{name: "b"}
 			var wg sync.WaitGroup
@@ -284,8 +284,8 @@ func TestBatcherServesWhatWasSkipped(t *testing.T) {
 			if a.asks.Load() != 1 || second.err != nil {
 				t.Errorf("skip %v: asked %d times, want 1; error %v", skip, a.asks.Load(), second.err)
 			}
-			if len(a.order)+len(b.order) != 2 || len(d.idle) != 2 || d.aheads != 0 || c.pending.Load() != 0 {
-				t.Errorf("skip %v: a executed %s, b %s; %d idle, %d ahead, %d pending", skip, a.order, b.order, len(d.idle), d.aheads, c.pending.Load())
+			if len(a.order)+len(b.order) != 2 || len(d.idle) != 2 || d.aheads != 0 || c.Waiting.Load() != 0 {
+				t.Errorf("skip %v: a executed %s, b %s; %d idle, %d ahead, %d pending", skip, a.order, b.order, len(d.idle), d.aheads, c.Waiting.Load())
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func TestBatcherServesWhatWasSkipped(t *testing.T) {
 // back, and of a queued batch, before an instance could begin it.
 func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c counter
+		var c Counter
 		d := NewBatcher(BatcherConfig{Observer: &c})
 		a := backendtest.NewHeld("a")
 		var wg sync.WaitGroup
@@ -312,8 +312,8 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		back := a.Batches[1]
 		back.Done(back, backend.Report{Refused: true})
 		synctest.Wait()
-		if second.err == nil || c.failed.Load() != 1 {
-			t.Errorf("a request that came back for nobody: error %v, %d failed, want a cancellation", second.err, c.failed.Load())
+		if second.err == nil || c.Failures.Load() != 1 {
+			t.Errorf("a request that came back for nobody: error %v, %d failed, want a cancellation", second.err, c.Failures.Load())
 		}
 		first := a.Batches[0]
 		first.Done(first, backend.Report{Refused: true})
@@ -321,8 +321,8 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		if got := fmt.Sprint(b.Executed()); got != "[first]" {
 			t.Errorf("executed were %s, want [first]", got)
 		}
-		if c.pending.Load() != 0 || d.InFlight() != 0 {
-			t.Errorf("at the end: %d pending, %d in flight", c.pending.Load(), d.InFlight())
+		if c.Waiting.Load() != 0 || d.InFlight() != 0 {
+			t.Errorf("at the end: %d pending, %d in flight", c.Waiting.Load(), d.InFlight())
 		}
 
 		// In the queue: the context has ended, its goroutine has not noticed yet.
@@ -340,9 +340,9 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		d.dispatch()
 		<-gone.Done
 		d.cancel(gone) // and then it does
-		if len(gone.Done) != 0 || c.pending.Load() != 0 || d.InFlight() != 0 || c.failed.Load() != 2 {
+		if len(gone.Done) != 0 || c.Waiting.Load() != 0 || d.InFlight() != 0 || c.Failures.Load() != 2 {
 			t.Errorf("after all: %d answers more, %d pending, %d in flight, %d failed, want 0, 0, 0, 2",
-				len(gone.Done), c.pending.Load(), d.InFlight(), c.failed.Load())
+				len(gone.Done), c.Waiting.Load(), d.InFlight(), c.Failures.Load())
 		}
 	})
 }
@@ -354,7 +354,7 @@ func TestBatcherIsWorkConserving(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			var c counter
+			var c Counter
 			d := NewBatcher(BatcherConfig{Observer: &c})
 			instances := make([]*pipe, 2+random.IntN(3))
 			for i := range instances {
@@ -403,9 +403,9 @@ func TestBatcherIsWorkConserving(t *testing.T) {
 					seen[id] = true
 				}
 			}
-			if answered.Load() != requests || executed+int(c.failed.Load()) != requests || c.pending.Load() != 0 || d.InFlight() != 0 {
+			if answered.Load() != requests || executed+int(c.Failures.Load()) != requests || c.Waiting.Load() != 0 || d.InFlight() != 0 {
 				t.Errorf("seed %d: %d answers, %d executed, %d failed, %d pending, %d in flight", seed,
-					answered.Load(), executed, c.failed.Load(), c.pending.Load(), d.InFlight())
+					answered.Load(), executed, c.Failures.Load(), c.Waiting.Load(), d.InFlight())
 			}
 		})
 	}

@@ -18,14 +18,14 @@ import (
 )
 
 // world is a few models that share a graph, whose instances act as a test says
-// step by step. It is used by one goroutine at a time.
+// Step by step. It is used by one goroutine at a time.
 type world struct {
 	t         testing.TB
 	graph     *waitgraph.Graph
-	models    map[string]*Batcher
-	counts    map[string]*counter
-	instances map[string]*actor
-	asked     map[string]*asked
+	Models    map[string]*Batcher
+	Counts    map[string]*Counter
+	Instances map[string]*actor
+	Asked     map[string]*asked
 	drained   int // calls after steps "retire"
 	answered  int // of these steps, which left no request without its last response
 }
@@ -39,24 +39,24 @@ type asked struct {
 	cancel  context.CancelFunc
 	task    *backend.Task // once an instance has had it
 	batch   *backend.Batch
-	by      *actor // that has it
+	By      *actor // that has it
 	refused error
-	final   atomic.Pointer[infer.Response] // timers answer, too
+	Final   atomic.Pointer[infer.Response] // timers answer, too
 }
 
-func (r *asked) over() bool { return r.final.Load() != nil || r.refused != nil }
+func (r *asked) Over() bool { return r.Final.Load() != nil || r.refused != nil }
 
 // actor is an instance that executes until the test ends it.
 type actor struct {
-	world *world
-	name  string
-	model string
-	ahead bool // it takes one ahead
-	has   []*backend.Batch
-	down  bool
+	world  *world
+	Called string
+	model  string
+	ahead  bool // it takes one ahead
+	has    []*backend.Batch
+	down   bool
 }
 
-func (a *actor) Name() string                { return a.name }
+func (a *actor) Name() string                { return a.Called }
 func (a *actor) Ready(context.Context) error { return nil }
 func (a *actor) Ahead() bool                 { return a.ahead && len(a.has) < 2 }
 func (a *actor) Withdraw()                   {}
@@ -72,48 +72,48 @@ func (a *actor) Execute(b *backend.Batch) {
 	}
 	a.has = append(a.has, b)
 	for _, task := range b.Tasks {
-		r := a.world.asked[task.Request.ID]
-		r.batch, r.task, r.by = b, task, a
+		r := a.world.Asked[task.Request.ID]
+		r.batch, r.task, r.By = b, task, a
 	}
 }
 
 // executed reports whether an instance executes a request, not ahead.
-func (r *asked) executed() bool { return r.by != nil && r.by.has[0] == r.batch }
+func (r *asked) executed() bool { return r.By != nil && r.By.has[0] == r.batch }
 
 // with lists the requests of a batch, those alone that are not over, if so.
 func (w *world) with(b *backend.Batch, open bool) (list []*infer.Request) {
 	for _, task := range b.Tasks {
-		if !open || !w.asked[task.Request.ID].over() {
+		if !open || !w.Asked[task.Request.ID].Over() {
 			list = append(list, task.Request)
 		}
 	}
 	return list
 }
 
-// newWorld makes models of the given numbers of instances, "a1 b2", and of
+// NewWorld makes models of the given numbers of instances, "a1 b2", and of
 // dynamic batches of a size, "a1x4".
-func newWorld(t testing.TB, models string) *world {
+func NewWorld(t testing.TB, models string) *world {
 	return newPatientWorld(t, models, waitgraph.Patience)
 }
 
 // newPatientWorld makes a world whose graph has a patience.
 func newPatientWorld(t testing.TB, models string, patience time.Duration) *world {
 	w := &world{
-		t: t, graph: waitgraph.New(zerolog.Nop(), patience), models: map[string]*Batcher{}, counts: map[string]*counter{},
-		instances: map[string]*actor{}, asked: map[string]*asked{},
+		t: t, graph: waitgraph.New(zerolog.Nop(), patience), Models: map[string]*Batcher{}, Counts: map[string]*Counter{},
+		Instances: map[string]*actor{}, Asked: map[string]*asked{},
 	}
 	for _, m := range strings.Fields(models) {
 		name, n := m[:1], int(m[1]-'0')
-		w.counts[name] = &counter{}
+		w.Counts[name] = &Counter{}
 		var rules *batching.Rules
 		if _, size, batches := strings.Cut(m, "x"); batches {
 			rules = &batching.Rules{MaxSize: int64(size[0] - '0')}
 		}
-		w.models[name] = NewBatcher(BatcherConfig{Model: name, Observer: w.counts[name], Graph: w.graph, Batching: rules})
+		w.Models[name] = NewBatcher(BatcherConfig{Model: name, Observer: w.Counts[name], Graph: w.graph, Batching: rules})
 		for i := range n {
-			a := &actor{world: w, name: fmt.Sprintf("%s%d", name, i), model: name}
-			w.instances[a.name] = a
-			w.models[name].Available(a)
+			a := &actor{world: w, Called: fmt.Sprintf("%s%d", name, i), model: name}
+			w.Instances[a.Called] = a
+			w.Models[name].Available(a)
 		}
 	}
 	return w
@@ -124,20 +124,20 @@ func (w *world) send(id, model, outer string, holding bool) error {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &asked{request: &infer.Request{ID: id, Model: model}, model: model, cancel: cancel, outer: outer, holding: holding}
 	if outer != "" {
-		o := w.asked[outer]
+		o := w.Asked[outer]
 		requests := []*infer.Request{o.request}
 		if o.batch != nil {
 			requests = w.with(o.batch, !holding)
 		}
 		r.request.Caller = infer.NewCaller(o.model, 1, requests, holding)
 	}
-	w.asked[id] = r
-	r.refused = w.models[model].Submit(ctx, r.request, func(response *infer.Response) {
-		if r.final.Load() != nil {
+	w.Asked[id] = r
+	r.refused = w.Models[model].Submit(ctx, r.request, func(response *infer.Response) {
+		if r.Final.Load() != nil {
 			w.t.Errorf("request %s was answered after its last response", id)
 		}
 		if response.Final {
-			r.final.Store(response)
+			r.Final.Store(response)
 		}
 	})
 	return r.refused
@@ -146,12 +146,12 @@ func (w *world) send(id, model, outer string, holding bool) error {
 // leave ends the execution of a request's batch without an answer.
 func (w *world) leave(id string, report backend.Report) *backend.Batch {
 	w.t.Helper()
-	r := w.asked[id]
+	r := w.Asked[id]
 	if r == nil || !r.executed() {
 		w.t.Fatalf("request %s is not executed", id)
 	}
 	b := r.batch
-	r.by.has = r.by.has[1:]
+	r.By.has = r.By.has[1:]
 	w.without(b)
 	b.Done(b, report)
 	return b
@@ -160,14 +160,14 @@ func (w *world) leave(id string, report backend.Report) *backend.Batch {
 // without notes that no instance has a batch any more.
 func (w *world) without(b *backend.Batch) {
 	for _, task := range b.Tasks {
-		w.asked[task.Request.ID].by = nil
+		w.Asked[task.Request.ID].By = nil
 	}
 }
 
 // answer answers those of a batch that are not over.
 func (w *world) answer(b *backend.Batch) {
 	for _, task := range b.Tasks {
-		if !w.asked[task.Request.ID].over() {
+		if !w.Asked[task.Request.ID].Over() {
 			task.Send(&infer.Response{Final: true})
 		}
 	}
@@ -175,7 +175,7 @@ func (w *world) answer(b *backend.Batch) {
 
 // lose takes an instance down; its executing batch fails.
 func (w *world) lose(instance string, hopeless bool) {
-	a := w.instances[instance]
+	a := w.Instances[instance]
 	a.down = true
 	has := a.has
 	a.has = nil
@@ -189,22 +189,22 @@ func (w *world) lose(instance string, hopeless bool) {
 		b := has[0]
 		b.Done(b, backend.Report{Err: errors.New("lost")})
 		for _, task := range b.Tasks {
-			if !w.asked[task.Request.ID].over() {
+			if !w.Asked[task.Request.ID].Over() {
 				task.Send(infer.ErrorResponse(errors.New("lost")))
 			}
 		}
 	}
-	w.models[a.model].Lost(a, hopeless)
+	w.Models[a.model].Lost(a, hopeless)
 }
 
 func (w *world) up(instance string) {
-	a := w.instances[instance]
+	a := w.Instances[instance]
 	a.down = false
-	w.models[a.model].Available(a)
+	w.Models[a.model].Available(a)
 }
 
-// step does one step of a script and returns how a call was refused.
-func (w *world) step(line string) error {
+// Step does one step of a script and returns how a call was refused.
+func (w *world) Step(line string) error {
 	w.t.Helper()
 	f := append(strings.Fields(line), "", "", "")
 	id := f[1]
@@ -220,22 +220,22 @@ func (w *world) step(line string) error {
 	case "return": // execute returns, the last response is to come
 		w.leave(id, backend.Report{Executed: true})
 	case "again": // its model releases it in order to get it again, and answers the others
-		b := w.asked[id].batch
-		w.leave(id, backend.Report{Executed: true, Rescheduled: []*backend.Task{w.asked[id].task}})
+		b := w.Asked[id].batch
+		w.leave(id, backend.Report{Executed: true, Rescheduled: []*backend.Task{w.Asked[id].task}})
 		for _, task := range b.Tasks {
 			if task.Request.ID != id {
 				task.Send(&infer.Response{Final: true})
 			}
 		}
-		for _, r := range w.asked {
+		for _, r := range w.Asked {
 			r.holding = r.holding && r.outer != id
 		}
 	case "say": // a response that is not the last
-		w.asked[id].task.Send(&infer.Response{})
+		w.Asked[id].task.Send(&infer.Response{})
 	case "answer": // the last one
-		w.asked[id].task.Send(&infer.Response{Final: true})
+		w.Asked[id].task.Send(&infer.Response{Final: true})
 	case "cancel": // the client goes
-		w.asked[id].cancel()
+		w.Asked[id].cancel()
 	case "restart":
 		w.lose(id, false)
 	case "lose":
@@ -243,20 +243,20 @@ func (w *world) step(line string) error {
 	case "up":
 		w.up(id)
 	case "retire": // an instance gets no more
-		a := w.instances[id]
-		if w.models[a.model].Retire(a, func() { w.drained++ }) {
+		a := w.Instances[id]
+		if w.Models[a.model].Retire(a, func() { w.drained++ }) {
 			w.answered++
 		}
 	case "ahead":
-		w.instances[id].ahead = true
+		w.Instances[id].ahead = true
 	case "wait": // nothing happens
 	case "runs":
-		if r := w.asked[id]; !r.executed() {
+		if r := w.Asked[id]; !r.executed() {
 			w.t.Errorf("request %s is not executed", id)
 		}
 	case "waits":
-		if r := w.asked[id]; r.by != nil || r.over() {
-			w.t.Errorf("request %s does not wait: by %v, answered %v, refused %v", id, r.by, r.final.Load(), r.refused)
+		if r := w.Asked[id]; r.By != nil || r.Over() {
+			w.t.Errorf("request %s does not wait: by %v, answered %v, refused %v", id, r.By, r.Final.Load(), r.refused)
 		}
 	default:
 		w.t.Fatalf("unknown step %q", line)
@@ -264,34 +264,34 @@ func (w *world) step(line string) error {
 	return nil
 }
 
-// finish ends all that is executed until nothing is, and wants nothing left.
-func (w *world) finish() {
+// Finish ends all that is executed until nothing is, and wants nothing left.
+func (w *world) Finish() {
 	w.t.Helper()
 	for moved := true; moved; {
 		moved = false
-		for id, r := range w.asked {
+		for id, r := range w.Asked {
 			if r.executed() && !w.calls(r.batch, false) {
 				w.answer(w.leave(id, backend.Report{Executed: true}))
 				moved = true
-			} else if r.by == nil && r.task != nil && !r.over() && !w.models[r.model].queues(id) && !w.calls(r.batch, true) {
+			} else if r.By == nil && r.task != nil && !r.Over() && !w.Models[r.model].queues(id) && !w.calls(r.batch, true) {
 				r.task.Send(&infer.Response{Final: true}) // what went on in the background
 				moved = true
 			}
 		}
 	}
-	for id, r := range w.asked {
-		if !r.over() {
+	for id, r := range w.Asked {
+		if !r.Over() {
 			w.t.Errorf("request %s of model %s was never answered", id, r.model)
 		}
 		r.cancel()
 	}
-	for name, d := range w.models {
+	for name, d := range w.Models {
 		// A cancelled request leaves the count after its answer, in another goroutine.
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 		err := d.Drain(ctx)
 		cancel()
-		if err != nil || d.InFlight() != 0 || w.counts[name].pending.Load() != 0 {
-			w.t.Errorf("model %s at the end: %d in flight, %d pending", name, d.InFlight(), w.counts[name].pending.Load())
+		if err != nil || d.InFlight() != 0 || w.Counts[name].Waiting.Load() != 0 {
+			w.t.Errorf("model %s at the end: %d in flight, %d pending", name, d.InFlight(), w.Counts[name].Waiting.Load())
 		}
 	}
 	if n := w.graph.Open(); n != 0 {
@@ -302,8 +302,8 @@ func (w *world) finish() {
 // calls reports whether the requests of a batch have calls that are not over, of
 // those that hold its instance or of all.
 func (w *world) calls(b *backend.Batch, all bool) bool {
-	for _, r := range w.asked {
-		if r.outer != "" && !r.over() && (all || r.holding) && w.asked[r.outer].batch == b {
+	for _, r := range w.Asked {
+		if r.outer != "" && !r.Over() && (all || r.holding) && w.Asked[r.outer].batch == b {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package batching
+package batching_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
 // TestShorterTimeoutIsTheDeadline: a request's own timeout counts if the policy lets it and
@@ -28,16 +29,16 @@ func TestShorterTimeoutIsTheDeadline(t *testing.T) {
 		{"beyond any clock", math.MaxUint64, 0, true, math.MaxInt64 - 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPolicy(&kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: c.micros, AllowTimeoutOverride: c.override})
+			p := batching.NewPolicy(&kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: c.micros, AllowTimeoutOverride: c.override})
 			if got := p.DeadlineOf(&infer.Request{TimeoutMicros: c.own}, c.now); got != c.want {
 				t.Errorf("got deadline %d, want %d", got, c.want)
 			}
 		})
 	}
-	if got := Micros(math.MaxUint64); got != Forever {
-		t.Errorf("the longest is %s, want %s", got, Forever)
+	if got := batching.Micros(math.MaxUint64); got != batching.Forever {
+		t.Errorf("the longest is %s, want %s", got, batching.Forever)
 	}
-	if got := Micros(7); got != 7*time.Microsecond {
+	if got := batching.Micros(7); got != 7*time.Microsecond {
 		t.Errorf("7 µs are %s", got)
 	}
 }
@@ -50,7 +51,7 @@ func TestPrioritiesHaveTheirLevelsPolicy(t *testing.T) {
 		DefaultQueuePolicy:  &kserve.ModelQueuePolicy{MaxQueueSize: 9},
 		PriorityQueuePolicy: map[uint64]*kserve.ModelQueuePolicy{3: {MaxQueueSize: 1}},
 	}}}
-	rules := NewRules(config)
+	rules := batching.NewRules(config)
 	policies := rules.LevelPolicies()
 	if len(policies) != 3 {
 		t.Fatalf("there are %d levels, want 3", len(policies))
@@ -61,10 +62,10 @@ func TestPrioritiesHaveTheirLevelsPolicy(t *testing.T) {
 			t.Errorf("priority %d: got level %d of %d, want level %d of %d", priority, level, policies[level].Size, want.level, want.size)
 		}
 	}
-	if got := NewRules(&kserve.ModelConfig{}); got != nil {
+	if got := batching.NewRules(&kserve.ModelConfig{}); got != nil {
 		t.Errorf("without dynamic_batching: got %+v, want none", got)
 	}
-	if list := (&Rules{}).LevelPolicies(); len(list) != 1 || !list[0].Plain() {
+	if list := (&batching.Rules{}).LevelPolicies(); len(list) != 1 || !list[0].Plain() {
 		t.Errorf("without levels: got %+v, want one that asks for nothing", list)
 	}
 }

@@ -1,4 +1,4 @@
-package ensemble
+package ensemble_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
 
 // prompt is an instance that answers inside Execute.
@@ -27,11 +28,11 @@ func (prompt) Execute(b *backend.Batch) {
 // straight is a model whose requests go to a batcher.
 type straight struct{ *scheduler.Batcher }
 
-func (d straight) Hold(string, int64) (Composed, error) { return d, nil }
-func (straight) Batches() bool                          { return false }
-func (straight) Dims(string) []int64                    { return nil }
-func (straight) TakesDevices() bool                     { return false }
-func (straight) Release()                               {}
+func (d straight) Hold(string, int64) (ensemble.Composed, error) { return d, nil }
+func (straight) Batches() bool                                   { return false }
+func (straight) Dims(string) []int64                             { return nil }
+func (straight) TakesDevices() bool                              { return false }
+func (straight) Release()                                        {}
 
 func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sender) (backend.Awaiter, error) {
 	return d.Begin(ctx, req, send)
@@ -40,11 +41,11 @@ func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 // BenchmarkEnsemble is what an ensemble of three steps costs beside its models,
 // whose own cost "three requests" shows.
 func BenchmarkEnsemble(b *testing.B) {
-	model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &tally{}})
+	model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &ensemble.Tally{}})
 	model.Available(prompt{})
-	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
-	config.Composer, config.Observer = straight{model}, &tally{}
-	e := New(config)
+	config := ensemble.ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
+	config.Composer, config.Observer = straight{model}, &ensemble.Tally{}
+	e := ensemble.New(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	request := func(name string) *infer.Request {

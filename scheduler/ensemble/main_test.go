@@ -1,4 +1,4 @@
-package ensemble
+package ensemble_test
 
 import (
 	"testing"

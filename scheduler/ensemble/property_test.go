@@ -178,7 +178,7 @@ func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 7))
 			config := randomEnsemble(r)
 			k := newFakeComposer(t)
-			config.Composer, config.Observer = k, &tally{}
+			config.Composer, config.Observer = k, &Tally{}
 			e := New(config)
 			trouble := seed%4 == 3
 			type client struct {

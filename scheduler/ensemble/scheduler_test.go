@@ -15,12 +15,12 @@ import (
 // outputs in brackets), "calls" lists the requests that models have and have not
 // answered, "m: OUT=1." has a model answer, "said" lists the client's responses.
 func TestStepsFollowTheirInputs(t *testing.T) {
-	chain := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-	fork := parseEnsemble("A", "B C", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B", "o(IN=X)->OUT=C")
-	join := parseEnsemble("A", "D", "m(IN=A)->OUT=X", "n(IN=A)->OUT=Y", "o(IN=X,IN1=Y)->OUT=D")
-	opt := parseEnsemble("A O", "B C", "m(IN=A,IN1=O)->OUT=B,OUT1=X", "n(IN=A,IN1=X)->OUT=C")
-	stream := parseEnsemble("A", "B C", "r*(IN=A)->OUT=X,OUT1=C", "n(IN=X)->OUT=B")
-	twice := parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "s*(IN=X)->OUT=B")
+	chain := ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
+	fork := ParseEnsemble("A", "B C", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B", "o(IN=X)->OUT=C")
+	join := ParseEnsemble("A", "D", "m(IN=A)->OUT=X", "n(IN=A)->OUT=Y", "o(IN=X,IN1=Y)->OUT=D")
+	opt := ParseEnsemble("A O", "B C", "m(IN=A,IN1=O)->OUT=B,OUT1=X", "n(IN=A,IN1=X)->OUT=C")
+	stream := ParseEnsemble("A", "B C", "r*(IN=A)->OUT=X,OUT1=C", "n(IN=X)->OUT=B")
+	twice := ParseEnsemble("A", "B", "r*(IN=A)->OUT=X", "s*(IN=X)->OUT=B")
 	for _, c := range []struct {
 		name   string
 		config Config
@@ -36,10 +36,10 @@ func TestStepsFollowTheirInputs(t *testing.T) {
 		}},
 		{"a join waits for both", join, []string{"ask A=1", "calls m(IN=1) n(IN=1)", "n: OUT=3.", "calls m(IN=1)", "m: OUT=2.", "calls o(IN=2,IN1=3)", "o: OUT=5.", "said D=5."}},
 		{
-			"an output that is also read is not lost with its reader", parseEnsemble("A", "X B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B"),
+			"an output that is also read is not lost with its reader", ParseEnsemble("A", "X B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B"),
 			[]string{"ask[X] A=1", "calls m(IN=1)", "m: OUT=2.", "said X=2."},
 		},
-		{"an input can be an output", parseEnsemble("A", "A B", "m(IN=A)->OUT=B"), []string{"ask[A] A=1", "calls", "said A=1."}},
+		{"an input can be an output", ParseEnsemble("A", "A B", "m(IN=A)->OUT=B"), []string{"ask[A] A=1", "calls", "said A=1."}},
 		{"what the model says beside is dropped", chain, []string{"ask A=1", "m: OUT=2,MORE=9.", "n: OUT=3,OUT=4.", "said B=3."}},
 		{"the response may come before the end", chain, []string{"ask A=1", "m: OUT=2", "calls m(IN=1) n(IN=2)", "n: OUT=3.", "said", "m: .", "said B=3."}},
 
@@ -85,7 +85,7 @@ func TestStepsFollowTheirInputs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := newFakeComposer(t)
 			config := c.config
-			config.Composer, config.Observer = k, &tally{}
+			config.Composer, config.Observer = k, &Tally{}
 			e := New(config)
 			ctx, gone := context.WithCancel(t.Context())
 			defer gone()
@@ -137,8 +137,8 @@ func (k *fakeComposer) step(ctx context.Context, gone func(), e *Scheduler, line
 // TestStepsGetWhatTheRequestSays: the fields of a step's request.
 func TestStepsGetWhatTheRequestSays(t *testing.T) {
 	k := newFakeComposer(t)
-	config := parseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
-	config.Composer, config.Observer = k, &tally{}
+	config := ParseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
+	config.Composer, config.Observer = k, &Tally{}
 	e := New(config)
 	outer := &infer.Request{Model: "caller"}
 	req := &infer.Request{
@@ -189,8 +189,8 @@ func TestResponsesChooseTheSequence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := newFakeComposer(t)
-			config := parseEnsemble("A", "Z", "m(IN=A)->OUT=X", "n(IN=A,IN1=X)->OUT=Y", "o(IN=Y)->OUT=Z")
-			config.Composer, config.Observer = k, &tally{}
+			config := ParseEnsemble("A", "Z", "m(IN=A)->OUT=X", "n(IN=A,IN1=X)->OUT=Y", "o(IN=Y)->OUT=Z")
+			config.Composer, config.Observer = k, &Tally{}
 			e := New(config)
 			req := &infer.Request{Model: "e", Correlation: own, Flags: start, Inputs: []infer.Tensor{{Name: "A", Data: []byte("1"), Shape: []int64{1}}}}
 			if err := e.Submit(t.Context(), req, k.heard); err != nil {
@@ -238,8 +238,8 @@ func TestResponsesTellTheSequenceOnce(t *testing.T) {
 		{[]string{"B", "C"}, "nothing.", 0},
 	} {
 		k := newFakeComposer(t)
-		config := parseEnsemble("A", "A B C", "m(IN=A)->OUT=B,OUT1=C")
-		config.Composer, config.Observer = k, &tally{}
+		config := ParseEnsemble("A", "A B C", "m(IN=A)->OUT=B,OUT1=C")
+		config.Composer, config.Observer = k, &Tally{}
 		e := New(config)
 		k.ask(t.Context(), e, c.outputs, "A=1")
 		if c.answer != "" {
@@ -270,8 +270,8 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := newFakeComposer(t)
 			k.batches["m"], k.batches["n"], k.dims = c.first, c.then, c.dims
-			config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-			config.Batches, config.Composer, config.Observer = c.ensemble, k, &tally{}
+			config := ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
+			config.Batches, config.Composer, config.Observer = c.ensemble, k, &Tally{}
 			e := New(config)
 			req := &infer.Request{Model: "e", BatchSize: 3, Inputs: []infer.Tensor{{Name: "A", Data: []byte("123"), Shape: []int64{3}}}}
 			if err := e.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
@@ -309,8 +309,8 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 func TestInflightLimitSpansRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
-		config := parseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.MaxInflight, config.Composer, config.Observer = 2, k, &tally{}
+		config := ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
+		config.MaxInflight, config.Composer, config.Observer = 2, k, &Tally{}
 		e := New(config)
 		calls := func(want string) {
 			t.Helper()
@@ -355,8 +355,8 @@ func TestInflightLimitSpansRequests(t *testing.T) {
 // first, and thousands that fail at once do not fail one inside the other.
 func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k := newFakeComposer(t)
-	config := parseEnsemble("A", "B C", "m(IN=A)->OUT=B", "n(IN=A)->OUT=C")
-	config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
+	config := ParseEnsemble("A", "B C", "m(IN=A)->OUT=B", "n(IN=A)->OUT=C")
+	config.MaxInflight, config.Composer, config.Observer = 1, k, &Tally{}
 	e := New(config)
 	k.ask(t.Context(), e, nil, "A=1")
 	first := k.take("n")
@@ -384,8 +384,8 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
-		config := parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.Composer, config.Observer = k, &tally{}
+		config := ParseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
+		config.Composer, config.Observer = k, &Tally{}
 		e := New(config)
 		slots := func(want int) {
 			t.Helper()
@@ -418,8 +418,8 @@ func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 		k.answer("r", ".")
 		k.settled(e)
 
-		config = parseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=Y", "r*(IN=Y)->OUT=B")
-		config.Composer, config.Observer = k, &tally{}
+		config = ParseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=Y", "r*(IN=Y)->OUT=B")
+		config.Composer, config.Observer = k, &Tally{}
 		e = New(config)
 		k.ask(t.Context(), e, nil, "A=1")
 		k.answer("r", "OUT=a")
@@ -436,8 +436,8 @@ func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 func TestFailedRequestsGiveUpSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
-		config := parseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.MaxInflight, config.Composer, config.Observer = 1, k, &tally{}
+		config := ParseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
+		config.MaxInflight, config.Composer, config.Observer = 1, k, &Tally{}
 		e := New(config)
 		ctx, leave := context.WithCancel(t.Context())
 		k.ask(ctx, e, nil, "A=1")
@@ -463,8 +463,8 @@ func TestFailedRequestsGiveUpSlots(t *testing.T) {
 func TestStopRefusesAndDrainWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
-		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
-		config.Composer, config.Observer = k, &tally{}
+		config := ParseEnsemble("A", "B", "m(IN=A)->OUT=B")
+		config.Composer, config.Observer = k, &Tally{}
 		e := New(config)
 		if err := e.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -500,8 +500,8 @@ func TestStopRefusesAndDrainWaits(t *testing.T) {
 func TestInferWaitsForTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
-		config := parseEnsemble("A", "B", "m(IN=A)->OUT=B")
-		count := &tally{}
+		config := ParseEnsemble("A", "B", "m(IN=A)->OUT=B")
+		count := &Tally{}
 		config.Composer, config.Observer = k, count
 		e := New(config)
 		go func() {
@@ -529,8 +529,8 @@ func TestInferWaitsForTheLastResponse(t *testing.T) {
 func TestInferAwaitsStepAfterStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
-		config := parseEnsemble("A", "B", "l(IN=A)->OUT=W", "m(IN=W)->OUT=X", "n(IN=X)->OUT=Y", "o(IN=Y)->OUT=B")
-		config.Composer, config.Observer = k, &tally{}
+		config := ParseEnsemble("A", "B", "l(IN=A)->OUT=W", "m(IN=W)->OUT=X", "n(IN=X)->OUT=Y", "o(IN=Y)->OUT=B")
+		config.Composer, config.Observer = k, &Tally{}
 		e := New(config)
 		var order []string
 		k.spins = func(model string, done <-chan struct{}) {

@@ -15,10 +15,10 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// parseEnsemble reads an ensemble as tests write it: steps such as
+// ParseEnsemble reads an ensemble as tests write it: steps such as
 // "m*(IN=A,IN1=B)->OUT=C", where a star marks a decoupled model and the names on
 // the left are the model's.
-func parseEnsemble(inputs, outputs string, steps ...string) Config {
+func ParseEnsemble(inputs, outputs string, steps ...string) Config {
 	c := Config{Model: "e", Inputs: strings.Fields(inputs)}
 	for _, out := range strings.Fields(outputs) {
 		c.Outputs = append(c.Outputs, Output{Tensor: out, Dims: []int64{-1}})
@@ -309,9 +309,9 @@ func (k *fakeComposer) settled(e *Scheduler) {
 
 var errFull = errors.New("Exceeds maximum queue size")
 
-// tally is an Observer that counts.
-type tally struct{ executed, failed atomic.Int64 }
+// Tally is an Observer that counts.
+type Tally struct{ executed, failed atomic.Int64 }
 
-func (*tally) Pending(int)                      {}
-func (c *tally) Executed(*scheduler.Execution)  { c.executed.Add(1) }
-func (c *tally) Failed(scheduler.Reason, int64) { c.failed.Add(1) }
+func (*Tally) Pending(int)                      {}
+func (c *Tally) Executed(*scheduler.Execution)  { c.executed.Add(1) }
+func (c *Tally) Failed(scheduler.Reason, int64) { c.failed.Add(1) }

@@ -1,4 +1,4 @@
-package handover
+package handover_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -45,7 +46,7 @@ func TestEnterGraphNotesBLSRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := waitgraph.New(silent, 0)
-			r := &Delivery{Log: &silent}
+			r := &handover.Delivery{Log: &silent}
 			err := r.EnterGraph(g, known{}, test.req)
 			if (err != nil) != (test.refused != "") || err != nil && !strings.HasPrefix(err.Error(), test.refused) {
 				t.Errorf("got error %v, want %q", err, test.refused)
@@ -66,7 +67,7 @@ func TestEnterGraphNotesBLSRequests(t *testing.T) {
 func TestTellHandsResponsesUp(t *testing.T) {
 	g := waitgraph.New(silent, 0)
 	var got []string
-	r := &Delivery{Log: &silent}
+	r := &handover.Delivery{Log: &silent}
 	r.Send = func(response *infer.Response) {
 		got = append(got, fmt.Sprintf("final %v, %d sent, %d open", response.Final, r.BLS.Responses(), g.Open()))
 	}
@@ -88,7 +89,7 @@ func TestTellHandsResponsesUp(t *testing.T) {
 func TestTellWhenTheSenderPanics(t *testing.T) {
 	before := countPanics(panics.Request)
 	sent := 0
-	r := &Delivery{Log: &silent, Send: func(*infer.Response) { sent++; panic("no client today") }}
+	r := &handover.Delivery{Log: &silent, Send: func(*infer.Response) { sent++; panic("no client today") }}
 	if r.Respond(nil, &infer.Response{}) || !r.Respond(nil, &infer.Response{Final: true}) {
 		t.Error("the last response is not told from the others")
 	}
@@ -99,7 +100,7 @@ func TestTellWhenTheSenderPanics(t *testing.T) {
 
 func TestTellAllocatesNothing(t *testing.T) {
 	g := waitgraph.New(silent, 0)
-	r := &Delivery{Log: &silent, Send: func(*infer.Response) {}}
+	r := &handover.Delivery{Log: &silent, Send: func(*infer.Response) {}}
 	if err := r.EnterGraph(g, known{}, bls(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 				defer leave()
 				var said []string
 				say := func(word string) { said = append(said, word) } // one at a time: each step settles
-				r := &Delivery{Log: &silent, Done: make(chan struct{}, 1)}
+				r := &handover.Delivery{Log: &silent, Done: make(chan struct{}, 1)}
 				in := spinning{await: func(done <-chan struct{}) {
 					if done != r.Done {
 						t.Error("the instance is given another channel")
@@ -181,7 +182,7 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 
 // TestAwaitWithoutAnInstance is the wait of a request that is queued.
 func TestAwaitWithoutAnInstance(t *testing.T) {
-	r := &Delivery{Log: &silent, Done: make(chan struct{}, 1)}
+	r := &handover.Delivery{Log: &silent, Done: make(chan struct{}, 1)}
 	r.Finish()
 	r.Await(t.Context(), &infer.Request{}, nil, func() { t.Error("a request that has ended is cancelled") })
 }
@@ -207,7 +208,7 @@ func TestWatchEndsWithTheRequest(t *testing.T) {
 				defer leave()
 				before := countPanics(panics.Scheduler)
 				canceled, breaks := 0, false
-				r := &Delivery{Log: &silent}
+				r := &handover.Delivery{Log: &silent}
 				watch := func() {
 					r.WatchLocked(ctx, func() {
 						canceled++

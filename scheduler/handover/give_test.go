@@ -1,4 +1,4 @@
-package handover
+package handover_test
 
 import (
 	"strings"
@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
+	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
 // breaking is an instance whose Execute panics.
@@ -64,7 +65,7 @@ func TestGiveHandsTheBatchOver(t *testing.T) {
 	in := backendtest.NewHeld("i")
 	var h heard
 	b := h.batchOf(false, "a", "b")
-	Give(zerolog.Nop(), in, b)
+	handover.Give(zerolog.Nop(), in, b)
 	if len(in.Batches) != 1 || in.Batches[0] != b || len(h.reports)+len(h.answered) != 0 {
 		t.Errorf("the instance has %d batches, the batch heard %+v; want the batch, and nothing said of it", len(in.Batches), h)
 	}
@@ -90,7 +91,7 @@ func TestGiveEndsTheBatchWhenExecutePanics(t *testing.T) {
 			var h heard
 			before := countPanics(panics.Scheduler)
 			begin := backend.Now()
-			Give(zerolog.Nop(), breaking{}, h.batchOf(test.doneBreaks, strings.Fields(test.tasks)...))
+			handover.Give(zerolog.Nop(), breaking{}, h.batchOf(test.doneBreaks, strings.Fields(test.tasks)...))
 			if got := countPanics(panics.Scheduler) - before; got != test.panics {
 				t.Errorf("%d panics were counted, want %d", got, test.panics)
 			}
@@ -116,7 +117,7 @@ func TestGiveAllocatesNothing(t *testing.T) {
 	b, log := h.batchOf(false, "a"), zerolog.Nop()
 	n := testing.AllocsPerRun(100, func() {
 		in.Batches = in.Batches[:0]
-		Give(log, in, b)
+		handover.Give(log, in, b)
 	})
 	if n != 0 {
 		t.Errorf("got %v allocations, want none", n)

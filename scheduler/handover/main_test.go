@@ -1,4 +1,4 @@
-package handover
+package handover_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package roster
+package roster_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/scheduler/roster"
 )
 
 // named is an instance that only has a name.
@@ -20,7 +21,7 @@ func (named) Capabilities() backend.Capabilities { return backend.Capabilities{}
 
 // entry is the scheduler's record of an instance in these tests.
 type entry struct {
-	Member
+	roster.Member
 	slots int
 }
 
@@ -72,7 +73,7 @@ func TestRosterFollowsEvents(t *testing.T) {
 		"another serves":                        {script: "up a; up b; retire a; drain a", members: "b+", available: 1, remembered: 1, drained: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := New(func() *entry { return &entry{slots: 3} })
+			r := roster.New(func() *entry { return &entry{slots: 3} })
 			var drained []string
 			all := map[string]*entry{}
 			last := uint64(0)
@@ -158,7 +159,7 @@ func standings(members []*entry) []string {
 
 // TestMembersStayAsTheyWere: a list that was taken with the lock held is read without.
 func TestMembersStayAsTheyWere(t *testing.T) {
-	r := New(func() *entry { return &entry{} })
+	r := roster.New(func() *entry { return &entry{} })
 	for _, name := range []named{"a", "b"} {
 		p, _ := r.MeetLocked(name)
 		r.AvailableLocked(p)
@@ -180,7 +181,7 @@ func TestMembersStayAsTheyWere(t *testing.T) {
 
 // TestRequestsAllocateNothing: the methods on the path of a request do not allocate.
 func TestRequestsAllocateNothing(t *testing.T) {
-	r := New(func() *entry { return &entry{} })
+	r := roster.New(func() *entry { return &entry{} })
 	p, _ := r.MeetLocked(named("a"))
 	r.AvailableLocked(p)
 	n := testing.AllocsPerRun(100, func() {

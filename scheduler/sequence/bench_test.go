@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
 // echo is an instance that answers before Execute returns, with a state of its
@@ -37,18 +38,18 @@ func BenchmarkSequences(b *testing.B) {
 	const live = 10_000
 	for _, c := range []struct {
 		name   string
-		config Config
+		config sequence.Config
 		state  int // bytes
 	}{
-		{"direct", direct(live, 0, 0), 0},
-		{"direct, 64 B of state", direct(live, 0, 0), 64},
-		{"oldest", oldest(8, live, 0), 0},
-		{"oldest, 64 B of state", oldest(8, live, 0), 64},
-		{"backlog", oldest(1, 1, 0), 0},
+		{"direct", sequence.Direct(live, 0, 0), 0},
+		{"direct, 64 B of state", sequence.Direct(live, 0, 0), 64},
+		{"oldest", sequence.Oldest(8, live, 0), 0},
+		{"oldest, 64 B of state", sequence.Oldest(8, live, 0), 64},
+		{"backlog", sequence.Oldest(1, 1, 0), 0},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			config := c.config
-			config.Model, config.Observer = "m", &tally{}
+			config.Model, config.Observer = "m", &sequence.Tally{}
 			config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
 			config.Batching.ControlInput = []*kserve.ModelSequenceBatching_ControlInput{
 				{Name: "START", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{0, 1}}}},
@@ -57,13 +58,13 @@ func BenchmarkSequences(b *testing.B) {
 			in := &echo{}
 			if c.state > 0 {
 				in.state = make([]byte, c.state)
-				config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.FP32, Shape: []int64{int64(c.state / 4)}, Data: make([]byte, c.state)}}
+				config.States = []sequence.State{{Input: "IN", Output: "OUT", DataType: infer.FP32, Shape: []int64{int64(c.state / 4)}, Data: make([]byte, c.state)}}
 			}
 			if c.name == "direct" || c.state > 0 && config.Batching.GetOldest() == nil {
 				config.MaxBatch = 8 // of each of 1,250 instances
 			}
-			s := New(config)
-			for range max(1, live/8*boolToInt(config.Batching.GetOldest() == nil)) {
+			s := sequence.New(config)
+			for range max(1, live/8*sequence.BoolToInt(config.Batching.GetOldest() == nil)) {
 				s.Available(&echo{state: in.state})
 			}
 			send := func(n int, flags uint32) {
@@ -94,13 +95,6 @@ func BenchmarkSequences(b *testing.B) {
 	}
 }
 
-func boolToInt(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
-}
-
 func heapInUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -113,10 +107,10 @@ func heapInUse() int64 {
 // costs.
 func TestIdleSequencesCostLittle(t *testing.T) {
 	const live, most = 10_000, 800
-	config := oldest(8, live, 0)
-	config.Model, config.Observer = "m", &tally{}
+	config := sequence.Oldest(8, live, 0)
+	config.Model, config.Observer = "m", &sequence.Tally{}
 	config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
-	s := New(config)
+	s := sequence.New(config)
 	s.Available(&echo{})
 	before, goroutines := heapInUse(), runtime.NumGoroutine()
 	for n := range live {

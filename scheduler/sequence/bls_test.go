@@ -18,8 +18,8 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 		name   string
 		config func(slots int32) Config
 	}{
-		{"direct", func(slots int32) Config { return direct(int(slots), 0, 0) }},
-		{"oldest", func(slots int32) Config { return oldest(int(slots), slots, 0) }},
+		{"direct", func(slots int32) Config { return Direct(int(slots), 0, 0) }},
+		{"oldest", func(slots int32) Config { return Oldest(int(slots), slots, 0) }},
 	} {
 		t.Run(strategy.name, func(t *testing.T) {
 			for _, c := range []struct {
@@ -37,31 +37,31 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 			} {
 				t.Run(c.name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						m := newFixture(t, strategy.config(c.slots))
+						m := NewFixture(t, strategy.config(c.slots))
 						for _, in := range c.instances {
-							m.run("up " + in)
+							m.Run("up " + in)
 						}
-						m.run("send a 1 S; has i a")
-						p := m.send(&infer.Request{
+						m.Run("send a 1 S; has i a")
+						p := m.Send(&infer.Request{
 							ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: c.id}, Flags: c.flags, BatchSize: 1,
-							Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true),
+							Caller: infer.NewCaller("m", 1, []*infer.Request{m.Clients["a"].Seen}, true),
 						})
 						got := ""
 						if p.refused != nil {
 							got = p.refused.Error()
-						} else if p.final != nil && p.final.Err != nil { // by the batcher of the instance
-							got = p.final.Err.Error()
+						} else if p.Final != nil && p.Final.Err != nil { // by the batcher of the instance
+							got = p.Final.Err.Error()
 						}
 						if got != c.want {
 							t.Errorf("the call was refused with %q, want %q", got, c.want)
 						}
 						if c.want == "" {
-							m.run("has j b; end j; got b")
+							m.Run("has j b; end j; got b")
 						} else {
-							m.run("live 1")
+							m.Run("live 1")
 						}
-						m.run("end i; send c 1 E; has i c; end i; got c")
-						m.leave()
+						m.Run("end i; send c 1 E; has i c; end i; got c")
+						m.Leave()
 						if n := m.config.Graph.Open(); n != 0 {
 							t.Errorf("%d requests have open BLS requests at the end", n)
 						}
@@ -77,39 +77,39 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 func TestRetiringInstanceIsNoHope(t *testing.T) {
 	const want = "Model 'm' cannot be called: every instance of it waits for this call (m → m)"
 	for name, config := range map[string]func() Config{
-		"direct": func() Config { return direct(1, 0, 0) },
-		"oldest": func() Config { return oldest(1, 1, 0) },
+		"direct": func() Config { return Direct(1, 0, 0) },
+		"oldest": func() Config { return Oldest(1, 1, 0) },
 	} {
 		for _, first := range []string{"call", "retire"} {
 			t.Run(name+", "+first+" first", func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					m := newFixture(t, config())
-					m.run("up i; up j; send a 1 S; has i a; send s 2 S; has j s; end j; got s")
+					m := NewFixture(t, config())
+					m.Run("up i; up j; send a 1 S; has i a; send s 2 S; has j s; end j; got s")
 					var p *client
 					call := func() {
-						p = m.send(&infer.Request{
+						p = m.Send(&infer.Request{
 							ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: 3}, Flags: infer.SequenceStart | infer.SequenceEnd, BatchSize: 1,
-							Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true),
+							Caller: infer.NewCaller("m", 1, []*infer.Request{m.Clients["a"].Seen}, true),
 						})
 					}
 					if first == "call" {
 						call()
-						m.run("waits b; retire j")
+						m.Run("waits b; retire j")
 					} else {
-						m.run("retire j")
+						m.Run("retire j")
 						call()
 					}
 					got := ""
 					if p.refused != nil {
 						got = p.refused.Error()
-					} else if p.final != nil && p.final.Err != nil {
-						got = p.final.Err.Error()
+					} else if p.Final != nil && p.Final.Err != nil {
+						got = p.Final.Err.Error()
 					}
 					if got != want {
 						t.Errorf("the call was refused with %q, want %q", got, want)
 					}
-					m.run("send e 2 E; has j e; end j; got e; drained j; end i; got a")
-					m.leave()
+					m.Run("send e 2 E; has j e; end j; got e; drained j; end i; got a")
+					m.Leave()
 					if n := m.config.Graph.Open(); n != 0 {
 						t.Errorf("%d requests have open BLS requests at the end", n)
 					}
@@ -123,19 +123,19 @@ func TestRetiringInstanceIsNoHope(t *testing.T) {
 // which calls it back.
 func TestSequenceCallsThroughAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newFixture(t, direct(2, 0, 0))
-		var counts tally
+		m := NewFixture(t, Direct(2, 0, 0))
+		var counts Tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
 		in := backendtest.NewHeld("other_0")
 		other.Available(in)
-		m.run("up i; send a 1 S; has i a")
+		m.Run("up i; send a 1 S; has i a")
 		var last *infer.Response
-		if err := other.Submit(context.Background(), &infer.Request{Model: "other", Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true)},
+		if err := other.Submit(context.Background(), &infer.Request{Model: "other", Caller: infer.NewCaller("m", 1, []*infer.Request{m.Clients["a"].Seen}, true)},
 			func(r *infer.Response) { last = r }); err != nil {
 			t.Fatal(err)
 		}
 		b := in.Batches[0]
-		p := m.send(&infer.Request{
+		p := m.Send(&infer.Request{
 			ID: "b", Model: "m", Correlation: infer.CorrelationID{Number: 2}, Flags: infer.SequenceStart, BatchSize: 1,
 			Caller: infer.NewCaller("other", 1, []*infer.Request{b.Tasks[0].Request}, true),
 		})
@@ -148,8 +148,8 @@ func TestSequenceCallsThroughAnother(t *testing.T) {
 		if last == nil {
 			t.Error("the other model's request was not answered")
 		}
-		m.run("end i; got a; live 1")
-		m.leave()
+		m.Run("end i; got a; live 1")
+		m.Leave()
 	})
 }
 
@@ -157,36 +157,36 @@ func TestSequenceCallsThroughAnother(t *testing.T) {
 // released does not hold the caller's next execution.
 func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := direct(1, 0, 0)
+		config := Direct(1, 0, 0)
 		config.Batching.IterativeSequence = true
-		m := newFixture(t, config)
-		var counts tally
+		m := NewFixture(t, config)
+		var counts Tally
 		other := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "other", Observer: &counts, Graph: m.config.Graph})
 		in := backendtest.NewHeld("other_0")
 		other.Available(in)
-		m.run("up i; send a 1 S; has i a")
+		m.Run("up i; send a 1 S; has i a")
 		for _, req := range []*infer.Request{
 			{ID: "client's"},
-			{ID: "call", Caller: infer.NewCaller("m", 1, []*infer.Request{m.clients["a"].seen}, true)},
+			{ID: "call", Caller: infer.NewCaller("m", 1, []*infer.Request{m.Clients["a"].Seen}, true)},
 		} {
 			if err := other.Submit(context.Background(), req, func(*infer.Response) {}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		m.run("again i; has i a")
-		p := m.send(&infer.Request{
+		m.Run("again i; has i a")
+		p := m.Send(&infer.Request{
 			ID: "b", Correlation: infer.CorrelationID{Number: 2}, Flags: infer.SequenceStart, BatchSize: 1,
 			Caller: infer.NewCaller("other", 1, []*infer.Request{in.Batches[0].Tasks[0].Request}, true),
 		})
 		if p.refused != nil {
 			t.Errorf("the call was refused: %v", p.refused)
 		}
-		m.run("waits b; end i; has i b; end i")
+		m.Run("waits b; end i; has i b; end i")
 		for i := range 2 {
 			b := in.Batches[i]
 			b.Done(b, backend.Report{Executed: true})
 			b.Tasks[0].Send(&infer.Response{Final: true})
 		}
-		m.leave()
+		m.Leave()
 	})
 }

@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
 // paddingPool lends rubbish, and counts it.
@@ -42,9 +43,9 @@ func large(id string, sequence uint64, flags uint32, n int) *infer.Request {
 
 // inTheLastSlot has sequences begin in all four slots, and a request of n bytes of
 // the last one, alone.
-func inTheLastSlot(c *fixture, n int) {
-	c.run("up i; send a 1 S; send b 2 S; send c 3 S; send d 4 S; end i; end i")
-	c.send(large("e", 4, 0, n))
+func inTheLastSlot(c *sequence.Fixture, n int) {
+	c.Run("up i; send a 1 S; send b 2 S; send c 3 S; send d 4 S; end i; end i")
+	c.Send(large("e", 4, 0, n))
 	synctest.Wait()
 }
 
@@ -54,12 +55,12 @@ func TestPaddingIsLentOnce(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		pool := &paddingPool{}
-		config := direct(4, 0, 0)
+		config := sequence.Direct(4, 0, 0)
 		config.Allocate = pool.allocate
-		c := newFixture(t, config)
+		c := sequence.NewFixture(t, config)
 		inTheLastSlot(c, size)
-		c.run("has i . . . e")
-		tasks := c.instance("i").has().Tasks
+		c.Run("has i . . . e")
+		tasks := c.Instance("i").Has().Tasks
 		for _, task := range tasks[:3] {
 			in := task.Request.Input("X")
 			if len(in.Data) != size || in.Memory == nil || bytes.Count(in.Data, []byte{0}) != size || &in.Data[0] != &tasks[0].Request.Input("X").Data[0] {
@@ -70,31 +71,31 @@ func TestPaddingIsLentOnce(t *testing.T) {
 			t.Errorf("%d bytes were lent, want %d", pool.bytes, size)
 		}
 		// The next batch that waits takes them over; after it they go back.
-		c.send(large("f", 4, 0, size/2))
-		c.run("end i; got e; has i . . . f")
+		c.Send(large("f", 4, 0, size/2))
+		c.Run("end i; got e; has i . . . f")
 		if pool.bytes != size || pool.held() == 0 {
 			t.Errorf("%d bytes were lent, %d references held, want those of before", pool.bytes, pool.held())
 		}
-		c.run("end i; got f")
+		c.Run("end i; got f")
 		if pool.held() != 0 {
 			t.Errorf("%d references are held by nobody", pool.held())
 		}
 		// A process that is lost, and one that gives its batch back.
 		for _, step := range []string{"fail i", "staged i; up i"} {
-			c.send(large("g", 4, 0, size))
+			c.Send(large("g", 4, 0, size))
 			synctest.Wait()
 			if pool.held() == 0 {
 				t.Errorf("%s: no padding is lent", step)
 			}
-			c.run(step)
-			if c.instance("i").has() != nil {
-				c.run("end i")
+			c.Run(step)
+			if c.Instance("i").Has() != nil {
+				c.Run("end i")
 			}
 			if pool.held() != 0 {
 				t.Errorf("%s: %d references are held by nobody", step, pool.held())
 			}
 		}
-		c.leave()
+		c.Leave()
 	})
 }
 
@@ -103,12 +104,12 @@ func TestPaddingIsLentOnce(t *testing.T) {
 func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := &paddingPool{err: infer.Errorf(infer.Unavailable, "no memory")}
-		config := direct(4, 0, 0)
+		config := sequence.Direct(4, 0, 0)
 		config.Allocate = pool.allocate
-		c := newFixture(t, config)
+		c := sequence.NewFixture(t, config)
 		inTheLastSlot(c, 1<<20)
-		c.run("got e Unavailable: no memory; send f 4 -; has i . . . f; end i; got f")
-		c.leave()
+		c.Run("got e Unavailable: no memory; send f 4 -; has i . . . f; end i; got f")
+		c.Leave()
 	})
 }
 
@@ -117,14 +118,14 @@ func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 func TestStatesAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		account := budget.New(budget.Config{Limit: 64 << 20})
-		config := direct(2, 0, 0)
+		config := sequence.Direct(2, 0, 0)
 		config.Memory = account
-		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{42}}}
-		c := newFixture(t, config)
-		c.run("up i")
+		config.States = []sequence.State{{Input: "IN", Output: "OUT", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{42}}}
+		c := sequence.NewFixture(t, config)
+		c.Run("up i")
 		answer := func(n int) *lent {
 			memory := &lent{references: 1}
-			b := c.instance("i").take()
+			b := c.Instance("i").Take()
 			b.Done(b, backend.Report{Executed: true})
 			for _, task := range b.Tasks {
 				task.Send(&infer.Response{Final: true, Outputs: []infer.Tensor{
@@ -140,44 +141,44 @@ func TestStatesAreCharged(t *testing.T) {
 				t.Errorf("%d bytes are charged, want %d", got, want)
 			}
 		}
-		c.run("send a 1 S; has i a")
+		c.Run("send a 1 S; has i a")
 		answer(1 << 20)
 		charged(1 << 20)
-		c.run("send b 1 -; has i b")
+		c.Run("send b 1 -; has i b")
 		answer(1 << 20) // beside those with which b was executed
 		charged(2 << 20)
-		c.run("send c 1 -; has i c")
+		c.Run("send c 1 -; has i c")
 		answer(1 << 20) // in their place
 		charged(2 << 20)
-		c.run("send d 1 -; has i d")
+		c.Run("send d 1 -; has i d")
 		refused := answer(17 << 20) // a quarter is for states
 		if refused.references != 0 {
 			t.Errorf("the answer has %d references", refused.references)
 		}
-		if e := infer.AsError(c.clients["d"].final.Err); e == nil || e.Code != infer.Unavailable {
+		if e := infer.AsError(c.Clients["d"].Final.Err); e == nil || e.Code != infer.Unavailable {
 			t.Errorf("17 MiB of state: got %v, want it Unavailable", e)
 		}
 		charged(2 << 20)
-		c.run("send e 1 -; has i e")
-		if got := c.clients["e"].seen.Input("IN").Data; len(got) != 1<<20 {
+		c.Run("send e 1 -; has i e")
+		if got := c.Clients["e"].Seen.Input("IN").Data; len(got) != 1<<20 {
 			t.Errorf("the next request has a state of %d bytes, want that of before", len(got))
 		}
 		answer(1 << 20)
-		c.run("send f 1 S; has i f") // a new sequence by the same id
+		c.Run("send f 1 S; has i f") // a new sequence by the same id
 		charged(0)
 		answer(3 << 20)
 		charged(3 << 20)
-		c.run("send g 1 E; has i g")
+		c.Run("send g 1 E; has i g")
 		answer(3 << 20)
 		charged(0)
-		c.run("send h 2 S; has i h")
+		c.Run("send h 2 S; has i h")
 		answer(5 << 20)
 		charged(5 << 20)
-		c.run("wait 2s") // it was idle for too long
+		c.Run("wait 2s") // it was idle for too long
 		charged(0)
-		c.run("send k 3 S; has i k")
+		c.Run("send k 3 S; has i k")
 		answer(5 << 20)
-		c.leave()
+		c.Leave()
 		charged(0)
 	})
 }

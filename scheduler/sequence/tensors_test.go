@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"bytes"
@@ -8,57 +8,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
-
-// TestControlTensorsSayWhereASequenceIs is a table of what control tensors hold.
-func TestControlTensorsSayWhereASequenceIs(t *testing.T) {
-	inputs := []*kserve.ModelSequenceBatching_ControlInput{
-		{Name: "S", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{-1, 7}}}},
-		{Name: "E", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_END, Fp32FalseTrue: []float32{0, 1}}}},
-		{Name: "R", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY, BoolFalseTrue: []bool{true, false}}}},
-	}
-	one := []byte{0, 0, 0x80, 0x3f}
-	for _, c := range []struct {
-		name     string
-		flags    uint32
-		ready    bool
-		id       infer.CorrelationID
-		idType   kserve.DataType
-		s, e, r  []byte
-		i        []byte
-		batching bool
-	}{
-		{"start", infer.SequenceStart, true, infer.CorrelationID{Number: 0x1_0203_0405}, kserve.DataType_TYPE_UINT64, []byte{7, 0, 0, 0}, make([]byte, 4), []byte{0}, []byte{5, 4, 3, 2, 1, 0, 0, 0}, true},
-		{"middle", 0, true, infer.CorrelationID{Number: 0x1_0203_0405}, kserve.DataType_TYPE_INT32, []byte{255, 255, 255, 255}, make([]byte, 4), []byte{0}, []byte{5, 4, 3, 2}, false},
-		{"end", infer.SequenceEnd, true, infer.CorrelationID{Text: "ab"}, kserve.DataType_TYPE_STRING, []byte{255, 255, 255, 255}, one, []byte{0}, []byte{2, 0, 0, 0, 'a', 'b'}, true},
-		{"both", 3, true, infer.CorrelationID{Number: 12}, kserve.DataType_TYPE_STRING, []byte{7, 0, 0, 0}, one, []byte{0}, []byte{2, 0, 0, 0, '1', '2'}, false},
-		{"padding", 0, false, infer.CorrelationID{}, kserve.DataType_TYPE_STRING, []byte{255, 255, 255, 255}, make([]byte, 4), []byte{1}, make([]byte, 4), true},
-		{"padding of a number", 0, false, infer.CorrelationID{}, kserve.DataType_TYPE_INT64, []byte{255, 255, 255, 255}, make([]byte, 4), []byte{1}, make([]byte, 8), false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			with := append(slices.Clone(inputs), &kserve.ModelSequenceBatching_ControlInput{Name: "I", Control: []*kserve.ModelSequenceBatching_Control{{
-				Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID, DataType: c.idType,
-			}}})
-			// One is among the inputs already: it is replaced.
-			got := newControls(with, c.batching).append([]infer.Tensor{{Name: "X"}, {Name: "E", Data: []byte("client")}}, c.flags, c.ready, c.id, new([8]byte))
-			if names := []string{got[0].Name, got[1].Name, got[2].Name, got[3].Name, got[4].Name}; !slices.Equal(names, []string{"X", "E", "S", "R", "I"}) {
-				t.Fatalf("inputs are %v", names)
-			}
-			for i, want := range map[int][]byte{1: c.e, 2: c.s, 3: c.r, 4: c.i} {
-				if !bytes.Equal(got[i].Data, want) {
-					t.Errorf("%s is %v, want %v", got[i].Name, got[i].Data, want)
-				}
-				if shape := []int64{1, 1}; !slices.Equal(got[i].Shape, shape[:1+boolToInt(c.batching)]) {
-					t.Errorf("%s has shape %v", got[i].Name, got[i].Shape)
-				}
-			}
-			if got[4].DataType != infer.DataType(c.idType) || got[2].DataType != infer.Int32 || got[1].DataType != infer.FP32 || got[3].DataType != infer.Bool {
-				t.Errorf("types are %v %v %v %v", got[1].DataType, got[2].DataType, got[3].DataType, got[4].DataType)
-			}
-		})
-	}
-}
 
 // lent is memory that must be given back once.
 type lent struct{ references int }
@@ -70,24 +21,24 @@ func (l *lent) Release() { l.references-- }
 func TestStateFollowsItsSequence(t *testing.T) {
 	for _, strategy := range []struct {
 		name   string
-		config Config
-	}{{"direct", direct(2, 0, 0)}, {"oldest", oldest(2, 4, 0)}} {
+		config sequence.Config
+	}{{"direct", sequence.Direct(2, 0, 0)}, {"oldest", sequence.Oldest(2, 4, 0)}} {
 		t.Run(strategy.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := strategy.config
 				config.Outputs = []string{"SHOWN", "OUT"}
 				first := []byte{1, 2, 3, 4}
-				config.States = []State{
+				config.States = []sequence.State{
 					{Input: "HIDDEN_IN", Output: "HIDDEN", DataType: infer.Int32, Shape: []int64{1}, Data: first},
 					{Input: "SHOWN_IN", Output: "SHOWN", DataType: infer.Bytes, Shape: []int64{0}},
 				}
-				c := newFixture(t, config)
-				c.run("up i")
+				c := sequence.NewFixture(t, config)
+				c.Run("up i")
 				// answer has the model answer a request with a new state.
 				answer := func(id string, hidden []byte, shown string) (memory *lent) {
 					memory = &lent{references: 2}
-					i := c.instance("i")
-					b := i.take()
+					i := c.Instance("i")
+					b := i.Take()
 					b.Done(b, backend.Report{Executed: true})
 					for _, task := range b.Tasks {
 						if task.Request.ID != id {
@@ -108,7 +59,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 				}
 				saw := func(id string, hidden []byte, dataType infer.DataType, shape []int64, shown string) {
 					t.Helper()
-					r := c.clients[id].seen
+					r := c.Clients[id].Seen
 					h, s := r.Input("HIDDEN_IN"), r.Input("SHOWN_IN")
 					if !bytes.Equal(h.Data, hidden) || h.DataType != dataType || !slices.Equal(h.Shape, shape) {
 						t.Errorf("request %s saw %v %v %v, want %v %v %v", id, h.DataType, h.Shape, h.Data, dataType, shape, hidden)
@@ -117,40 +68,40 @@ func TestStateFollowsItsSequence(t *testing.T) {
 						t.Errorf("request %s saw %q, want %q", id, s.Data, shown)
 					}
 				}
-				c.run("send a 1 S; has i a")
+				c.Run("send a 1 S; has i a")
 				saw("a", first, infer.Int32, []int64{1, 1}, "")
 				memory := answer("a", []byte{9, 8}, "one")
-				if got := c.clients["a"].final.Outputs; len(got) != 2 || got[0].Name != "OUT" || got[1].Name != "SHOWN" || memory.references != 1 {
+				if got := c.Clients["a"].Final.Outputs; len(got) != 2 || got[0].Name != "OUT" || got[1].Name != "SHOWN" || memory.references != 1 {
 					t.Errorf("the client got %v, references %d", got, memory.references)
 				}
-				c.run("send b 1 -; has i b; send other 2 S")
+				c.Run("send b 1 -; has i b; send other 2 S")
 				saw("b", []byte{9, 8}, infer.Int8, []int64{1, 2}, "one")
 				b := answer("b", []byte{7}, "three")
 				saw("other", first, infer.Int32, []int64{1, 1}, "")
 				if b.references != 1 {
 					t.Errorf("%d references", b.references)
 				}
-				c.run("end i")
+				c.Run("end i")
 				// A client that asks for one output gets it alone; the state is kept.
-				c.send(&infer.Request{ID: "c", Correlation: infer.CorrelationID{Number: 1}, BatchSize: 1, Outputs: []string{"OUT"}})
+				c.Send(&infer.Request{ID: "c", Correlation: infer.CorrelationID{Number: 1}, BatchSize: 1, Outputs: []string{"OUT"}})
 				saw("c", []byte{7}, infer.Int8, []int64{1, 1}, "three")
-				if want := c.clients["c"].seen.Outputs; !slices.Equal(want, []string{"OUT", "HIDDEN", "SHOWN"}) {
+				if want := c.Clients["c"].Seen.Outputs; !slices.Equal(want, []string{"OUT", "HIDDEN", "SHOWN"}) {
 					t.Errorf("the instance was asked for %v", want)
 				}
 				memory = answer("c", []byte{5, 5, 5, 5, 5}, "four")
-				if got := c.clients["c"].final.Outputs; len(got) != 1 || memory.references != 0 {
+				if got := c.Clients["c"].Final.Outputs; len(got) != 1 || memory.references != 0 {
 					t.Errorf("the client got %v, references %d", got, memory.references)
 				}
 				// An error leaves the state, a START resets it.
-				c.run("send d 1 -; fail i; send e 1 -")
+				c.Run("send d 1 -; fail i; send e 1 -")
 				saw("e", []byte{5, 5, 5, 5, 5}, infer.Int8, []int64{1, 5}, "four")
-				c.run("restart i; send f 1 -; up i; has i f") // a state outlives the process
+				c.Run("restart i; send f 1 -; up i; has i f") // a state outlives the process
 				saw("f", []byte{5, 5, 5, 5, 5}, infer.Int8, []int64{1, 5}, "four")
-				c.run("end i; send g 1 S; has i g")
+				c.Run("end i; send g 1 S; has i g")
 				saw("g", first, infer.Int32, []int64{1, 1}, "")
 				// The next one waits for the answer, not only for the end of execute.
-				c.run("send h 1 -; return i; has i; answer g; has i h")
-				c.leave()
+				c.Run("send h 1 -; return i; has i; answer g; has i h")
+				c.Leave()
 				if !bytes.Equal(first, []byte{1, 2, 3, 4}) {
 					t.Errorf("what sequences begin with has become %v", first)
 				}
@@ -162,13 +113,13 @@ func TestStateFollowsItsSequence(t *testing.T) {
 // TestPaddingGetsInitialStates has padding get the states that sequences begin with.
 func TestPaddingGetsInitialStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := direct(2, 0, 0)
-		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Int8, Shape: []int64{1}, Data: []byte{42}}}
-		c := newFixture(t, config)
-		c.run("up i; send a 1 S; send b 2 S; end i; has i . b")
-		if padding := c.instance("i").has().Tasks[0].Request; padding.Input("IN").Data[0] != 42 {
+		config := sequence.Direct(2, 0, 0)
+		config.States = []sequence.State{{Input: "IN", Output: "OUT", DataType: infer.Int8, Shape: []int64{1}, Data: []byte{42}}}
+		c := sequence.NewFixture(t, config)
+		c.Run("up i; send a 1 S; send b 2 S; end i; has i . b")
+		if padding := c.Instance("i").Has().Tasks[0].Request; padding.Input("IN").Data[0] != 42 {
 			t.Errorf("padding has %v", padding.Inputs)
 		}
-		c.leave()
+		c.Leave()
 	})
 }

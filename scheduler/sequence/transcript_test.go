@@ -24,8 +24,8 @@ func TestTranscripts(t *testing.T) {
 		var seen *witness
 		return func(line string) []string {
 			if seen == nil {
-				seen = newWitness(newFixture(t, parseConfig(t, line)))
-				t.Cleanup(seen.leave)
+				seen = newWitness(NewFixture(t, parseConfig(t, line)))
+				t.Cleanup(seen.Leave)
 				return nil
 			}
 			seen.step(line)
@@ -53,13 +53,13 @@ func parseConfig(t *testing.T, line string) Config {
 	var config Config
 	switch fields[0] {
 	case "direct":
-		config = direct(number("max_batch"), uint64(delay.Microseconds()), float32(utilization))
+		config = Direct(number("max_batch"), uint64(delay.Microseconds()), float32(utilization))
 	case "oldest":
 		var preferred []int32
 		if n := number("preferred"); n > 0 {
 			preferred = []int32{int32(n)}
 		}
-		config = oldest(number("max_batch"), int32(number("candidates")), uint64(delay.Microseconds()), preferred...)
+		config = Oldest(number("max_batch"), int32(number("candidates")), uint64(delay.Microseconds()), preferred...)
 	default:
 		t.Fatalf("unknown strategy in %q", line)
 	}
@@ -70,15 +70,15 @@ func parseConfig(t *testing.T, line string) Config {
 
 // witness reports the changes in a fixture.
 type witness struct {
-	*fixture
+	*Fixture
 	batches   map[string]*backend.Batch
 	over      map[string]bool // requests that have ended
 	drained   map[string]bool
 	sequences int
 }
 
-func newWitness(c *fixture) *witness {
-	return &witness{fixture: c, batches: map[string]*backend.Batch{}, over: map[string]bool{}, drained: map[string]bool{}}
+func newWitness(c *Fixture) *witness {
+	return &witness{Fixture: c, batches: map[string]*backend.Batch{}, over: map[string]bool{}, drained: map[string]bool{}}
 }
 
 // effects returns the changes since its last call.
@@ -88,8 +88,8 @@ func (w *witness) effects() (list []string) {
 	w.mu.Unlock()
 	w.view.Lock()
 	defer w.view.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(w.clients)) {
-		if ended := ending(w.clients[id]); ended != "" && !w.over[id] {
+	for _, id := range slices.Sorted(maps.Keys(w.Clients)) {
+		if ended := ending(w.Clients[id]); ended != "" && !w.over[id] {
 			w.over[id] = true
 			list = append(list, id+" "+ended)
 		}
@@ -103,7 +103,7 @@ func (w *witness) effects() (list []string) {
 			list = append(list, name+" executes two batches at once")
 		}
 		w.batches[name] = in.batch
-		if w.fixture.drained[name] && !w.drained[name] {
+		if w.Fixture.drained[name] && !w.drained[name] {
 			w.drained[name] = true
 			list = append(list, name+" drained")
 		}
@@ -120,10 +120,10 @@ func ending(c *client) string {
 	switch {
 	case c.refused != nil:
 		return "rejected: " + infer.AsError(c.refused).Status()
-	case c.final == nil:
+	case c.Final == nil:
 		return ""
-	case c.final.Err != nil:
-		return "failed: " + strings.TrimSuffix(c.final.Err.Status(), ": ")
+	case c.Final.Err != nil:
+		return "failed: " + strings.TrimSuffix(c.Final.Err.Status(), ": ")
 	}
 	return "answered"
 }
@@ -141,8 +141,8 @@ func requestsOf(b *backend.Batch) string {
 	return strings.Join(list, " ")
 }
 
-// direct is a config of the Direct strategy.
-func direct(maxBatch int, delay uint64, fill float32) Config {
+// Direct is a config of the Direct strategy.
+func Direct(maxBatch int, delay uint64, fill float32) Config {
 	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Direct{Direct: &kserve.ModelSequenceBatching_StrategyDirect{
 			MaxQueueDelayMicroseconds: delay, MinimumSlotUtilization: fill,
@@ -150,8 +150,8 @@ func direct(maxBatch int, delay uint64, fill float32) Config {
 	}}
 }
 
-// oldest is a config of the Oldest strategy.
-func oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) Config {
+// Oldest is a config of the Oldest strategy.
+func Oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) Config {
 	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{
 			MaxCandidateSequences: candidates, MaxQueueDelayMicroseconds: delay, PreferredBatchSize: preferred,

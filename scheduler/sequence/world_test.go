@@ -18,12 +18,12 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// fixture is a scheduler of sequences whose instances act as a script says. Its steps:
+// Fixture is a scheduler of sequences whose instances act as a script says. Its steps:
 //
 //	up i            the instance i becomes available
 //	lose i, restart i   its process dies, for good or to come back
 //	staged i        the same, and it had not begun its batch
-//	send r id flags [timeout]   request r of a sequence: flags of "S", "E", "SE", "-"
+//	Send r id flags [timeout]   request r of a sequence: flags of "S", "E", "SE", "-"
 //	end i           the instance answers its batch
 //	fail i          it fails
 //	again i         it reschedules its whole batch
@@ -39,32 +39,32 @@ import (
 //	waits r
 //	refused r text  the last request was rejected
 //	drained i, live n
-type fixture struct {
+type Fixture struct {
 	*Batcher
 	t         testing.TB
 	counts    batchCounter
-	log       strings.Builder
+	Log       strings.Builder
 	view      sync.Mutex // of what instances have and clients got: timers change it, too
 	instances map[string]*fakeInstance
-	clients   map[string]*client
+	Clients   map[string]*client
 	drained   map[string]bool
 }
 
 type batchCounter struct {
-	tally
+	Tally
 	sizes []int64
 }
 
 func (c *batchCounter) Executed(e *scheduler.Execution) {
-	c.tally.Executed(e)
+	c.Tally.Executed(e)
 	c.sizes = append(c.sizes, int64(len(e.Requests))+e.Padding)
 }
 
 type client struct {
 	own     *infer.Request
-	seen    *infer.Request // by the instance, last
+	Seen    *infer.Request // by the instance, last
 	refused error
-	final   *infer.Response
+	Final   *infer.Response
 	cancel  context.CancelFunc
 	task    *backend.Task
 }
@@ -72,7 +72,7 @@ type client struct {
 // fakeInstance is an instance that executes until the script ends it.
 type fakeInstance struct {
 	name    string
-	fixture *fixture
+	fixture *Fixture
 	batch   *backend.Batch
 	// more is true if it got a second batch meanwhile, which is a bug.
 	more bool
@@ -93,14 +93,14 @@ func (i *fakeInstance) Execute(b *backend.Batch) {
 	i.more = i.more || i.batch != nil
 	i.batch = b
 	for _, task := range b.Tasks {
-		if p := i.fixture.clients[task.Request.ID]; p != nil {
-			p.seen, p.task = task.Request, task
+		if p := i.fixture.Clients[task.Request.ID]; p != nil {
+			p.Seen, p.task = task.Request, task
 		}
 	}
 }
 
-// take removes and returns the batch of the instance.
-func (i *fakeInstance) take() *backend.Batch {
+// Take removes and returns the batch of the instance.
+func (i *fakeInstance) Take() *backend.Batch {
 	i.fixture.view.Lock()
 	defer i.fixture.view.Unlock()
 	b := i.batch
@@ -108,9 +108,9 @@ func (i *fakeInstance) take() *backend.Batch {
 	return b
 }
 
-func newFixture(t testing.TB, config Config) *fixture {
-	c := &fixture{t: t, instances: map[string]*fakeInstance{}, clients: map[string]*client{}, drained: map[string]bool{}}
-	config.Model, config.Observer, config.Log = "m", &c.counts, zerolog.New(&c.log)
+func NewFixture(t testing.TB, config Config) *Fixture {
+	c := &Fixture{t: t, instances: map[string]*fakeInstance{}, Clients: map[string]*client{}, drained: map[string]bool{}}
+	config.Model, config.Observer, config.Log = "m", &c.counts, zerolog.New(&c.Log)
 	if config.Batching == nil {
 		config.Batching = &kserve.ModelSequenceBatching{}
 	}
@@ -118,7 +118,7 @@ func newFixture(t testing.TB, config Config) *fixture {
 	return c
 }
 
-func (c *fixture) instance(name string) *fakeInstance {
+func (c *Fixture) Instance(name string) *fakeInstance {
 	if c.instances[name] == nil {
 		c.instances[name] = &fakeInstance{name: name, fixture: c}
 	}
@@ -138,27 +138,27 @@ func correlation(text string) infer.CorrelationID {
 	return infer.CorrelationID{Text: text}
 }
 
-func (c *fixture) send(req *infer.Request) *client {
+func (c *Fixture) Send(req *infer.Request) *client {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &client{own: req, cancel: cancel}
-	c.clients[req.ID] = p
+	c.Clients[req.ID] = p
 	p.refused = c.Submit(ctx, req, func(r *infer.Response) {
 		c.view.Lock()
 		defer c.view.Unlock()
-		if p.final != nil {
+		if p.Final != nil {
 			c.t.Errorf("request %s was answered after its last response", req.ID)
 		}
 		if r.Final {
-			p.final = r
+			p.Final = r
 		}
 	})
 	return p
 }
 
 // finish ends what an instance executes.
-func (c *fixture) finish(i *fakeInstance, report backend.Report, answer func() *infer.Response) {
+func (c *Fixture) finish(i *fakeInstance, report backend.Report, answer func() *infer.Response) {
 	c.t.Helper()
-	b := i.take()
+	b := i.Take()
 	if b == nil {
 		c.t.Fatalf("instance %s executes nothing", i.name)
 	}
@@ -170,7 +170,7 @@ func (c *fixture) finish(i *fakeInstance, report backend.Report, answer func() *
 	}
 }
 
-func (c *fixture) run(script ...string) {
+func (c *Fixture) Run(script ...string) {
 	c.t.Helper()
 	for _, line := range script {
 		for _, step := range strings.Split(line, "; ") {
@@ -183,28 +183,28 @@ func (c *fixture) run(script ...string) {
 	}
 }
 
-func (c *fixture) step(line string) {
+func (c *Fixture) step(line string) {
 	c.t.Helper()
 	f := append(strings.Fields(line), "", "", "", "")
 	name := f[1]
 	ok := func() *infer.Response { return &infer.Response{Final: true} }
 	switch f[0] {
 	case "up":
-		i := c.instance(name)
+		i := c.Instance(name)
 		i.dead = false
 		c.Available(i)
 	case "lose", "restart":
-		i := c.instance(name)
+		i := c.Instance(name)
 		i.dead = true
-		if i.has() != nil {
+		if i.Has() != nil {
 			lost := errors.New("lost")
 			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
 		}
 		c.Lost(i, f[0] == "lose")
 	case "staged": // the same, but its batch waited for its turn
-		i := c.instance(name)
+		i := c.Instance(name)
 		i.dead = true
-		b := i.take()
+		b := i.Take()
 		c.Lost(i, false)
 		b.Done(b, backend.Report{Refused: true})
 	case "send":
@@ -216,20 +216,20 @@ func (c *fixture) step(line string) {
 			}
 			req.TimeoutMicros = uint64(d / time.Microsecond)
 		}
-		c.send(req)
+		c.Send(req)
 	case "end":
-		c.finish(c.instance(name), backend.Report{Executed: true}, ok)
+		c.finish(c.Instance(name), backend.Report{Executed: true}, ok)
 	case "fail":
-		c.finish(c.instance(name), backend.Report{Executed: true, Err: errors.New("failed")}, func() *infer.Response { return infer.ErrorResponse(errors.New("failed")) })
+		c.finish(c.Instance(name), backend.Report{Executed: true, Err: errors.New("failed")}, func() *infer.Response { return infer.ErrorResponse(errors.New("failed")) })
 	case "return":
-		c.finish(c.instance(name), backend.Report{Executed: true}, nil)
+		c.finish(c.Instance(name), backend.Report{Executed: true}, nil)
 	case "answer":
-		c.clients[name].task.Send(ok())
+		c.Clients[name].task.Send(ok())
 	case "again":
-		i := c.instance(name)
-		c.finish(i, backend.Report{Executed: true, Rescheduled: i.has().Tasks}, nil)
+		i := c.Instance(name)
+		c.finish(i, backend.Report{Executed: true, Rescheduled: i.Has().Tasks}, nil)
 	case "cancel":
-		c.clients[name].cancel()
+		c.Clients[name].cancel()
 	case "wait":
 		d, err := time.ParseDuration(name)
 		if err != nil {
@@ -237,7 +237,7 @@ func (c *fixture) step(line string) {
 		}
 		time.Sleep(d)
 	case "retire":
-		c.Retire(c.instance(name), func() { c.drained[name] = true })
+		c.Retire(c.Instance(name), func() { c.drained[name] = true })
 	case "stop":
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -248,7 +248,7 @@ func (c *fixture) step(line string) {
 }
 
 // see compares.
-func (c *fixture) see(line string, f []string) {
+func (c *Fixture) see(line string, f []string) {
 	c.t.Helper()
 	name := f[1]
 	c.mu.Lock()
@@ -259,7 +259,7 @@ func (c *fixture) see(line string, f []string) {
 	switch f[0] {
 	case "has":
 		want, got := strings.Fields(line)[2:], []string{}
-		i := c.instance(name)
+		i := c.Instance(name)
 		if i.batch != nil {
 			for _, task := range i.batch.Tasks {
 				if task.Request.Padding {
@@ -274,25 +274,25 @@ func (c *fixture) see(line string, f []string) {
 		}
 	case "got":
 		_, want, _ := strings.Cut(line, " "+name)
-		p := c.clients[name]
-		if p.final == nil {
+		p := c.Clients[name]
+		if p.Final == nil {
 			c.t.Errorf("request %s has no answer (refused: %v)", name, p.refused)
 			return
 		}
 		got := ""
-		if p.final.Err != nil {
-			got = " " + strings.TrimSpace(p.final.Err.Status())
+		if p.Final.Err != nil {
+			got = " " + strings.TrimSpace(p.Final.Err.Status())
 		}
 		if got != want {
 			c.t.Errorf("request %s was answered with error %q, want %q", name, got, want)
 		}
 	case "waits":
-		if p := c.clients[name]; p.final != nil || p.refused != nil {
-			c.t.Errorf("request %s does not wait: %+v, %v", name, p.final, p.refused)
+		if p := c.Clients[name]; p.Final != nil || p.refused != nil {
+			c.t.Errorf("request %s does not wait: %+v, %v", name, p.Final, p.refused)
 		}
 	case "refused":
 		_, want, _ := strings.Cut(line, " "+name+" ")
-		if p := c.clients[name]; p.refused == nil || infer.AsError(p.refused).Status() != want {
+		if p := c.Clients[name]; p.refused == nil || infer.AsError(p.refused).Status() != want {
 			c.t.Errorf("request %s was refused with %v, want %s", name, p.refused, want)
 		}
 	case "drained":
@@ -308,13 +308,13 @@ func (c *fixture) see(line string, f []string) {
 	}
 }
 
-// leave ends all that is executed or waits, and wants nothing left.
-func (c *fixture) leave() {
+// Leave ends all that is executed or waits, and wants nothing left.
+func (c *Fixture) Leave() {
 	c.t.Helper()
 	for moved := true; moved; {
 		moved = false
 		for _, i := range c.instances {
-			if i.has() != nil {
+			if i.Has() != nil {
 				c.finish(i, backend.Report{Executed: true}, func() *infer.Response { return &infer.Response{Final: true} })
 				moved = true
 			}
@@ -323,20 +323,20 @@ func (c *fixture) leave() {
 			time.Sleep(max(time.Duration(c.idle), time.Duration(c.delay)))
 			synctest.Wait()
 			for _, i := range c.instances {
-				moved = moved || i.has() != nil
+				moved = moved || i.Has() != nil
 			}
 		}
 	}
 	c.view.Lock()
 	defer c.view.Unlock()
-	for id, p := range c.clients {
-		if p.final == nil && p.refused == nil {
+	for id, p := range c.Clients {
+		if p.Final == nil && p.refused == nil {
 			c.t.Errorf("request %s was never answered", id)
 		}
 		p.cancel()
 	}
-	if c.InFlight() != 0 || c.counts.pending.Load() != 0 || c.waits() {
-		c.t.Errorf("at the end: %d in flight, %d pending, some wait: %v", c.InFlight(), c.counts.pending.Load(), c.waits())
+	if c.InFlight() != 0 || c.counts.Waiting.Load() != 0 || c.waits() {
+		c.t.Errorf("at the end: %d in flight, %d pending, some wait: %v", c.InFlight(), c.counts.Waiting.Load(), c.waits())
 	}
 	if c.census.StoppedLocked() {
 		return
@@ -364,14 +364,14 @@ func (c *fixture) leave() {
 }
 
 // waits reports whether requests wait for an instance.
-func (c *fixture) waits() bool {
+func (c *Fixture) waits() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.waiting > 0
 }
 
-// has returns the batch of the instance.
-func (i *fakeInstance) has() *backend.Batch {
+// Has returns the batch of the instance.
+func (i *fakeInstance) Has() *backend.Batch {
 	i.fixture.view.Lock()
 	defer i.fixture.view.Unlock()
 	return i.batch

@@ -35,7 +35,7 @@ func TestFitsDecidesWhoSharesABatch(t *testing.T) {
 		"padding of many made of few": {pad, []*infer.Request{x(1, 1, 1<<20), x(1, 1<<20, 1)}, "+|"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := NewPlan(configOf(t, stackedConfig+c.config))
+			plan, err := NewPlan(ConfigOf(t, stackedConfig+c.config))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestFitsDecidesWhoSharesABatch(t *testing.T) {
 
 // TestFitsAsksTheOther: a model's own strategy counts, too.
 func TestFitsAsksTheOther(t *testing.T) {
-	plan, err := NewPlan(configOf(t, stackedConfig+`input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }`))
+	plan, err := NewPlan(ConfigOf(t, stackedConfig+`input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }`))
 	if err != nil {
 		t.Fatal(err)
 	}

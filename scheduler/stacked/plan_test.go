@@ -1,10 +1,11 @@
-package stacked
+package stacked_test
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
 func TestPlanRefusesWhatCannotBeStacked(t *testing.T) {
@@ -37,12 +38,12 @@ func TestPlanRefusesWhatCannotBeStacked(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			config := configOf(t, `name: "m" dynamic_batching { } parameters { key: "BATCH_MODE" value { string_value: "stacked" } }`)
+			config := stacked.ConfigOf(t, `name: "m" dynamic_batching { } parameters { key: "BATCH_MODE" value { string_value: "stacked" } }`)
 			config.MaxBatchSize = 8
 			if test.name == "sequences" {
 				config.SchedulingChoice = nil
 			}
-			more := configOf(t, test.config)
+			more := stacked.ConfigOf(t, test.config)
 			if test.name == "no batches" {
 				config.MaxBatchSize = 0
 			}
@@ -51,7 +52,7 @@ func TestPlanRefusesWhatCannotBeStacked(t *testing.T) {
 			}
 			config.ModelTransactionPolicy = more.ModelTransactionPolicy
 			config.Input, config.Output, config.BatchInput, config.BatchOutput = more.Input, more.Output, more.BatchInput, more.BatchOutput
-			_, err := NewPlan(config)
+			_, err := stacked.NewPlan(config)
 			var refused *infer.Error
 			want := "model 'm' asks for stacked batches: " + test.want
 			if !errors.As(err, &refused) || refused.Message != want || refused.Code != infer.InvalidArg {
@@ -72,11 +73,11 @@ func TestAskedReadsTheMode(t *testing.T) {
 		{`parameters { key: "BATCH_MODE" value { string_value: "Stacked" } }`, false, "Stacked"},
 		{`parameters { key: "batch_mode" value { string_value: "stacked" } }`, false, ""},
 	} {
-		config := configOf(t, test.config)
-		if yes, other := Asked(config); yes != test.yes || other != test.other {
+		config := stacked.ConfigOf(t, test.config)
+		if yes, other := stacked.Asked(config); yes != test.yes || other != test.other {
 			t.Errorf("%s: got %v, %q", test.config, yes, other)
 		}
-		plan, err := NewPlan(config)
+		plan, err := stacked.NewPlan(config)
 		if !test.yes && (plan != nil || err != nil) {
 			t.Errorf("%s: got a plan or the error %v", test.config, err)
 		}
@@ -113,7 +114,7 @@ func TestElementEncodesEveryType(t *testing.T) {
 		{infer.Bytes, "", "\x00\x00\x00\x00"},
 		{infer.Bytes, "é", "\x02\x00\x00\x00\xc3\xa9"},
 	} {
-		got, err := element(test.of, test.text)
+		got, err := stacked.Element(test.of, test.text)
 		if err != nil || string(got) != test.want {
 			t.Errorf("%s of %s: got %x %v, want %x", test.text, test.of, got, err, test.want)
 		}

@@ -103,7 +103,7 @@ func (*nobody) Failed(scheduler.Reason, int64)    {}
 // TestStormGivesEachClientItsRows has many clients send and leave while instances come and
 // go: who stays gets its own rows, and no memory is left.
 func TestStormGivesEachClientItsRows(t *testing.T) {
-	config := configOf(t, stackedConfig+`
+	config := ConfigOf(t, stackedConfig+`
 input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }
 output { name: "Y" data_type: TYPE_INT32 dims: [ -1 ] }
 batch_output { target_name: "Y" source_input: "X" }`)

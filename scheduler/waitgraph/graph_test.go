@@ -1,13 +1,15 @@
-package waitgraph
+package waitgraph_test
 
 import (
 	"errors"
 	"slices"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
 // fakeScheduler is the scheduler of a model with one instance: the first of what waits is
@@ -23,30 +25,30 @@ type fakeRequest struct {
 	scheduler *fakeScheduler
 	request   *infer.Request
 	task      *backend.Task
-	bls       *BLSRequest
+	bls       *waitgraph.BLSRequest
 	refused   error
 }
 
-func (s *fakeScheduler) Look() ([]Position, uint64, bool) {
+func (s *fakeScheduler) Look() ([]waitgraph.Position, uint64, bool) {
 	if len(s.waits) == 0 {
 		return nil, s.changes, true
 	}
-	return []Position{s.waits[0].Position()}, s.changes, false
+	return []waitgraph.Position{s.waits[0].Position()}, s.changes, false
 }
 
-func (g *fakeRequest) Model() string            { return g.scheduler.name }
-func (g *fakeRequest) Instances() InstanceSet   { return g.scheduler }
-func (g *fakeRequest) Out()                     {}
-func (g *fakeRequest) Refuse(err error)         { g.refused = err }
-func (g *fakeRequest) Members() []*backend.Task { return []*backend.Task{g.task} }
+func (g *fakeRequest) Model() string                    { return g.scheduler.name }
+func (g *fakeRequest) Instances() waitgraph.InstanceSet { return g.scheduler }
+func (g *fakeRequest) Out()                             {}
+func (g *fakeRequest) Refuse(err error)                 { g.refused = err }
+func (g *fakeRequest) Members() []*backend.Task         { return []*backend.Task{g.task} }
 
-func (g *fakeRequest) Position() Position {
-	p := Position{Batch: g}
+func (g *fakeRequest) Position() waitgraph.Position {
+	p := waitgraph.Position{Batch: g}
 	switch at := slices.Index(g.scheduler.waits, g); {
 	case at == 0:
-		p.State, p.Executions = Executing, 1
+		p.State, p.Executions = waitgraph.Executing, 1
 	case at > 0:
-		p.State = Queued
+		p.State = waitgraph.Queued
 	}
 	if g.bls != nil {
 		p.Responses = g.bls.Responses()
@@ -63,7 +65,7 @@ func (g *fakeRequest) TakeBack() bool {
 }
 
 // ask puts a request into a fakeScheduler, which the execution of by has made; nil: a client.
-func ask(graph *Graph, in *fakeScheduler, by *fakeRequest) (*fakeRequest, error) {
+func ask(graph *waitgraph.Graph, in *fakeScheduler, by *fakeRequest) (*fakeRequest, error) {
 	g := &fakeRequest{scheduler: in, request: &infer.Request{Model: in.name}}
 	g.task = &backend.Task{Request: g.request}
 	if by == nil {
@@ -82,7 +84,7 @@ func ask(graph *Graph, in *fakeScheduler, by *fakeRequest) (*fakeRequest, error)
 // TestCheckRefusesTheBLSRequestThatClosesACircle has a BLS request go round three models, whose
 // schedulers are the simplest ones that there are.
 func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
-	graph := New(zerolog.Nop(), 0)
+	graph := waitgraph.New(zerolog.Nop(), 0)
 	a, b, c := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}, &fakeScheduler{name: "c"}
 	first, _ := ask(graph, a, nil)
 	second, err := ask(graph, b, first)
@@ -117,7 +119,7 @@ func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
 // TestRecheckRefusesWhatLostItsLastHope has a BLS request wait until the circle is closed
 // by something else than a BLS request.
 func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
-	graph := New(zerolog.Nop(), 0)
+	graph := waitgraph.New(zerolog.Nop(), 0)
 	a, b := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}
 	other, _ := ask(graph, b, nil)
 	first, _ := ask(graph, a, nil)
@@ -125,13 +127,13 @@ func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a BLS request that waits for a client's request: %v", err)
 	}
-	graph.Recheck([]*BLSRequest{second.bls})
+	graph.Recheck([]*waitgraph.BLSRequest{second.bls})
 	if second.refused != nil {
 		t.Fatalf("a BLS request that waits for a client's request: %v", second.refused)
 	}
 	back, _ := ask(graph, a, nil)
 	graph.Enter(back, infer.NewCaller("b", 1, []*infer.Request{other.request}, true), &back.bls)
-	graph.Recheck([]*BLSRequest{second.bls})
+	graph.Recheck([]*waitgraph.BLSRequest{second.bls})
 	if second.refused == nil || graph.Open() != 1 {
 		t.Errorf("got error %v with %d open, want a refusal and the other BLS request open", second.refused, graph.Open())
 	}

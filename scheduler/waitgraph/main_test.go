@@ -1,4 +1,4 @@
-package waitgraph
+package waitgraph_test
 
 import (
 	"testing"

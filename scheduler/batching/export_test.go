@@ -1,0 +1,5 @@
+package batching
+
+// Names for the tests in package batching_test.
+
+var NewPolicy = newPolicy

@@ -1,0 +1,140 @@
+package sequence
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/infer"
+)
+
+func BoolToInt(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func PlaySequence(t *testing.T, kind byte, script []byte) {
+	configs := []Config{Direct(2, 0, 0), Direct(3, 50_000, 0.5), Oldest(2, 3, 0), Oldest(2, 2, 20_000, 2)}
+	config := configs[kind%4]
+	config.Batching.IterativeSequence = kind&4 != 0
+	if kind&8 != 0 {
+		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}
+	}
+	c := NewFixture(t, config)
+	names := []string{"i", "j"}
+	c.Run("up i; up j")
+	generation := map[infer.CorrelationID]int{}
+	of := map[string]string{}   // the sequence of each request
+	begun := map[string]int{}   // of each sequence, the last request that was executed
+	looked := map[string]bool{} // instances whose batch has been looked at
+	for n, op := range script {
+		name := names[op>>2&1]
+		i := c.Instance(name)
+		switch what := op >> 4; {
+		case what < 8:
+			id := infer.CorrelationID{Number: uint64(op&3) + 1}
+			flags := []uint32{0, 0, infer.SequenceStart, infer.SequenceEnd}[op>>2&3]
+			if what == 7 {
+				flags |= infer.SequenceStart
+			}
+			c.mu.Lock()
+			known := c.ids[id] != nil
+			c.mu.Unlock()
+			if !known {
+				generation[id]++
+			}
+			req := &infer.Request{ID: fmt.Sprint(n), Correlation: id, Flags: flags, BatchSize: 1}
+			if what == 6 {
+				req.TimeoutMicros = 30_000
+			}
+			c.Send(req)
+			of[req.ID] = fmt.Sprintf("%d of %d", generation[id], id.Number)
+		case what < 12:
+			if i.Has() == nil {
+				break
+			}
+			looked[name] = false
+			switch what {
+			case 11:
+				if config.Batching.IterativeSequence {
+					c.finish(i, backend.Report{Executed: true, Rescheduled: i.Has().Tasks}, nil)
+					break
+				}
+				fallthrough
+			case 10:
+				err := errors.New("failed")
+				c.finish(i, backend.Report{Executed: true, Err: err}, func() *infer.Response { return infer.ErrorResponse(err) })
+			default:
+				c.finish(i, backend.Report{Executed: true}, func() *infer.Response { return &infer.Response{Final: true} })
+			}
+		case what == 12:
+			for _, p := range c.Clients {
+				if int(op&3) == int(p.own.Correlation.Number)-1 && p.own.ID != "" && n%3 == 0 {
+					p.cancel()
+				}
+			}
+		case what == 13:
+			time.Sleep(time.Duration(op&15) * 100 * time.Millisecond)
+		case what == 14 && op&8 != 0: // another instance comes for one that goes
+			c.step("retire " + name)
+			names[op>>2&1] = name + "'"
+			c.step("up " + name + "'")
+		case i.dead:
+			c.step("up " + name)
+		case op&1 != 0 && i.Has() != nil:
+			looked[name] = false
+			c.step("staged " + name)
+		default:
+			looked[name] = false
+			c.step("restart " + name)
+		}
+		synctest.Wait()
+		for _, name := range names {
+			checkBatch(t, c, name, looked, of, begun, config.Batching.IterativeSequence)
+		}
+	}
+	c.Run("wait 10s")
+	for name, i := range c.instances {
+		if i.dead {
+			c.step("up " + name)
+		}
+	}
+	c.Leave()
+}
+
+// checkBatch looks at what an instance executes, once.
+func checkBatch(t *testing.T, c *Fixture, name string, looked map[string]bool, of map[string]string, begun map[string]int, rounds bool) {
+	t.Helper()
+	b := c.Instance(name).Has()
+	if b == nil || looked[name] {
+		return
+	}
+	looked[name] = true
+	in := map[string]bool{}
+	for _, task := range b.Tasks {
+		if task.Request.Padding {
+			continue
+		}
+		sequence := of[task.Request.ID]
+		if in[sequence] {
+			t.Errorf("a batch has two requests of sequence %s", sequence)
+		}
+		in[sequence] = true
+		var n int
+		if _, err := fmt.Sscan(task.Request.ID, &n); err != nil {
+			t.Fatal(err)
+		}
+		if n < begun[sequence] && !rounds {
+			t.Errorf("request %d of sequence %s was executed behind request %d", n, sequence, begun[sequence])
+		}
+		begun[sequence] = n
+	}
+	if c.Instance(name).more {
+		t.Errorf("instance %s was given a batch while it had one", name)
+	}
+}
