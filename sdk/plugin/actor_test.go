@@ -34,7 +34,7 @@ type actorInstance struct {
 	derived []context.Context // from those of requests
 }
 
-func newActor(env *sdk.BackendEnv) (sdk.Backend, error) {
+func NewActor(env *sdk.BackendEnv) (sdk.Backend, error) {
 	if env.Settings["refuse"] != "" {
 		return nil, sdk.Errorf(sdk.Unavailable, "not today: %s", env.Settings["refuse"])
 	}

@@ -46,7 +46,7 @@ func newServer(t *testing.T) *server {
 	}
 	files := channel.Peer()
 	v := &server{t: t, channel: channel, requests: requests, frames: make(chan ipc.Frame, 1000), exit: make(chan int, 1), failed: make(chan error, 1)}
-	s := newSession(newActor)
+	s := newSession(NewActor)
 	ran := make(chan error, 1)
 	go func() { ran <- channel.Run(func(f ipc.Frame) error { v.frames <- f; return nil }) }()
 	if err := s.attach(&inherited{files: peer.Files{Down: files.Down, Up: files.Up, Requests: file, DownBell: files.DownBell, UpBell: files.UpBell}}); err != nil {

@@ -1,4 +1,4 @@
-package plugin
+package plugin_test
 
 import (
 	"os"
@@ -6,12 +6,13 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/sdk/plugin"
 )
 
 // TestMain makes this binary a plugin where a server starts it.
 func TestMain(m *testing.M) {
 	if os.Getenv(ipc.PluginCookieKey) == ipc.PluginCookieValue {
-		Serve(newActor)
+		plugin.Serve(plugin.NewActor)
 	}
 	// A process with the race detector sleeps for a second before it exits, unless it is told not to.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {

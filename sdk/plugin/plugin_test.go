@@ -399,7 +399,7 @@ func TestServerThatGoesTakesItsPluginsAlong(t *testing.T) {
 // TestProgramStartedByHandSaysWhatItIs runs the program as a user would.
 func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
 	if os.Getenv("NEREID_TEST_BY_HAND") != "" {
-		Serve(newActor)
+		Serve(NewActor)
 	}
 	self, err := os.Executable()
 	if err != nil {
