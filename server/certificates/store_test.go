@@ -1,4 +1,4 @@
-package certificates
+package certificates_test
 
 import (
 	"bytes"
@@ -7,36 +7,23 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/certificates"
 )
 
 // written writes a pair to dir and returns its Files.
-func written(t *testing.T, dir string) Files {
+func written(t *testing.T, dir string) certificates.Files {
 	t.Helper()
-	f := Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
+	f := certificates.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
 	testkit.WriteCertificate(t, f.Cert, f.Key)
 	return f
 }
 
-// loaded returns a store, its log, and a function that advances its clock by more than lookEvery.
-func loaded(t *testing.T, files Files) (s *Store, log *bytes.Buffer, later func()) {
-	t.Helper()
-	log = &bytes.Buffer{}
-	s, err := Load(files, zerolog.New(log), "http/1.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	s.now = func() time.Time { return now }
-	return s, log, func() { now = now.Add(2 * lookEvery) }
-}
-
 // shows returns the certificate of the next handshake.
-func shows(t *testing.T, s *Store) []byte {
+func shows(t *testing.T, s *certificates.Store) []byte {
 	t.Helper()
 	config, err := s.Config().GetConfigForClient(&tls.ClientHelloInfo{})
 	if err != nil {
@@ -47,7 +34,7 @@ func shows(t *testing.T, s *Store) []byte {
 
 func TestExchangedFilesTakeEffect(t *testing.T) {
 	files := written(t, t.TempDir())
-	s, log, later := loaded(t, files)
+	s, log, later := certificates.Loaded(t, files)
 	first := shows(t, s)
 	testkit.WriteCertificate(t, files.Cert, files.Key)
 	if got := shows(t, s); !bytes.Equal(got, first) {
@@ -78,7 +65,7 @@ func TestLinkExchangedAsKubernetesDoes(t *testing.T) {
 	if err := os.Symlink("1", link); err != nil {
 		t.Fatal(err)
 	}
-	s, _, later := loaded(t, Files{Cert: filepath.Join(link, "tls.crt"), Key: filepath.Join(link, "tls.key")})
+	s, _, later := certificates.Loaded(t, certificates.Files{Cert: filepath.Join(link, "tls.crt"), Key: filepath.Join(link, "tls.key")})
 	first := shows(t, s)
 	if err := os.Symlink("2", link+".new"); err != nil {
 		t.Fatal(err)
@@ -96,7 +83,7 @@ func TestLinkExchangedAsKubernetesDoes(t *testing.T) {
 func TestHalfExchangedFilesLeaveTheOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	files := written(t, dir)
-	s, log, later := loaded(t, files)
+	s, log, later := certificates.Loaded(t, files)
 	first := shows(t, s)
 	next := written(t, t.TempDir())
 	if err := os.Rename(next.Cert, files.Cert); err != nil {
@@ -131,14 +118,14 @@ func TestLoadNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
 	good := written(t, dir)
 	other := written(t, t.TempDir())
-	for name, files := range map[string]Files{
+	for name, files := range map[string]certificates.Files{
 		"no certificate":          {Cert: filepath.Join(dir, "none"), Key: good.Key},
 		"the key of another":      {Cert: good.Cert, Key: other.Key},
 		"no root":                 {Cert: good.Cert, Key: good.Key, Root: filepath.Join(dir, "none")},
 		"a root that is no such":  {Cert: good.Cert, Key: good.Key, Root: good.Key},
 		"a certificate that is a": {Cert: dir, Key: good.Key},
 	} {
-		if s, err := Load(files, zerolog.Nop()); err == nil || s != nil {
+		if s, err := certificates.Load(files, zerolog.Nop()); err == nil || s != nil {
 			t.Errorf("%s: got no error", name)
 		}
 	}

@@ -1,4 +1,4 @@
-package clientshm
+package clientshm_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
@@ -38,9 +39,9 @@ func (d *onDevices) Write(_ context.Context, _ *foreign.Device, offset uint64, d
 
 func TestRegionsOnDevices(t *testing.T) {
 	devices, good := &onDevices{}, append([]byte{1}, make([]byte, 63)...)
-	r := enabled(t, folder(t), func(c *Config) {
+	r := enabled(t, folder(t), func(c *clientshm.Config) {
 		c.Most = 2
-		c.Devices = func() Devices { return devices }
+		c.Devices = func() clientshm.Devices { return devices }
 	})
 	if err := r.RegisterSystem("s", "two", 0, page); err != nil {
 		t.Fatal(err)
@@ -76,12 +77,12 @@ func TestRegionsOnDevices(t *testing.T) {
 	wantError(t, r.RegisterCUDA(t.Context(), "r", 1, good, 100), infer.AlreadyExists, "shared memory region 'r' already in manager")
 	wantError(t, r.RegisterCUDA(t.Context(), "more", 1, good, 100), infer.Unavailable,
 		"failed to register shared memory region 'more': there are 2 regions, the most that there may be (--client-shm-max-regions)")
-	for kind, want := range map[Kind]string{System: fmt.Sprint([]Status{{System, "s", "two", 0, page, 0}}), CUDA: fmt.Sprint([]Status{{CUDA, "r", "", 0, 100, 1}})} {
+	for kind, want := range map[clientshm.Kind]string{clientshm.System: fmt.Sprint([]clientshm.Status{{clientshm.System, "s", "two", 0, page, 0}}), clientshm.CUDA: fmt.Sprint([]clientshm.Status{{clientshm.CUDA, "r", "", 0, 100, 1}})} {
 		if list, err := r.Status(kind, ""); err != nil || fmt.Sprint(list) != want {
 			t.Errorf("got %v and error %v, want %s", list, err, want)
 		}
 	}
-	_, err := r.Status(System, "r")
+	_, err := r.Status(clientshm.System, "r")
 	wantError(t, err, infer.NotFound, "The region named 'r' is registered as CUDA shared memory, not system shared memory")
 	if count, bytes := r.Stats(); count != 2 || bytes != page+100 {
 		t.Errorf("got %d regions of %d bytes, want 2 of %d", count, bytes, page+100)
@@ -101,13 +102,13 @@ func TestRegionsOnDevices(t *testing.T) {
 	}
 	wantError(t, s.Write(t.Context(), "O", make([]byte, 11)), infer.Internal,
 		"shared memory size specified with the request for output 'O' (10 bytes) should be at least 11 bytes to hold the results")
-	if err := errors.Join(s.Write(t.Context(), "O", []byte("bytes")), r.Unregister(System, "r"), r.Unregister(System, "")); err != nil {
+	if err := errors.Join(s.Write(t.Context(), "O", []byte("bytes")), r.Unregister(clientshm.System, "r"), r.Unregister(clientshm.System, "")); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := r.Status(CUDA, "r"); err != nil || len(list) != 1 {
+	if list, err := r.Status(clientshm.CUDA, "r"); err != nil || len(list) != 1 {
 		t.Errorf("got %v and error %v: the endpoints of the system have unregistered a region of CUDA", list, err)
 	}
-	if err := r.Unregister(CUDA, ""); err != nil || devices.open != 1 {
+	if err := r.Unregister(clientshm.CUDA, ""); err != nil || devices.open != 1 {
 		t.Errorf("error %v and %d allocations are open, want 1: a slice is held", err, devices.open)
 	}
 	if data, _, err := s.Copy(t.Context()); err != nil || string(data) != "bytes\x00\x00\x00\x00\x00" {

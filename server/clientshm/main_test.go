@@ -1,4 +1,4 @@
-package clientshm
+package clientshm_test
 
 import (
 	"testing"

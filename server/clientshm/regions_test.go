@@ -1,4 +1,4 @@
-package clientshm
+package clientshm_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
 // page is a multiple of the page size of all machines.
@@ -37,13 +38,13 @@ func folder(t *testing.T) string {
 }
 
 // enabled returns a registry of the files in dir.
-func enabled(t *testing.T, dir string, change ...func(*Config)) *Registry {
+func enabled(t *testing.T, dir string, change ...func(*clientshm.Config)) *clientshm.Registry {
 	t.Helper()
-	config := Config{Enabled: true, Directory: dir}
+	config := clientshm.Config{Enabled: true, Directory: dir}
 	for _, f := range change {
 		f(&config)
 	}
-	r := New(config)
+	r := clientshm.New(config)
 	t.Cleanup(r.Close)
 	return r
 }
@@ -77,7 +78,7 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 	must(os.WriteFile(filepath.Join(dir, "closed"), make([]byte, page), 0o000))
 	var ours unix.Stat_t
 	must(unix.Stat(filepath.Join(dir, "ours"), &ours))
-	r := enabled(t, dir, func(c *Config) {
+	r := enabled(t, dir, func(c *clientshm.Config) {
 		c.Ours = func(device, inode uint64) bool { return device == ours.Dev && inode == ours.Ino }
 	})
 	must(r.RegisterSystem("taken", "two", 0, page))
@@ -134,8 +135,8 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 
 	must(r.RegisterSystem("first", "//two", 0, 2*page))
 	must(r.RegisterSystem("second", "two", page, page))
-	list, err := r.Status(System, "")
-	want := []Status{{System, "first", "//two", 0, 2 * page, 0}, {System, "second", "two", page, page, 0}, {System, "taken", "two", 0, page, 0}}
+	list, err := r.Status(clientshm.System, "")
+	want := []clientshm.Status{{clientshm.System, "first", "//two", 0, 2 * page, 0}, {clientshm.System, "second", "two", page, page, 0}, {clientshm.System, "taken", "two", 0, page, 0}}
 	if err != nil || fmt.Sprint(list) != fmt.Sprint(want) {
 		t.Errorf("got %v and error %v, want %v", list, err, want)
 	}
@@ -183,11 +184,11 @@ func TestShortagesRefuseARegistration(t *testing.T) {
 		}
 		vast, key := enabled(t, ""), filepath.Base(file.Name())
 		const space = "failed to register shared memory region '%s': unable to process address spaceCannot allocate memory"
-		wantError(t, vast.RegisterSystem("a", key, 0, mostBytes+1), infer.InvalidArg, fmt.Sprintf(space, "a"))
-		if err := vast.RegisterSystem("b", key, 0, mostBytes/2+1); err != nil {
+		wantError(t, vast.RegisterSystem("a", key, 0, clientshm.MostBytes+1), infer.InvalidArg, fmt.Sprintf(space, "a"))
+		if err := vast.RegisterSystem("b", key, 0, clientshm.MostBytes/2+1); err != nil {
 			t.Error(err)
 		}
-		wantError(t, vast.RegisterSystem("c", key, 0, mostBytes/2), infer.InvalidArg, fmt.Sprintf(space, "c"))
+		wantError(t, vast.RegisterSystem("c", key, 0, clientshm.MostBytes/2), infer.InvalidArg, fmt.Sprintf(space, "c"))
 		vast.Close()
 	}
 	var limit unix.Rlimit
@@ -209,11 +210,11 @@ func TestShortagesRefuseARegistration(t *testing.T) {
 }
 
 func TestRegistriesAreOffUnlessEnabled(t *testing.T) {
-	r := New(Config{Directory: folder(t)})
-	for _, err := range []error{r.CheckEnabled(), r.RegisterSystem("", "", 0, 0), r.RegisterCUDA(t.Context(), "c", 0, make([]byte, 64), 1), r.Unregister(System, ""), r.Unregister(CUDA, "c")} {
+	r := clientshm.New(clientshm.Config{Directory: folder(t)})
+	for _, err := range []error{r.CheckEnabled(), r.RegisterSystem("", "", 0, 0), r.RegisterCUDA(t.Context(), "c", 0, make([]byte, 64), 1), r.Unregister(clientshm.System, ""), r.Unregister(clientshm.CUDA, "c")} {
 		wantError(t, err, infer.Unsupported, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
 	}
-	if list, err := r.Status(System, ""); err != nil || len(list) != 0 {
+	if list, err := r.Status(clientshm.System, ""); err != nil || len(list) != 0 {
 		t.Errorf("got %v and error %v, want nothing", list, err)
 	}
 	_, err := r.Find("r", 0, 1)
@@ -221,7 +222,7 @@ func TestRegistriesAreOffUnlessEnabled(t *testing.T) {
 }
 
 func TestMostBoundsRegions(t *testing.T) {
-	r := enabled(t, folder(t), func(c *Config) { c.Most = 2 })
+	r := enabled(t, folder(t), func(c *clientshm.Config) { c.Most = 2 })
 	for _, name := range []string{"a", "b"} {
 		if err := r.RegisterSystem(name, "two", 0, 1); err != nil {
 			t.Fatal(err)
@@ -230,7 +231,7 @@ func TestMostBoundsRegions(t *testing.T) {
 	wantError(t, r.RegisterSystem("a", "two", 0, 1), infer.AlreadyExists, "shared memory region 'a' already in manager")
 	wantError(t, r.RegisterSystem("c", "two", 0, 1), infer.Unavailable,
 		"failed to register shared memory region 'c': there are 2 regions, the most that there may be (--client-shm-max-regions)")
-	if err := errors.Join(r.Unregister(System, "b"), r.RegisterSystem("c", "two", 0, 1)); err != nil {
+	if err := errors.Join(r.Unregister(clientshm.System, "b"), r.RegisterSystem("c", "two", 0, 1)); err != nil {
 		t.Error(err)
 	}
 }
@@ -243,25 +244,25 @@ func TestKindsShareNames(t *testing.T) {
 	}
 	wantError(t, r.RegisterCUDA(t.Context(), "s", 0, make([]byte, 64), 1), infer.AlreadyExists, "shared memory region 's' already in manager")
 	wantError(t, r.RegisterCUDA(t.Context(), "c", 0, make([]byte, 64), 1), infer.InvalidArg, "failed to register CUDA shared memory region: 'c', GPUs not supported")
-	_, err := r.Status(CUDA, "s")
+	_, err := r.Status(clientshm.CUDA, "s")
 	wantError(t, err, infer.NotFound, "The region named 's' is registered as system shared memory, not CUDA shared memory")
-	_, err = r.Status(CUDA, "c")
+	_, err = r.Status(clientshm.CUDA, "c")
 	wantError(t, err, infer.NotFound, "Unable to find cuda shared memory region: 'c'")
-	_, err = r.Status(System, "c")
+	_, err = r.Status(clientshm.System, "c")
 	wantError(t, err, infer.NotFound, "Unable to find system shared memory region: 'c'")
-	if list, err := r.Status(CUDA, ""); err != nil || len(list) != 0 {
+	if list, err := r.Status(clientshm.CUDA, ""); err != nil || len(list) != 0 {
 		t.Errorf("got %v and error %v, want nothing", list, err)
 	}
-	if err := errors.Join(r.Unregister(CUDA, "s"), r.Unregister(CUDA, ""), r.Unregister(System, "none")); err != nil {
+	if err := errors.Join(r.Unregister(clientshm.CUDA, "s"), r.Unregister(clientshm.CUDA, ""), r.Unregister(clientshm.System, "none")); err != nil {
 		t.Error(err)
 	}
-	if list, err := r.Status(System, "s"); err != nil || len(list) != 1 {
+	if list, err := r.Status(clientshm.System, "s"); err != nil || len(list) != 1 {
 		t.Errorf("got %v and error %v, want the region of the system", list, err)
 	}
-	if err := r.Unregister(System, "s"); err != nil {
+	if err := r.Unregister(clientshm.System, "s"); err != nil {
 		t.Error(err)
 	}
-	_, err = r.Status(System, "s")
+	_, err = r.Status(clientshm.System, "s")
 	wantError(t, err, infer.NotFound, "Unable to find system shared memory region: 's'")
 }
 
@@ -315,7 +316,7 @@ func TestCopiesAreCharged(t *testing.T) {
 	dir, lent := folder(t), 0
 	account := budget.New(budget.Config{Limit: 1 << 20})
 	full := infer.Errorf(infer.Unavailable, "the pool is full")
-	r := enabled(t, dir, func(c *Config) {
+	r := enabled(t, dir, func(c *clientshm.Config) {
 		c.Account = account
 		c.Allocate = func(n int) ([]byte, infer.Memory, error) {
 			if n > page {
@@ -328,7 +329,7 @@ func TestCopiesAreCharged(t *testing.T) {
 	if err := r.RegisterSystem("r", "two", 0, 2*page); err != nil {
 		t.Fatal(err)
 	}
-	find := func(size uint64) *Slice {
+	find := func(size uint64) *clientshm.Slice {
 		t.Helper()
 		s, err := r.Find("r", 0, size)
 		if err != nil {
@@ -351,7 +352,7 @@ func TestCopiesAreCharged(t *testing.T) {
 	if err := os.Truncate(filepath.Join(dir, "two"), 50); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*Slice{small, large} {
+	for _, s := range []*clientshm.Slice{small, large} {
 		_, _, err := s.Copy(t.Context())
 		wantError(t, err, infer.InvalidArg, "shared memory region 'r' has been truncated by its owner")
 	}
@@ -412,7 +413,7 @@ func TestRegionsOutliveTheirNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "two")
-	if err := errors.Join(os.Remove(path), os.WriteFile(path, bytes.Repeat([]byte("n"), page), 0o600), r.Unregister(System, "")); err != nil {
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, bytes.Repeat([]byte("n"), page), 0o600), r.Unregister(clientshm.System, "")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Find("r", 0, 5); err == nil {
@@ -428,7 +429,7 @@ func TestRegionsOutliveTheirNames(t *testing.T) {
 		t.Error(err)
 	}
 	s.Release()
-	if err := r.Unregister(System, "r"); err != nil {
+	if err := r.Unregister(clientshm.System, "r"); err != nil {
 		t.Error(err)
 	}
 	if after := testkit.Descriptors(t); after != before {
@@ -469,7 +470,7 @@ func TestHolesStayHoles(t *testing.T) {
 // nothing is open.
 func TestStormLeavesNothingOpen(t *testing.T) {
 	dir := folder(t)
-	r := enabled(t, dir, func(c *Config) { c.Most = 3 })
+	r := enabled(t, dir, func(c *clientshm.Config) { c.Most = 3 })
 	before := testkit.Descriptors(t)
 	var wait sync.WaitGroup
 	for g := range 6 {
@@ -481,7 +482,7 @@ func TestStormLeavesNothingOpen(t *testing.T) {
 				case 0:
 					_ = r.RegisterSystem(name, "two", 0, uint64(1+random.IntN(3*page)))
 				case 1:
-					_ = r.Unregister(System, name)
+					_ = r.Unregister(clientshm.System, name)
 				case 2:
 					_ = os.Truncate(filepath.Join(dir, "two"), int64(random.IntN(2*page)))
 				case 3:

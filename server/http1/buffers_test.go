@@ -1,4 +1,4 @@
-package http1
+package http1_test
 
 import (
 	"bufio"
@@ -13,13 +13,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // TestIdleConnectionsHaveNoBuffers opens connections whose buffers would take 128 MiB if they were
 // not returned with each reply, and sends two requests over each.
 func TestIdleConnectionsHaveNoBuffers(t *testing.T) {
 	const connections, headerBytes = 128, 1 << 20
-	s := NewServer(Config{MaxHeaderBytes: headerBytes}, nil, Handler{Serve: func(w *Reply, r *Request) {
+	s := http1.NewServer(http1.Config{MaxHeaderBytes: headerBytes}, nil, http1.Handler{Serve: func(w *http1.Reply, r *http1.Request) {
 		host, _ := r.Header("Host")
 		w.Send(http.StatusOK, []byte(host))
 	}}, zerolog.Nop())

@@ -1,4 +1,4 @@
-package http1
+package http1_test
 
 import (
 	"io"
@@ -7,18 +7,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // TestRefusedRequestsGetTheirReply: while all connections are busy, each request gets 503, also one
 // with a large body and behind a flood of connections that send nothing. These get the reply, too.
 func TestRefusedRequestsGetTheirReply(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	address, _ := running(t, Config{MaxConnections: 1}, func(w *Reply, _ *Request) {
+	address, _ := http1.Running(t, http1.Config{MaxConnections: 1}, func(w *http1.Reply, _ *http1.Request) {
 		began <- struct{}{}
 		<-release
 		w.Send(http.StatusOK, nil)
 	})
-	busy := dial(t, address)
+	busy := http1.Dial(t, address)
 	if _, err := io.WriteString(busy, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -26,10 +28,10 @@ func TestRefusedRequestsGetTheirReply(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
 	for i := range 20 {
 		var silent []net.Conn
-		for range 2 * lobbySize {
-			silent = append(silent, dial(t, address))
+		for range 2 * http1.LobbySize {
+			silent = append(silent, http1.Dial(t, address))
 		}
-		for _, c := range silent[:lobbySize] { // they have made room
+		for _, c := range silent[:http1.LobbySize] { // they have made room
 			if text, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 503 ") {
 				t.Fatalf("a silent client got %q and error %v, want 503", text, err)
 			}

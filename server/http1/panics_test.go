@@ -1,4 +1,4 @@
-package http1
+package http1_test
 
 import (
 	"bufio"
@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/panics"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
 // brokenConn panics when it is read, and reports when it is closed.
@@ -54,7 +55,7 @@ func (l *handedListener) Addr() net.Addr { return &net.TCPAddr{} }
 // TestAPanicEndsItsOwnConnection panics between requests, when there is nothing to reply to. The
 // connection is closed and forgotten, and others are served.
 func TestAPanicEndsItsOwnConnection(t *testing.T) {
-	s := NewServer(Config{}, nil, Handler{Serve: func(w *Reply, _ *Request) { w.Send(http.StatusOK, []byte("here")) }}, zerolog.Nop())
+	s := http1.NewServer(http1.Config{}, nil, http1.Handler{Serve: func(w *http1.Reply, _ *http1.Request) { w.Send(http.StatusOK, []byte("here")) }}, zerolog.Nop())
 	l := &handedListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

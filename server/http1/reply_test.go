@@ -1,66 +1,30 @@
-package http1
+package http1_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/rs/zerolog"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// served serves one connection with the handler. It returns the client's side and a channel that is
-// closed when the connection has ended.
-func served(t *testing.T, cfg Config, serve func(*Reply, *Request)) (net.Conn, <-chan struct{}) {
-	t.Helper()
-	s := NewServer(cfg, nil, Handler{Serve: serve}, zerolog.Nop())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer close(ended)
-		raw, err := l.Accept()
-		if err != nil {
-			return
-		}
-		s.ServeConn(ctx, raw)
-	}()
-	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = client.Close()
-		_ = l.Close()
-		<-ended
-	})
-	_ = client.SetDeadline(time.Now().Add(time.Minute)) // of a test that hangs
-	return client, ended
-}
-
 // streamThree replies with a short piece, an empty one, and one longer than InlineReply.
-func streamThree(w *Reply, _ *Request) {
-	w.ContentType, w.Header = "text/event-stream", Field{Name: "x-load", Value: "JSON {}"}
+func streamThree(w *http1.Reply, _ *http1.Request) {
+	w.ContentType, w.Header = "text/event-stream", http1.Field{Name: "x-load", Value: "JSON {}"}
 	w.Begin(http.StatusOK)
 	_ = w.Continue([]byte("data: "), []byte("1\n\n"))
 	_ = w.Continue()
-	_ = w.Continue([]byte("data: "), []byte(strings.Repeat("x", 3*InlineReply)), []byte("\n\n"))
+	_ = w.Continue([]byte("data: "), []byte(strings.Repeat("x", 3*http1.InlineReply)), []byte("\n\n"))
 	w.End()
 }
 
-var threePieces = "data: 1\n\ndata: " + strings.Repeat("x", 3*InlineReply) + "\n\n"
+var threePieces = "data: 1\n\ndata: " + strings.Repeat("x", 3*http1.InlineReply) + "\n\n"
 
 func TestStreamedReplyKeepsItsConnection(t *testing.T) {
-	client, _ := served(t, Config{}, streamThree)
+	client, _ := http1.Served(t, http1.Config{}, streamThree)
 	in := bufio.NewReader(client)
 	for range 2 {
 		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
@@ -83,7 +47,7 @@ func TestStreamedReplyKeepsItsConnection(t *testing.T) {
 }
 
 func TestStreamedReplyOfHTTP10EndsWithItsConnection(t *testing.T) {
-	client, _ := served(t, Config{}, streamThree)
+	client, _ := http1.Served(t, http1.Config{}, streamThree)
 	if _, err := io.WriteString(client, "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +62,7 @@ func TestStreamedReplyOfHTTP10EndsWithItsConnection(t *testing.T) {
 }
 
 func TestStreamedReplyToHEADHasNoBody(t *testing.T) {
-	client, _ := served(t, Config{}, streamThree)
+	client, _ := http1.Served(t, http1.Config{}, streamThree)
 	if _, err := io.WriteString(client, "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +73,7 @@ func TestStreamedReplyToHEADHasNoBody(t *testing.T) {
 }
 
 func TestStreamedReplyWithoutPiecesIsWhole(t *testing.T) {
-	client, _ := served(t, Config{}, func(w *Reply, _ *Request) {
+	client, _ := http1.Served(t, http1.Config{}, func(w *http1.Reply, _ *http1.Request) {
 		w.Begin(http.StatusOK)
 		w.End()
 	})
@@ -129,7 +93,7 @@ func TestStreamedReplyWithoutPiecesIsWhole(t *testing.T) {
 // TestPanicCutsStreamedReplyOff checks that a client does not take a partial reply for a complete
 // one.
 func TestPanicCutsStreamedReplyOff(t *testing.T) {
-	client, _ := served(t, Config{}, func(w *Reply, _ *Request) {
+	client, _ := http1.Served(t, http1.Config{}, func(w *http1.Reply, _ *http1.Request) {
 		w.Begin(http.StatusOK)
 		_ = w.Continue([]byte("data: 1\n\n"))
 		panic("in the middle")
@@ -148,7 +112,7 @@ func TestPanicCutsStreamedReplyOff(t *testing.T) {
 }
 
 func TestPanicBeforeFirstPieceIsToldAsError(t *testing.T) {
-	client, _ := served(t, Config{}, func(w *Reply, _ *Request) {
+	client, _ := http1.Served(t, http1.Config{}, func(w *http1.Reply, _ *http1.Request) {
 		w.Begin(http.StatusOK)
 		panic("before anything was sent")
 	})
@@ -162,36 +126,4 @@ func TestPanicBeforeFirstPieceIsToldAsError(t *testing.T) {
 	if _ = reply.Body.Close(); reply.StatusCode != http.StatusInternalServerError {
 		t.Errorf("status %d", reply.StatusCode)
 	}
-}
-
-// TestContinueFailsWithoutAWaitOnceTheClientHasGone checks that the write timeout passes once, not
-// with each piece.
-func TestContinueFailsWithoutAWaitOnceTheClientHasGone(t *testing.T) {
-	failures := make(chan error, 3)
-	client, ended := served(t, Config{WriteTimeout: 50 * time.Millisecond}, func(w *Reply, _ *Request) {
-		w.Begin(http.StatusOK)
-		piece := make([]byte, 1<<20)
-		err := w.Continue(piece)
-		for err == nil { // until the socket's buffers are full
-			err = w.Continue(piece)
-		}
-		failures <- err
-		deadline := w.c.writeDeadline
-		failures <- w.Continue(piece)
-		if !w.c.writeDeadline.Equal(deadline) {
-			failures <- errors.New("the next piece has been given time")
-			return
-		}
-		failures <- ErrClientGone
-		w.End()
-	})
-	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if err := <-failures; !errors.Is(err, ErrClientGone) {
-			t.Errorf("Continue: %v", err)
-		}
-	}
-	<-ended
 }

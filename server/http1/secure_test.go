@@ -1,45 +1,22 @@
-package http1
+package http1_test
 
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// servedSecurely is served through TLS.
-func servedSecurely(t *testing.T, cfg Config, serve func(*Reply, *Request)) (*tls.Conn, <-chan struct{}) {
-	t.Helper()
-	at := filepath.Join(t.TempDir(), "server")
-	testkit.WriteCertificate(t, at+".crt", at+".key")
-	pair, err := tls.LoadX509KeyPair(at+".crt", at+".key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	pem, err := os.ReadFile(at + ".crt")
-	if err != nil || !roots.AppendCertsFromPEM(pem) {
-		t.Fatal("no certificate", err)
-	}
-	cfg.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	raw, ended := served(t, cfg, serve)
-	return tls.Client(raw, &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}), ended
-}
-
 // echo replies with the body, in parts of many sizes.
-func echo(w *Reply, r *Request) {
+func echo(w *http1.Reply, r *http1.Request) {
 	body, err := io.ReadAll(r.Body())
 	if err != nil {
 		return
@@ -54,7 +31,7 @@ func echo(w *Reply, r *Request) {
 }
 
 func TestSecureConnectionServesManyRequests(t *testing.T) {
-	client, _ := servedSecurely(t, Config{}, echo)
+	client, _ := http1.ServedSecurely(t, http1.Config{}, echo)
 	in := bufio.NewReader(client)
 	for _, size := range []int{1, 5000, 1 << 20, 2} {
 		sent := bytes.Repeat([]byte{'a' + byte(size%7)}, size)
@@ -85,7 +62,7 @@ func TestPlainRequestIsToldThatTLSIsServed(t *testing.T) {
 			"Connection: close\r\n\r\nthis port serves HTTPS, and the request came without TLS",
 		"\x80\x80\x80\x80\x80": "", // noise gets an alert of TLS or nothing, and no HTTP
 	} {
-		client, ended := servedSecurely(t, Config{}, echo)
+		client, ended := http1.ServedSecurely(t, http1.Config{}, echo)
 		socket := client.NetConn()
 		if _, err := io.WriteString(socket, sent); err != nil {
 			t.Fatal(err)
@@ -108,7 +85,7 @@ func TestSecureClientThatLeavesIsSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			serving, gone := make(chan struct{}), make(chan error, 1)
-			client, ended := servedSecurely(t, Config{}, func(w *Reply, r *Request) {
+			client, ended := http1.ServedSecurely(t, http1.Config{}, func(w *http1.Reply, r *http1.Request) {
 				r.Watch()
 				close(serving)
 				<-r.Context().Done()
@@ -131,52 +108,11 @@ func TestSecureClientThatLeavesIsSeen(t *testing.T) {
 	}
 }
 
-// TestSecureRequestThatComesEarlyIsWhole sends a request whose first byte the watch reads.
-func TestSecureRequestThatComesEarlyIsWhole(t *testing.T) {
-	var watch *disconnectWatcher
-	paths := make(chan string, 2)
-	client, _ := servedSecurely(t, Config{}, func(w *Reply, r *Request) {
-		paths <- r.Path()
-		if r.Path() == "/first" {
-			watch = &w.c.watch
-			r.Watch()
-			<-watch.done // the look that has read the byte has ended
-			watch.done <- struct{}{}
-			r.Unwatch()
-			if r.Context().Err() != nil {
-				t.Error("the client has left")
-			}
-		}
-		w.Send(http.StatusOK, []byte(r.Path()))
-	})
-	if _, err := io.WriteString(client, "GET /first HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if path := <-paths; path != "/first" {
-		t.Fatal(path)
-	}
-	if _, err := io.WriteString(client, "GET /second HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	in := bufio.NewReader(client)
-	for _, want := range []string{"/first", "/second"} {
-		reply, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(reply.Body)
-		_ = reply.Body.Close()
-		if err != nil || string(body) != want {
-			t.Errorf("got %q, %v, want %q", body, err, want)
-		}
-	}
-}
-
 // TestSecureClientThatOnlyConnectsIsEnded connects and sends nothing, or no TLS.
 func TestSecureClientThatOnlyConnectsIsEnded(t *testing.T) {
 	for name, says := range map[string]string{"nothing": "", "plain HTTP": "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "noise": strings.Repeat("\x16", 600)} {
 		t.Run(name, func(t *testing.T) {
-			client, ended := servedSecurely(t, Config{HeaderTimeout: 50 * time.Millisecond}, func(w *Reply, _ *Request) {
+			client, ended := http1.ServedSecurely(t, http1.Config{HeaderTimeout: 50 * time.Millisecond}, func(w *http1.Reply, _ *http1.Request) {
 				t.Error("a request is served")
 				w.Send(http.StatusOK, nil)
 			})
@@ -185,31 +121,5 @@ func TestSecureClientThatOnlyConnectsIsEnded(t *testing.T) {
 			}
 			<-ended
 		})
-	}
-}
-
-// TestIdleSecureConnectionIsClosedWithoutWaiting evicts a connection, with the locks of all
-// connections held.
-func TestIdleSecureConnectionIsClosedWithoutWaiting(t *testing.T) {
-	var c *conn
-	client, ended := servedSecurely(t, Config{}, func(w *Reply, _ *Request) {
-		c = w.c
-		w.Send(http.StatusOK, nil)
-	})
-	if _, err := io.WriteString(client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	reply, err := http.ReadResponse(bufio.NewReader(client), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = reply.Body.Close()
-	testkit.Eventually(t, 10*time.Second, func() bool { return c.state.Load() == connWaits })
-	if !c.closeIdle() {
-		t.Error("the connection is busy")
-	}
-	<-ended
-	if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("read: %v", err)
 	}
 }

@@ -1,15 +1,13 @@
-package jsontext
+package jsontext_test
 
 import (
-	"encoding/json"
-	"errors"
 	"math"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 func TestJSONSyntax(t *testing.T) {
@@ -32,7 +30,7 @@ func TestJSONSyntax(t *testing.T) {
 		{strings.Repeat("[", 100) + strings.Repeat("]", 100), ""}, {strings.Repeat("[", 101), "JSON nesting depth exceeds maximum allowed limit (100)"},
 	} {
 		got := ""
-		if _, err := new(Scanner).Scan(nil, []byte(tt.text)); err != nil {
+		if _, err := new(jsontext.Scanner).Scan(nil, []byte(tt.text)); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {
@@ -41,53 +39,12 @@ func TestJSONSyntax(t *testing.T) {
 	}
 }
 
-// TestJSONValues walks over containers with and without a span.
-func TestJSONValues(t *testing.T) {
-	long := strings.Repeat(`"]}\"",`, 300)
-	text := `{"a":{"x":[` + long + `1],"y":[[],{}]},"b\u0063":-7,"a":5,"d":[1,[2,` + long + `3],"e"]}`
-	v, err := new(Scanner).Scan(nil, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := ""
-	for m := v.Root().Members(); ; {
-		name, _, ok := m.Next()
-		if !ok {
-			break
-		}
-		names += name.String() + " "
-	}
-	if names != "a bc a d " {
-		t.Errorf("names: got %q", names)
-	}
-	if !v.Root().Member("a").IsObject() {
-		t.Error("member a: got another one than the first")
-	}
-	if n, err := v.Root().Member("bc").Uint(); err != errNotUnsigned {
-		t.Errorf("bc: got %d, %v", n, err)
-	}
-	elements, err := v.Root().Member("d").Elements()
-	if err != nil {
-		t.Fatal(err)
-	}
-	count := 0
-	for _, ok := elements.Next(); ok; _, ok = elements.Next() {
-		count++
-	}
-	if count != 3 {
-		t.Errorf("elements: got %d, want 3", count)
-	}
-	if _, ok := elements.Next(); ok {
-		t.Error("an element follows the last one")
-	}
-}
-
 // TestScanChargesSpans scans nested arrays around long strings, each of which has a span.
 func TestScanChargesSpans(t *testing.T) {
 	text := []byte("[" + strings.Repeat(nested(99, 1200)+",", 1000) + "0]")
 	account := budget.New(budget.Config{Limit: 64 << 20})
 	c := budget.Charge{Account: account}
-	var s Scanner
+	var s jsontext.Scanner
 	if _, err := s.Scan(&c, text); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +53,7 @@ func TestScanChargesSpans(t *testing.T) {
 	}
 	c.Settle()
 	short := budget.Charge{Account: budget.New(budget.Config{Limit: 1 << 20})}
-	if _, err := new(Scanner).Scan(&short, text); err == nil || !strings.Contains(err.Error(), "bytes of memory") {
+	if _, err := new(jsontext.Scanner).Scan(&short, text); err == nil || !strings.Contains(err.Error(), "bytes of memory") {
 		t.Errorf("an account that is too small: got error %v, want a refused charge", err)
 	}
 }
@@ -113,7 +70,7 @@ func TestWalksAreLinear(t *testing.T) {
 	const size = 1 << 20
 	flat := scanned(t, "["+strings.Repeat("[],[],", size/6)+"0]")
 	deep := scanned(t, "["+strings.Repeat(nested(99, 0)+",", size/201)+"0]")
-	least := func(doc *Document) time.Duration {
+	least := func(doc *jsontext.Document) time.Duration {
 		best := time.Hour
 		for range 3 {
 			began := time.Now()
@@ -127,16 +84,16 @@ func TestWalksAreLinear(t *testing.T) {
 	}
 }
 
-func scanned(t *testing.T, text string) *Document {
+func scanned(t *testing.T, text string) *jsontext.Document {
 	t.Helper()
-	doc, err := new(Scanner).Scan(nil, []byte(text))
+	doc, err := new(jsontext.Scanner).Scan(nil, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &doc
 }
 
-func visit(v Value) {
+func visit(v jsontext.Value) {
 	elements, err := v.Elements()
 	if err != nil {
 		return
@@ -149,7 +106,7 @@ func visit(v Value) {
 // BenchmarkScan scans a request of 1,000 numbers, and walks over its members.
 func BenchmarkScan(b *testing.B) {
 	text := []byte(`{"id":"1","inputs":[{"name":"INPUT0","shape":[1000],"datatype":"FP32","data":[` + strings.Repeat("0.125,", 999) + "1]}]}")
-	var s Scanner
+	var s jsontext.Scanner
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -176,7 +133,7 @@ func TestAppendJSONFloat(t *testing.T) {
 		{1e-6, "0.000001"}, {1e-7, "1e-7"}, {1.5e-7, "1.5e-7"}, {5e-324, "5e-324"}, {math.MaxFloat64, "1.7976931348623157e308"},
 		{math.NaN(), "NaN"}, {math.Inf(1), "Infinity"}, {math.Inf(-1), "-Infinity"}, {123.456, "123.456"}, {9007199254740993, "9007199254740992.0"},
 	} {
-		if got := string(AppendFloat(nil, tt.f)); got != tt.want {
+		if got := string(jsontext.AppendFloat(nil, tt.f)); got != tt.want {
 			t.Errorf("%v: got %s, want %s", tt.f, got, tt.want)
 		}
 	}
@@ -187,110 +144,10 @@ func TestAppendJSONString(t *testing.T) {
 	for i := range all {
 		all[i] = byte(i)
 	}
-	if got, want := Quoted(all), len(AppendString(nil, all)); got != want {
+	if got, want := jsontext.Quoted(all), len(jsontext.AppendString(nil, all)); got != want {
 		t.Errorf("the length of a quoted text: got %d, want %d", got, want)
 	}
-	if got, want := string(AppendString(nil, "a\"\\/\b\f\n\r\t\x01\x1f<>&é\xff")), `"a\"\\/\b\f\n\r\t\u0001\u001F<>&é`+"\xff\""; got != want {
+	if got, want := string(jsontext.AppendString(nil, "a\"\\/\b\f\n\r\t\x01\x1f<>&é\xff")), `"a\"\\/\b\f\n\r\t\u0001\u001F<>&é`+"\xff\""; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-}
-
-// FuzzJSON compares the syntax with encoding/json's. Standard JSON must be accepted and read alike,
-// unless it is too deep, has a number that is too big, or half a character.
-func FuzzJSON(f *testing.F) {
-	for _, seed := range []string{`{"a":[1,-2.5e-3,true,null,"\u00e9\ud83d\ude00"]}`, "[NaN]", "1e309", `"\\\""`, "-0", "12345678901234567890.5", "[[[]]]", `{"":[null,"\u0080\ud800"]}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		v, err := new(Scanner).Scan(nil, text)
-		if err != nil {
-			var syntax *SyntaxError
-			if json.Valid(text) && errors.As(err, &syntax) && syntax.reason != tooBig && syntax.reason != invalidSurrogate {
-				t.Fatalf("refused: %v", err)
-			}
-			return
-		}
-		walkJSON(t, v.Root())
-		switch value := v.Root(); {
-		case !json.Valid(text):
-		case value.first() == '"':
-			var want string
-			s, _ := value.Text()
-			if json.Unmarshal(text, &want) == nil && !strings.Contains(want, "\ufffd") && s.String() != want {
-				t.Fatalf("got %q, want %q", s.String(), want)
-			}
-			if got := len(s.String()); got != s.Len() {
-				t.Fatalf("length: got %d, want %d", s.Len(), got)
-			}
-		case value.first() == '-' || isDigit(value.first()):
-			number := strings.TrimSpace(string(text))
-			want, _ := strconv.ParseFloat(number, 64)
-			got, _, ok := readFloat(v.buf, v.root)
-			if !ok || got != want {
-				t.Fatalf("got %v, %v; want %v", got, ok, want)
-			}
-			printed := AppendFloat(nil, got)
-			if back, err := strconv.ParseFloat(string(printed), 64); !math.IsInf(got, 0) && (err != nil || back != got) {
-				t.Fatalf("%v is printed as %s", got, printed)
-			}
-			if want, err := strconv.ParseInt(number, 10, 64); err == nil {
-				if kind, u, _ := readNumber(v.buf, v.root); int64(u) != want || kind != smallNumber && kind != negativeNumber {
-					t.Fatalf("got %d of kind %d, want %d", int64(u), kind, want)
-				}
-			}
-		}
-	})
-}
-
-// walkJSON reads everything in a value.
-func walkJSON(t *testing.T, v Value) {
-	if end := v.end(); end <= v.at || end > len(v.t.buf) {
-		t.Fatalf("value at %d ends at %d of %d", v.at, end, len(v.t.buf))
-	}
-	for m := v.Members(); ; {
-		name, value, ok := m.Next()
-		if !ok {
-			break
-		}
-		_ = name.String()
-		walkJSON(t, value)
-	}
-	_, _ = v.Int()
-	_, _ = v.Float()
-	elements, err := v.Elements()
-	if err != nil {
-		return
-	}
-	for value, ok := elements.Next(); ok; value, ok = elements.Next() {
-		walkJSON(t, value)
-	}
-	for _, read := range []func(l *Leaves) error{
-		func(l *Leaves) error { _, err := l.Bool(); return err },
-		func(l *Leaves) error { _, err := l.Int(); return err },
-		func(l *Leaves) error { _, err := l.Uint(); return err },
-		func(l *Leaves) error { _, err := l.Float(); return err },
-		readText,
-	} {
-		leaves, err := v.Leaves()
-		if err != nil {
-			t.Fatalf("an array has elements and no leaves: %v", err)
-		}
-		n := int64(0)
-		for leaves.Next() {
-			if n++; n > v.MostLeaves() {
-				t.Fatalf("got leaf %d, want at most %d", n, v.MostLeaves())
-			}
-			if read(&leaves) != nil {
-				break
-			}
-		}
-	}
-}
-
-func readText(l *Leaves) error {
-	s, err := l.Text()
-	if err == nil && len(s.AppendTo(nil)) != s.Len() {
-		return errors.New("the length of a string is not what is appended")
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package jsontext
+package jsontext_test
 
 import (
 	"strconv"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // TestLongNumbers compares numbers with many digits with strconv, which reads all digits, and
@@ -19,13 +20,13 @@ func TestLongNumbers(t *testing.T) {
 		"123456789." + nines + "e+12",
 	} {
 		want, _ := strconv.ParseFloat(text, 64)
-		got, end, ok := readFloat([]byte(text), 0)
+		got, end, ok := jsontext.ReadFloat([]byte(text), 0)
 		if got != want || end != len(text) || !ok {
 			t.Errorf("%.30s…: got %v, %d and %t, want %v and %d", text, got, end, ok, want, len(text))
 		}
 	}
 	long := []byte("0." + strings.Repeat("9", 1<<20))
-	if got := testkit.Allocated(func() { readFloat(long, 0) }); got > 64<<10 {
+	if got := testkit.Allocated(func() { jsontext.ReadFloat(long, 0) }); got > 64<<10 {
 		t.Errorf("a number of 1 MiB: got %d bytes allocated, want at most 64 KiB", got)
 	}
 }

@@ -1,4 +1,4 @@
-package openai
+package openai_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/openai"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -132,13 +133,13 @@ func TestAttacksAreCharged(t *testing.T) {
 			if tt.outputs != nil {
 				run = replies(tt.outputs...)
 			}
-			cfg := Config{}
+			cfg := openai.Config{}
 			if tt.template != "" {
 				cfg.ChatTemplate = filepath.Join(folder(t, map[string]string{"t": tt.template}), "t")
 			}
 			m := textModel("m", "python", run, "text_input", "stop_words")
 			m.Info.Config.Input[1].Dims = []int64{-1}
-			s := serve(t, cfg, m, textModel("v", FormatVLLM, run, "text_input", "sampling_parameters", "return_logprobs:BOOL", "embedding_request"))
+			s := serve(t, cfg, m, textModel("v", openai.FormatVLLM, run, "text_input", "sampling_parameters", "return_logprobs:BOOL", "embedding_request"))
 			got := ""
 			heap, charged := s.peaks(func() { got = s.send(tt.path, tt.body) })
 			if heap > 2*charged+32*mib {
@@ -154,7 +155,7 @@ func TestAttacksAreCharged(t *testing.T) {
 // TestUnreadRepliesStayCharged checks that a reply that its client does not read stays charged.
 func TestUnreadRepliesStayCharged(t *testing.T) {
 	const size = 32 << 20
-	s := serve(t, Config{}, textModel("m", "python", replies(bytesTensor("text_output", strings.Repeat("a", size))), "text_input"))
+	s := serve(t, openai.Config{}, textModel("m", "python", replies(bytesTensor("text_output", strings.Repeat("a", size))), "text_input"))
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +177,7 @@ func TestUnreadRepliesStayCharged(t *testing.T) {
 // TestLeavingClientEndsItsRendering disconnects while a template loops.
 func TestLeavingClientEndsItsRendering(t *testing.T) {
 	endless := "{% for i in range(100000) %}{% for j in range(100000) %}{% if messages[0].content is upper %}{% endif %}{% endfor %}{% endfor %}"
-	s := serve(t, Config{ChatTemplate: filepath.Join(folder(t, map[string]string{"t": endless}), "t")}, textModel("m", "python", says("a"), "text_input"))
+	s := serve(t, openai.Config{ChatTemplate: filepath.Join(folder(t, map[string]string{"t": endless}), "t")}, textModel("m", "python", says("a"), "text_input"))
 	ctx, leave := context.WithCancel(t.Context())
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("A", 1<<20) + `"}]}`
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v1/chat/completions", strings.NewReader(body))
@@ -206,7 +207,7 @@ func TestErrorsSayWhoseTheyAre(t *testing.T) {
 		send(&infer.Response{Err: &infer.Error{Code: infer.Internal, Message: strings.Repeat("\x01", 64<<20)}})
 		return nil
 	}
-	s := serve(t, Config{}, textModel("busy", "python", fails(infer.Unavailable), "text_input"), textModel("broken", "python", fails(infer.InvalidArg), "text_input"),
+	s := serve(t, openai.Config{}, textModel("busy", "python", fails(infer.Unavailable), "text_input"), textModel("broken", "python", fails(infer.InvalidArg), "text_input"),
 		textModel("long", "python", long, "text_input"), textModel("m", "python", says("a"), "text_input"))
 	name := strings.Repeat("n", 4<<10)
 	for body, want := range map[string]string{
@@ -228,7 +229,7 @@ func TestErrorsSayWhoseTheyAre(t *testing.T) {
 func TestSmallValuesAreBounded(t *testing.T) {
 	m := textModel("m", "python", says("a"), "text_input", "stop_words")
 	m.Info.Config.Input[1].Dims = []int64{-1}
-	s := serve(t, Config{}, m)
+	s := serve(t, openai.Config{}, m)
 	of := func(n int) string { return strings.Repeat("x", n) }
 	for _, test := range []struct {
 		what, body, want string

@@ -1,4 +1,4 @@
-package openai
+package openai_test
 
 import (
 	"context"
@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/openai"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
 	"github.com/nereid-serving/nereid/server/tracing"
@@ -77,19 +78,19 @@ type service struct {
 }
 
 // serve runs a front end until the test ends. Then all memory must have been returned.
-func serve(t *testing.T, cfg Config, list ...*servertest.Model) *service {
+func serve(t *testing.T, cfg openai.Config, list ...*servertest.Model) *service {
 	t.Helper()
 	return serveTraced(t, cfg, nil, list...)
 }
 
 // serveTraced is serve with a tracer.
-func serveTraced(t *testing.T, cfg Config, traces *tracing.Tracer, list ...*servertest.Model) *service {
+func serveTraced(t *testing.T, cfg openai.Config, traces *tracing.Tracer, list ...*servertest.Model) *service {
 	t.Helper()
 	core := servertest.NewCore(list...)
 	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 27})}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}, Traces: traces}
 	cfg.REST.Address = "127.0.0.1"
-	h, err := New(cfg, parts, zerolog.Nop())
+	h, err := openai.New(cfg, parts, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,7 @@ func (s *service) post(path, body string) string {
 }
 
 func TestCompletionsHaveTheFormOfTriton(t *testing.T) {
-	s := serve(t, Config{}, textModel("m", "python", says("a\"\u00e9\xff"), "text_input"), textModel("two", "python", says("a", "b"), "text_input"),
+	s := serve(t, openai.Config{}, textModel("m", "python", says("a\"\u00e9\xff"), "text_input"), textModel("two", "python", says("a", "b"), "text_input"),
 		textModel("none", "python", says(), "text_input"), textModel("wrong", "python", says("!a\nb"), "text_input"))
 	for _, tt := range []struct{ body, want string }{
 		{`{"model":"m","prompt":"p"}`, `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"logprobs":null,"text":"a\"` + "\u00e9\ufffd" + `"}],"created":0,` +
@@ -149,7 +150,7 @@ func TestCompletionsHaveTheFormOfTriton(t *testing.T) {
 }
 
 func TestStreamsAreEventsWithAnEnd(t *testing.T) {
-	s := serve(t, Config{}, textModel("m", "python", says("a", "b"), "text_input"), textModel("wrong", "python", says("a", "!why"), "text_input"))
+	s := serve(t, openai.Config{}, textModel("m", "python", says("a", "b"), "text_input"), textModel("wrong", "python", says("a", "!why"), "text_input"))
 	chunk := func(text, reason, model string) string {
 		return `data: {"id":"ID","choices":[{"finish_reason":` + reason + `,"index":0,"logprobs":null,"text":"` + text + `"}],"created":0,"model":"` + model +
 			`","system_fingerprint":null,"object":"text_completion","usage":null}` + "\n\n"
@@ -167,7 +168,7 @@ func TestStreamsAreEventsWithAnEnd(t *testing.T) {
 
 // TestFaultsOfFields checks the texts, which are those of the framework of Triton's front end.
 func TestFaultsOfFields(t *testing.T) {
-	s := serve(t, Config{}, textModel("m", "python", says("a"), "text_input", "max_tokens:INT32"))
+	s := serve(t, openai.Config{}, textModel("m", "python", says("a"), "text_input", "max_tokens:INT32"))
 	const detail = `422 {"detail":[`
 	for body, want := range map[string]string{
 		`{"model":"m"}`: detail + `{"type":"missing","loc":["body","prompt"],"msg":"Field required","input":{"model":"m"}}],` +
@@ -208,8 +209,8 @@ func TestFaultsOfFields(t *testing.T) {
 func TestInputsFollowTheModel(t *testing.T) {
 	m := textModel("m", "python", says("a"), "text_input", "max_tokens:INT64", "seed:UINT64", "temperature:FP64", "stop_words")
 	m.Info.Config.Input[4].Dims = []int64{-1}
-	vllm := textModel("v", FormatVLLM, says("a"), "text_input", "sampling_parameters", "exclude_input_in_output:BOOL")
-	s := serve(t, Config{}, m, vllm)
+	vllm := textModel("v", openai.FormatVLLM, says("a"), "text_input", "sampling_parameters", "exclude_input_in_output:BOOL")
+	s := serve(t, openai.Config{}, m, vllm)
 	if got := s.post("/v1/completions", `{"model":"m","prompt":"p\n","seed":18,"stop":["x","yz"],"temperature":null}`); !strings.HasPrefix(got, "200") {
 		t.Fatal(got)
 	}
@@ -235,7 +236,7 @@ func TestInputsFollowTheModel(t *testing.T) {
 // TestLeavingClientCancelsItsStream has a model wait for its client, which disconnects.
 func TestLeavingClientCancelsItsStream(t *testing.T) {
 	var cancelled atomic.Bool
-	s := serve(t, Config{}, textModel("m", "python", func(ctx context.Context, _ *infer.Request, send infer.Sender) error {
+	s := serve(t, openai.Config{}, textModel("m", "python", func(ctx context.Context, _ *infer.Request, send infer.Sender) error {
 		send(&infer.Response{Outputs: []infer.Tensor{bytesTensor("text_output", "a")}})
 		<-ctx.Done()
 		cancelled.Store(true)
@@ -252,7 +253,7 @@ func TestLeavingClientCancelsItsStream(t *testing.T) {
 
 // TestLargeBodiesAreRefused sends bodies of known and unknown length that are too large.
 func TestLargeBodiesAreRefused(t *testing.T) {
-	s := serve(t, Config{REST: rest.Config{MaxInputBytes: 64}}, textModel("m", "python", says("a"), "text_input"))
+	s := serve(t, openai.Config{REST: rest.Config{MaxInputBytes: 64}}, textModel("m", "python", says("a"), "text_input"))
 	large := `{"model":"m","prompt":"` + strings.Repeat("p", 64) + `"}`
 	const want = ` bytes exceeds the maximum allowed input size of 64 bytes. Use --http-max-input-size to increase the limit.","type":"invalid_request_error","code":"content_too_large"}}`
 	if got := s.post("/v1/completions", large); got != `413 {"error":{"message":"Request size of 89`+want {
@@ -271,7 +272,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 // TestBodiesNestToTheDepthOfAllJSON sends bodies with 100 open brackets, whose fields are checked,
 // and with 101.
 func TestBodiesNestToTheDepthOfAllJSON(t *testing.T) {
-	s := serve(t, Config{}, textModel("m", "python", says("a"), "text_input"))
+	s := serve(t, openai.Config{}, textModel("m", "python", says("a"), "text_input"))
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
 		for depth, want := range map[int]string{
 			100: `422 {"detail":[{"type":"missing","loc":["body","model"],`,
@@ -285,7 +286,7 @@ func TestBodiesNestToTheDepthOfAllJSON(t *testing.T) {
 }
 
 func TestWrongConfigsAreRefused(t *testing.T) {
-	for _, cfg := range []Config{
+	for _, cfg := range []openai.Config{
 		{DefaultMaxTokens: -1}, {Format: "other"}, {Tensors: map[string]string{"other": "x"}},
 		{Restricted: []server.Restriction{{Groups: []string{"embedding"}}}},
 		{Restricted: []server.Restriction{{Groups: []string{"health"}}, {Groups: []string{"health"}}}},
@@ -299,7 +300,7 @@ func TestWrongConfigsAreRefused(t *testing.T) {
 
 func TestFloatsArePrintedAsInPython(t *testing.T) {
 	for f, want := range map[float64]string{0: "0.0", 1: "1.0", 0.1: "0.1", 1e-5: "1e-05", 1.5e-7: "1.5e-07", 0.0001: "0.0001", -2: "-2.0", 1e16: "1e+16", 123456789: "123456789.0"} {
-		if got := pythonFloat(f); got != want {
+		if got := openai.PythonFloat(f); got != want {
 			t.Errorf("%g: got %s, want %s", f, got, want)
 		}
 	}
@@ -335,7 +336,7 @@ func TestLogprobsHaveTheFormOfTriton(t *testing.T) {
 	if err := os.WriteFile(tokenizer, []byte(`{"chat_template":"{{ messages[0].content }}"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, Config{Tokenizer: tokenizer}, textModel("m", "vllm", probable, inputs...), textModel("less", "vllm", probable, inputs[:3]...))
+	s := serve(t, openai.Config{Tokenizer: tokenizer}, textModel("m", "vllm", probable, inputs...), textModel("less", "vllm", probable, inputs[:3]...))
 	const first = `{"text_offset":[0,1],"token_logprobs":[-0.25,-1e-3],"tokens":["` + "\u00e9" + `"," b"],"top_logprobs":[{"x":-0.5,"` + "\u00e9" + `":-0.25},{" b":-1e-3}]}`
 	for _, tt := range []struct{ path, body, want string }{
 		{"/v1/completions", `{"model":"m","prompt":"p","logprobs":2}`, `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"logprobs":` + first + `,"text":`},

@@ -1,10 +1,12 @@
-package openai
+package openai_test
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/server/openai"
 )
 
 // folder writes files into a new folder.
@@ -46,7 +48,7 @@ func TestTemplatesOfTokenizers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, tt.files)
-			cfg := Config{}
+			cfg := openai.Config{}
 			if tt.tokenizer {
 				cfg.Tokenizer = dir
 			}
@@ -67,12 +69,12 @@ func TestTemplatesOfTokenizers(t *testing.T) {
 func TestWrongTokenizersAreRefused(t *testing.T) {
 	dir := folder(t, map[string]string{"none.json": "{}", "broken.json": "{", "number.json": `{"chat_template":3}`, "syntax.json": `{"chat_template":"{% if %}"}`,
 		"syntax": "{% foo %}"})
-	for _, cfg := range []Config{
+	for _, cfg := range []openai.Config{
 		{Tokenizer: dir}, {Tokenizer: filepath.Join(dir, "none.json")}, {Tokenizer: filepath.Join(dir, "broken.json")},
 		{Tokenizer: filepath.Join(dir, "number.json")}, {Tokenizer: filepath.Join(dir, "syntax.json")},
 		{ChatTemplate: filepath.Join(dir, "syntax")}, {ChatTemplate: filepath.Join(dir, "missing")},
 	} {
-		if _, err := loadTemplate(cfg.Tokenizer, cfg.ChatTemplate); err == nil {
+		if _, err := openai.LoadTemplate(cfg.Tokenizer, cfg.ChatTemplate); err == nil {
 			t.Errorf("%s %s: no error", cfg.Tokenizer, cfg.ChatTemplate)
 		}
 	}
@@ -81,7 +83,7 @@ func TestWrongTokenizersAreRefused(t *testing.T) {
 func TestChatsHaveTheFormOfTriton(t *testing.T) {
 	dir := folder(t, map[string]string{"plain": "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}", "endless": "{% set ns = namespace(s='a') %}" +
 		"{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "wrong": "{{ messages[0].content + 1 }}"})
-	s := serve(t, Config{ChatTemplate: filepath.Join(dir, "plain")}, textModel("m", "python", says("a", "b"), "text_input"), textModel("one", "python", says("a"), "text_input"))
+	s := serve(t, openai.Config{ChatTemplate: filepath.Join(dir, "plain")}, textModel("m", "python", says("a", "b"), "text_input"), textModel("one", "python", says("a"), "text_input"))
 	want := `200 {"id":"ID","choices":[{"finish_reason":"stop","index":0,"message":{"content":"a","tool_calls":null,"role":"assistant","function_call":null},` +
 		`"logprobs":null}],"created":0,"model":"one","system_fingerprint":null,"object":"chat.completion","usage":{"prompt_tokens":4,"total_tokens":6,"completion_tokens":2}}`
 	if got := s.post("/v1/chat/completions", strings.Replace(line, `"m"`, `"one"`, 1)); got != want {
@@ -98,7 +100,7 @@ func TestChatsHaveTheFormOfTriton(t *testing.T) {
 	for file, want := range map[string]string{
 		"endless": `503 {"detail":"request needs `, "wrong": `500 {"detail":"line 1: unsupported operand type(s) for +: 'str' and 'int'"`, "": `500 {"detail":"Unknown tokenizer"`,
 	} {
-		cfg := Config{}
+		cfg := openai.Config{}
 		if file != "" {
 			cfg.ChatTemplate = filepath.Join(dir, file)
 		}

@@ -1,4 +1,4 @@
-package openai
+package openai_test
 
 import (
 	"os"
@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/openai"
 	"github.com/nereid-serving/nereid/server/servertest"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
@@ -34,7 +35,7 @@ func TestTracedRequestsAreStamped(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s := serveTraced(t, Config{}, tracer, textModel("m", "python", says("a"), "text_input"))
+	s := serveTraced(t, openai.Config{}, tracer, textModel("m", "python", says("a"), "text_input"))
 	for _, body := range []string{`{"model":"m","prompt":"p"}`, `{"model":"m","prompt":"p","stream":true}`} {
 		if got := s.post("/v1/completions", body); !strings.HasPrefix(got, "200 ") {
 			t.Errorf("%s: got %s", body, got)

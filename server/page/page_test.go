@@ -1,4 +1,4 @@
-package page
+package page_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/page"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
 	"github.com/nereid-serving/nereid/server/status"
@@ -50,7 +51,7 @@ type site struct {
 }
 
 // start runs a page until the test ends. Then all memory must have been released.
-func start(t *testing.T, cfg Config, core *servertest.Core) *site {
+func start(t *testing.T, cfg page.Config, core *servertest.Core) *site {
 	t.Helper()
 	for name := range core.Models {
 		core.Listed = append(core.Listed, &kserve.RepositoryIndexResponse_ModelIndex{Name: name, Version: "1", State: "READY"})
@@ -63,7 +64,7 @@ func start(t *testing.T, cfg Config, core *servertest.Core) *site {
 	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 30})}
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account, Logging: &servertest.Log[server.LogSettings]{}}
 	parts.Open = func(n, _ int) (server.Filling, error) { return blocks.Open(n) }
-	f, err := New(cfg, parts, noFiles{}, states{}, zerolog.Nop())
+	f, err := page.New(cfg, parts, noFiles{}, states{}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func wants(t *testing.T, what string, got reply, status int, texts ...string) {
 // TestPagesShowModels reads the pages of models in all states, with names and reasons that are
 // markup.
 func TestPagesShowModels(t *testing.T) {
-	s := start(t, Config{}, servertest.NewCore(servertest.NewModel(evil, 0, "INPUT0 FP32 4", "OUTPUT0 FP32 4")))
+	s := start(t, page.Config{}, servertest.NewCore(servertest.NewModel(evil, 0, "INPUT0 FP32 4", "OUTPUT0 FP32 4")))
 	escaped := "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;"
 	path := "/models/%3Cscript%3Ealert%28%22x%22%29%3C%2Fscript%3E"
 	wants(t, "overview", s.get("/"), 200, escaped, `href="`+path+`/versions/1"`, "not loaded", "unavailable")
@@ -187,25 +188,9 @@ func TestPagesShowModels(t *testing.T) {
 	}
 }
 
-func TestPathsAreEscaped(t *testing.T) {
-	for path, want := range map[string]route{
-		"/": {page: "overview"}, "/models/a%2Fb": {page: "model", model: "a/b", version: infer.LatestVersion},
-		"/models/versions/versions/3/infer": {page: "model", model: "versions", version: 3, action: "infer"},
-		"/models/%zz":                       {}, "/models//infer": {}, "/models/a/versions/0": {}, "/models/a/load/": {}, "": {}, "*": {},
-	} {
-		got := routeOf(path)
-		if got.page == "" {
-			got = route{}
-		}
-		if got != want {
-			t.Errorf("%q: got %+v, want %+v", path, got, want)
-		}
-	}
-}
-
 // TestEveryReplyIsGuarded checks the headers of pages, files and errors.
 func TestEveryReplyIsGuarded(t *testing.T) {
-	s := start(t, Config{}, servertest.NewCore())
+	s := start(t, page.Config{}, servertest.NewCore())
 	script := regexp.MustCompile(`/static/[0-9a-f]{16}/page\.js`).FindString(s.get("/").text)
 	foreign, _ := http.NewRequest(http.MethodGet, s.url+"/", nil)
 	foreign.Host = "evil.example"
@@ -230,7 +215,7 @@ func TestEveryReplyIsGuarded(t *testing.T) {
 
 // TestFormMakesRequests sends the form, and reads the answer beside the sent values.
 func TestFormMakesRequests(t *testing.T) {
-	s := start(t, Config{}, servertest.NewCore())
+	s := start(t, page.Config{}, servertest.NewCore())
 	got := s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "2, 4", "values.0", "[[1,2,3,4],[5,6,7,8]]", "id", "r1", "parameters", `{"a": 1, "b": "<i>", "c": 0.5, "d": true}`)
 	wants(t, "numbers", got, 200, "1.0  2.0  3.0  4.0\n5.0  6.0  7.0  8.0", "FP32 [2,4]", "[[1,2,3,4],[5,6,7,8]]", "32 B", "&lt;i&gt;")
 	req := s.core.Last()
@@ -265,7 +250,7 @@ func TestFormMakesRequests(t *testing.T) {
 func TestSequencesHaveFields(t *testing.T) {
 	m := servertest.NewModel("sequence", 0, "INPUT0 INT32 1", "OUTPUT0 INT32 1")
 	m.Info.Config.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{}}
-	s := start(t, Config{}, servertest.NewCore(m))
+	s := start(t, page.Config{}, servertest.NewCore(m))
 	wants(t, "fields", s.get("/models/sequence"), 200, `name="sequence"`, `name="start"`)
 	s.post("/models/sequence/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1", "sequence", "7", "start", "1")
 	if req := s.core.Last(); req == nil || req.Correlation.Number != 7 || req.Flags != infer.SequenceStart {
@@ -288,14 +273,14 @@ func TestStreamsAreCut(t *testing.T) {
 		send(&infer.Response{Empty: true, Final: true})
 		return nil
 	}
-	s := start(t, Config{}, servertest.NewCore(m))
+	s := start(t, page.Config{}, servertest.NewCore(m))
 	wants(t, "answer", s.post("/models/endless/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Response 64", "the request was then cancelled")
 }
 
 // TestOnlyThePageActs sends requests of scripts and forms of other sites: none reaches a model.
 func TestOnlyThePageActs(t *testing.T) {
 	core := servertest.NewCore()
-	s := start(t, Config{Explicit: true}, core)
+	s := start(t, page.Config{Explicit: true}, core)
 	for _, c := range []struct {
 		name   string
 		status int
@@ -331,7 +316,7 @@ func TestOnlyThePageActs(t *testing.T) {
 // TestControlLoadsAndUnloads uses the forms of a server whose clients control models.
 func TestControlLoadsAndUnloads(t *testing.T) {
 	core := servertest.NewCore()
-	s := start(t, Config{Explicit: true}, core)
+	s := start(t, page.Config{Explicit: true}, core)
 	wants(t, "overview", s.get("/"), 200, `action="/models/idle/load"`)
 	wants(t, "model", s.get("/models/batch"), 200, `action="/models/batch/unload"`)
 	for _, action := range [][]string{
@@ -351,7 +336,7 @@ func TestControlLoadsAndUnloads(t *testing.T) {
 
 func TestNothingIsControlledUnlessClientsMay(t *testing.T) {
 	core := servertest.NewCore()
-	for _, cfg := range []Config{{}, {Explicit: true}} {
+	for _, cfg := range []page.Config{{}, {Explicit: true}} {
 		if cfg.Explicit {
 			cfg.Config = restricted(server.GroupModelRepository)
 		}
@@ -384,7 +369,7 @@ func TestLoadHoldsNoPage(t *testing.T) {
 			return ctx.Err()
 		}
 	}
-	s := start(t, Config{Explicit: true}, core)
+	s := start(t, page.Config{Explicit: true}, core)
 	loading := s.form("/models/idle/load")
 	done := make(chan reply, 1)
 	go func() { done <- s.do(loading) }()
@@ -405,13 +390,13 @@ func TestRestrictedGroupsAreClosed(t *testing.T) {
 		{server.GroupInference, "/models/batch", `/infer#`},
 		{server.GroupStatistics, "/", "4711"},
 	} {
-		s := start(t, Config{Config: restricted(c.group)}, servertest.NewCore())
+		s := start(t, page.Config{Config: restricted(c.group)}, servertest.NewCore())
 		if got := s.get(c.path); strings.Contains(got.text, c.gone) {
 			t.Errorf("%s is restricted, and %s has %q", c.group, c.path, c.gone)
 		}
 	}
 	core := servertest.NewCore()
-	s := start(t, Config{Explicit: true, Config: restricted(server.GroupInference)}, core)
+	s := start(t, page.Config{Explicit: true, Config: restricted(server.GroupInference)}, core)
 	wants(t, "request", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1"), 403)
 	if core.Served.Load() != 0 {
 		t.Error("a restricted request was executed")
@@ -420,7 +405,7 @@ func TestRestrictedGroupsAreClosed(t *testing.T) {
 
 // TestBodiesAreBounded sends forms that are too long, of unknown length, and of other types.
 func TestBodiesAreBounded(t *testing.T) {
-	cfg := Config{Explicit: true}
+	cfg := page.Config{Explicit: true}
 	cfg.MaxInputBytes = 10_000
 	s := start(t, cfg, servertest.NewCore())
 	wants(t, "too long", s.post("/models/batch/infer", "values.0", strings.Repeat("1", 20_000)), 413, "at most 10000 are allowed")
@@ -444,7 +429,7 @@ func TestBodiesAreBounded(t *testing.T) {
 func TestPanicsEndOneRequest(t *testing.T) {
 	m := servertest.NewModel("panics", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	m.Infer = func(context.Context, *infer.Request, infer.Sender) error { panic("a bug") }
-	s := start(t, Config{}, servertest.NewCore(m))
+	s := start(t, page.Config{}, servertest.NewCore(m))
 	got := s.post("/models/panics/infer", "name.0", "INPUT0", "shape.0", "100000", "values.0", "1")
 	if got.StatusCode != http.StatusInternalServerError {
 		t.Errorf("got %d %s, want 500", got.StatusCode, got.text)
@@ -485,7 +470,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 
 // TestFiguresAreShown reads the status of a version, and the log.
 func TestFiguresAreShown(t *testing.T) {
-	s := start(t, Config{Explicit: true}, servertest.NewCore())
+	s := start(t, page.Config{Explicit: true}, servertest.NewCore())
 	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
 	wants(t, "model", s.get("/models/batch"), 200, "12\u202f345", "REJECTED 6", "BACKEND 1", "10.0", "3 min watched", "GPU 1", "90 s", "300 MiB", "backing off", "retry in 5 s",
 		"Lost 5 s ago (exit)", "process exited with code 1\n&lt;script&gt;", `name="group" value="batch_0"`, ">2.4<", "execution", "3.10 ms")
@@ -499,7 +484,7 @@ func TestFiguresAreShown(t *testing.T) {
 		t.Error("the errors have a line that is none")
 	}
 	for _, group := range []string{server.GroupLogging, server.GroupStatistics} {
-		s := start(t, Config{Config: restricted(group)}, servertest.NewCore())
+		s := start(t, page.Config{Config: restricted(group)}, servertest.NewCore())
 		if text := s.get("/").text; strings.Contains(text, "newer") != (group != server.GroupLogging) || strings.Contains(text, "4711") != (group != server.GroupStatistics) {
 			t.Errorf("%s is restricted: got the overview %s", group, text)
 		}
@@ -517,25 +502,13 @@ func TestFiguresAreShown(t *testing.T) {
 func TestModelsWithoutVersionsHaveReasons(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "enum"}}
-	s := start(t, Config{Explicit: true}, core)
+	s := start(t, page.Config{Explicit: true}, core)
 	const reason = "models/enum/config.pbtxt:2:20: &lt;script&gt;"
 	wants(t, "overview", s.get("/"), 200, reason, "no folder", `href="/models/empty"`, "3 unavailable", "1 unloaded")
 	wants(t, "model", s.get("/models/enum"), 200, reason, "unavailable")
 	wants(t, "model that the index does not list", s.get("/models/empty"), 200, "no folder\nof a version")
-	closed := start(t, Config{Config: restricted(server.GroupModelRepository)}, servertest.NewCore())
+	closed := start(t, page.Config{Config: restricted(server.GroupModelRepository)}, servertest.NewCore())
 	if text := closed.get("/").text; strings.Contains(text, "enum") || strings.Contains(text, "no folder") {
 		t.Errorf("model-repository is restricted: got the overview %s", text)
-	}
-}
-
-func TestNumbersAreReadable(t *testing.T) {
-	for got, want := range map[string]string{
-		bytesText(0): "0 B", bytesText(1536): "1.50 KiB", bytesText(200 << 30): "200 GiB", countText(-1234567): "-1\u202f234\u202f567", countText(999): "999",
-		durationText(0): "0 s", durationText(1234 * time.Nanosecond): "1.23 µs", durationText(15 * time.Minute): "15 min", durationText(50 * time.Hour): "2 days",
-		string(fileURL("data:image/svg+xml;base64,x")): "", string(fileURL("data:text/html;base64,x")): "", string(fileURL("javascript:x")): "", string(fileURL("data:audio/wav;base64,x")): "data:audio/wav;base64,x", string(fileURL("data:image/png;base64,eA==")): "data:image/png;base64,eA==",
-	} {
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package platforms
+package platforms_test
 
 import (
 	"io"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/platforms"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -24,8 +25,8 @@ func TestJSONNestsToOneDepth(t *testing.T) {
 	local := rest.Config{}
 	local.Address = "127.0.0.1"
 	for _, kind := range []string{"infer", "generate", "generate_stream"} {
-		front, err := NewSageMaker(SageMakerConfig{
-			REST: local, Repositories: &fakeRepositories{registered: map[string]string{}}, ModelDirectory: base, DefaultModel: "id_int32", InferenceType: kind,
+		front, err := platforms.NewSageMaker(platforms.SageMakerConfig{
+			REST: local, Repositories: &platforms.FakeRepositories{Registered: map[string]string{}}, ModelDirectory: base, DefaultModel: "id_int32", InferenceType: kind,
 		}, parts, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +49,7 @@ func TestJSONNestsToOneDepth(t *testing.T) {
 	}
 	index[0].Name = "id_int32"
 	core.Listed = index
-	vertex, err := NewVertex(VertexConfig{REST: local, PredictRoute: "/predict", HealthRoute: "/health"}, parts, zerolog.Nop())
+	vertex, err := platforms.NewVertex(platforms.VertexConfig{REST: local, PredictRoute: "/predict", HealthRoute: "/health"}, parts, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

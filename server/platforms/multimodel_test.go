@@ -20,57 +20,57 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// fakeRepositories records registrations.
-type fakeRepositories struct {
+// FakeRepositories records registrations.
+type FakeRepositories struct {
 	mu         sync.Mutex
-	registered map[string]string // the directory and the name, by the path
+	Registered map[string]string // the directory and the name, by the path
 	awaited    func(ctx context.Context, name string) error
 }
 
-func (f *fakeRepositories) RegisterRepository(path, where, name string) error {
+func (f *FakeRepositories) RegisterRepository(path, where, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.registered[path] != "" {
+	if f.Registered[path] != "" {
 		return infer.Errorf(infer.AlreadyExists, "model repository '%s' has already been registered", path)
 	}
-	f.registered[path] = where + " " + name
+	f.Registered[path] = where + " " + name
 	return nil
 }
 
-func (f *fakeRepositories) UnregisterRepository(path string) error {
+func (f *FakeRepositories) UnregisterRepository(path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.registered[path] == "" {
+	if f.Registered[path] == "" {
 		return infer.Errorf(infer.InvalidArg, "failed to unregister '%s', repository not found", path)
 	}
-	delete(f.registered, path)
+	delete(f.Registered, path)
 	return nil
 }
 
-func (f *fakeRepositories) AwaitUnloaded(ctx context.Context, name string) error {
+func (f *FakeRepositories) AwaitUnloaded(ctx context.Context, name string) error {
 	if f.awaited == nil {
 		return nil
 	}
 	return f.awaited(ctx, name)
 }
 
-func (f *fakeRepositories) String() string {
+func (f *FakeRepositories) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fmt.Sprint(f.registered)
+	return fmt.Sprint(f.Registered)
 }
 
 // testFront is a front end of SageMaker over fakes.
 type testFront struct {
 	core         *servertest.Core
-	repositories *fakeRepositories
+	repositories *FakeRepositories
 	base         string
 	ask          func(method, path, body string) (int, string)
 }
 
 func startSageMaker(t *testing.T) *testFront {
 	t.Helper()
-	f := &testFront{core: servertest.NewCore(), repositories: &fakeRepositories{registered: map[string]string{}}, base: t.TempDir()}
+	f := &testFront{core: servertest.NewCore(), repositories: &FakeRepositories{Registered: map[string]string{}}, base: t.TempDir()}
 	testkit.WriteFiles(t, f.base, map[string]string{"batch/model/dir/config.pbtxt": "", "new/model/config.pbtxt": ""})
 	front, err := NewSageMaker(SageMakerConfig{Repositories: f.repositories, ModelDirectory: f.base},
 		server.Parts{Core: f.core, Logging: &servertest.Log[server.LogSettings]{}}, zerolog.Nop())

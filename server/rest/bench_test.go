@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bufio"
@@ -8,6 +8,8 @@ import (
 	"net"
 	"strconv"
 	"testing"
+
+	"github.com/nereid-serving/nereid/server/rest"
 )
 
 // BenchmarkHTTP sends a binary tensor to an echo model over one loopback connection. It measures
@@ -15,9 +17,9 @@ import (
 func BenchmarkHTTP(b *testing.B) {
 	for _, size := range []int{4, 64 << 10, 1 << 20, 16 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			s := startHTTP(b, Config{}, nil)
-			s.blocks.Reuses = true
-			c := s.dial(b)
+			s := rest.StartHTTP(b, rest.Config{}, nil)
+			s.Blocks.Reuses = true
+			c := s.Dial(b)
 			request := binaryRequest("id_uint8", size)
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
@@ -34,8 +36,8 @@ func BenchmarkHTTP(b *testing.B) {
 func BenchmarkHTTPJSON(b *testing.B) {
 	for _, n := range []int{1, 16 << 10} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			s := startHTTP(b, Config{}, nil)
-			c := s.dial(b)
+			s := rest.StartHTTP(b, rest.Config{}, nil)
+			c := s.Dial(b)
 			body := fmt.Appendf(nil, `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[%d],"data":[`, n)
 			for i := range n {
 				if i > 0 {

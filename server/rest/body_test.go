@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -26,11 +27,11 @@ func binaryInput(size int) string {
 
 // announce sends the head of a request whose binary input has size bytes, and the first sent of
 // these.
-func announce(t *testing.T, s *testServer, size, sent int) *testConn {
+func announce(t *testing.T, s *rest.TestServer, size, sent int) *rest.TestConn {
 	t.Helper()
-	c := s.connect(t)
+	c := s.Connect(t)
 	head := binaryInput(size)
-	c.send(fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s%s",
+	c.Send(fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s%s",
 		inference.HeaderLengthName, len(head), len(head)+size, head, strings.Repeat("x", sent)))
 	return c
 }
@@ -38,34 +39,34 @@ func announce(t *testing.T, s *testServer, size, sent int) *testConn {
 // TestAnnouncedBodiesTakeNothing checks that clients that announce large bodies without sending
 // them leave the memory to others.
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
-	s := startHTTP(t, Config{Config: http1.Config{HeaderTimeout: 2 * patience}}, nil)
+	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{HeaderTimeout: 2 * rest.Patience}}, nil)
 	const each = 100 << 20 // together twice the limit
-	s.blocks.Account.Must(budget.Blocks, 1<<30/body.PlentyPart)
-	defer s.blocks.Account.Give(budget.Blocks, 1<<30/body.PlentyPart)
-	var conns []*testConn
+	s.Blocks.Account.Must(budget.Blocks, 1<<30/body.PlentyPart)
+	defer s.Blocks.Account.Give(budget.Blocks, 1<<30/body.PlentyPart)
+	var conns []*rest.TestConn
 	for range 20 {
 		conns = append(conns, announce(t, s, each, 10))
 	}
-	eventually(t, "all bodies are begun", func() bool { return s.blocks.Lent.Load() == 20 })
-	if used, most := s.blocks.Account.Total()-s.blocks.Account.Used(budget.Connections)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
+	rest.Eventually(t, "all bodies are begun", func() bool { return s.Blocks.Lent.Load() == 20 })
+	if used, most := s.Blocks.Account.Total()-s.Blocks.Account.Used(budget.Connections)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
 		t.Errorf("%d bytes are charged for 200 that came, want at most %d", used, most)
 	}
 	const size = 4 << 20
-	if got := s.infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.status != 200 {
-		t.Errorf("beside them: got status %d, want 200", got.status)
+	if got := s.Infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.Status != 200 {
+		t.Errorf("beside them: got status %d, want 200", got.Status)
 	}
 	for _, c := range conns {
 		_ = c.Close()
 	}
-	eventually(t, "all is given back", func() bool {
-		return s.blocks.Lent.Load() == 0 && s.blocks.Account.Total()-s.blocks.Account.Used(budget.Connections) == 1<<30/body.PlentyPart
+	rest.Eventually(t, "all is given back", func() bool {
+		return s.Blocks.Lent.Load() == 0 && s.Blocks.Account.Total()-s.Blocks.Account.Used(budget.Connections) == 1<<30/body.PlentyPart
 	})
 }
 
 // TestBodiesOfAllSizes reads bodies whose sizes are around the steps in which they are read, with
 // Openers that accept and reject bare announcements.
 func TestBodiesOfAllSizes(t *testing.T) {
-	sees := model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
+	sees := rest.Model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
 	sees.Infer = func(_ context.Context, r *infer.Request, send infer.Sender) error {
 		in := &r.Inputs[0]
 		for i, b := range in.Data {
@@ -80,7 +81,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		send(&infer.Response{Model: "sees", Version: 1, Final: true})
 		return nil
 	}
-	s := startHTTP(t, Config{MaxInputBytes: 8 << 20}, servertest.NewCore(sees))
+	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 8 << 20}, servertest.NewCore(sees))
 	for _, size := range []int{0, 1, 4096, 4097, body.FirstStep - 1, body.FirstStep, body.FirstStep + 1, 8*body.FirstStep - 1, 8 * body.FirstStep, 8*body.FirstStep + 1, 5 << 20} {
 		data := make([]byte, size)
 		for i := range data {
@@ -93,16 +94,16 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		_, _ = io.WriteString(z, whole)
 		_ = z.Close()
 		for _, unproven := range []bool{false, true} {
-			s.blocks.unproven.Store(unproven)
+			s.Blocks.Unproven.Store(unproven)
 			for name, text := range map[string]string{
 				"length":  fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(whole), whole),
 				"chunked": "Transfer-Encoding: chunked\r\n\r\n" + inChunks(whole, 1<<20),
 				"gzip":    fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.String()),
 			} {
-				c := s.connect(t)
-				c.send(fmt.Sprintf("POST /v2/models/sees/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\n%s", inference.HeaderLengthName, len(head), text))
-				if got := c.receive("POST"); got.status != 200 {
-					t.Errorf("%s of %d bytes, unproven %t: got status %d, %.200s", name, size, unproven, got.status, got.body)
+				c := s.Connect(t)
+				c.Send(fmt.Sprintf("POST /v2/models/sees/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\n%s", inference.HeaderLengthName, len(head), text))
+				if got := c.Receive("POST"); got.Status != 200 {
+					t.Errorf("%s of %d bytes, unproven %t: got status %d, %.200s", name, size, unproven, got.Status, got.Body)
 				}
 				_ = c.Close()
 			}
@@ -112,13 +113,13 @@ func TestBodiesOfAllSizes(t *testing.T) {
 
 // TestBehindARawBodyIsRoom checks that the length of an element of BYTES is charged with the body.
 func TestBehindARawBodyIsRoom(t *testing.T) {
-	raw := model("raw", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
-	s := startHTTP(t, Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
+	raw := rest.Model("raw", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
 	raw.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		data := req.Inputs[0].Data
 		n := len(data) + infer.RawRoom
-		if cap(data) < n || s.blocks.Account.Total() < int64(n) {
-			return infer.Errorf(infer.Internal, "room for %d bytes, %d charged", cap(data)-len(data), s.blocks.Account.Total())
+		if cap(data) < n || s.Blocks.Account.Total() < int64(n) {
+			return infer.Errorf(infer.Internal, "room for %d bytes, %d charged", cap(data)-len(data), s.Blocks.Account.Total())
 		}
 		copy(data[len(data):n], "room")
 		return raw.Echo(ctx, req, send)
@@ -135,35 +136,35 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 			"chunked": "Transfer-Encoding: chunked\r\n\r\n" + inChunks(data, 1<<20),
 			"gzip":    fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.String()),
 		} {
-			c := s.connect(t)
-			c.send(head + text)
-			if got := c.receive("POST"); got.status != 200 || !strings.HasSuffix(got.body, fmt.Sprintf(`"parameters":{"binary_data_size":%d}}]}%s`, size, data)) {
-				t.Errorf("%s of %d bytes: got status %d, %.200s", name, size, got.status, got.body)
+			c := s.Connect(t)
+			c.Send(head + text)
+			if got := c.Receive("POST"); got.Status != 200 || !strings.HasSuffix(got.Body, fmt.Sprintf(`"parameters":{"binary_data_size":%d}}]}%s`, size, data)) {
+				t.Errorf("%s of %d bytes: got status %d, %.200s", name, size, got.Status, got.Body)
 			}
 			_ = c.Close()
 		}
 	}
-	c := s.connect(t)
-	c.send(head + "Transfer-Encoding: chunked\r\n\r\n9\r\nab")
+	c := s.Connect(t)
+	c.Send(head + "Transfer-Encoding: chunked\r\n\r\n9\r\nab")
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.receive("POST"); got.status != 400 || got.body != errorBody("request body ends early or is malformed") {
-		t.Errorf("a chunk that ends early: got status %d, %s", got.status, got.body)
+	if got := c.Receive("POST"); got.Status != 400 || got.Body != rest.ErrorBody("request body ends early or is malformed") {
+		t.Errorf("a chunk that ends early: got status %d, %s", got.Status, got.Body)
 	}
 }
 
 // TestBodyThatOutgrowsTheMemory is rejected when it does, and releases everything. A body that is
 // larger than all memory is rejected at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
-	free := servertest.Leave(s.blocks.Account, budget.Blocks, 1<<20)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
+	free := servertest.Leave(s.Blocks.Account, budget.Blocks, 1<<20)
 	const size = 3 << 20
-	if got := s.infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.status != 503 || !strings.Contains(got.body, "bytes for requests are in use") {
-		t.Errorf("got %d %.200s, want 503", got.status, got.body)
+	if got := s.Infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.Status != 503 || !strings.Contains(got.Body, "bytes for requests are in use") {
+		t.Errorf("got %d %.200s, want 503", got.Status, got.Body)
 	}
 	free()
-	eventually(t, "all is given back", func() bool {
-		return s.blocks.Account.Total() == s.blocks.Account.Used(budget.Connections) && s.blocks.Lent.Load() == 0
+	rest.Eventually(t, "all is given back", func() bool {
+		return s.Blocks.Account.Total() == s.Blocks.Account.Used(budget.Connections) && s.Blocks.Lent.Load() == 0
 	})
 }

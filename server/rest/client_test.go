@@ -17,41 +17,41 @@ import (
 
 // result is a reply in comparable form.
 type result struct {
-	status int
-	header http.Header
-	body   string
-	closes bool // the connection ends after it
+	Status int
+	Header http.Header
+	Body   string
+	Closes bool // the connection ends after it
 }
 
 // String returns the status, the type and the body.
 func (r result) String() string {
-	return fmt.Sprintf("%d %s %s", r.status, r.header.Get("Content-Type"), r.body)
+	return fmt.Sprintf("%d %s %s", r.Status, r.Header.Get("Content-Type"), r.Body)
 }
 
-// testConn is a raw client connection.
-type testConn struct {
+// TestConn is a raw client connection.
+type TestConn struct {
 	net.Conn
 	t testing.TB
-	r *bufio.Reader
+	R *bufio.Reader
 }
 
-func (s *testServer) connect(t testing.TB) *testConn {
+func (s *TestServer) Connect(t testing.TB) *TestConn {
 	t.Helper()
-	c := s.dial(t)
-	return &testConn{Conn: c, t: t, r: bufio.NewReader(c)}
+	c := s.Dial(t)
+	return &TestConn{Conn: c, t: t, R: bufio.NewReader(c)}
 }
 
-func (c *testConn) send(text string) {
+func (c *TestConn) Send(text string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c.Conn, text); err != nil {
 		c.t.Fatalf("send: %v", err)
 	}
 }
 
-// receive reads the reply to a request of that method.
-func (c *testConn) receive(method string) result {
+// Receive reads the reply to a request of that method.
+func (c *TestConn) Receive(method string) result {
 	c.t.Helper()
-	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
+	resp, err := http.ReadResponse(c.R, &http.Request{Method: method})
 	if err != nil {
 		c.t.Fatalf("read reply: %v", err)
 	}
@@ -63,18 +63,18 @@ func (c *testConn) receive(method string) result {
 	return result{resp.StatusCode, resp.Header, string(body), resp.Close}
 }
 
-// wantEnd fails the test unless the server closes the connection without another byte.
-func (c *testConn) wantEnd() {
+// WantEnd fails the test unless the server closes the connection without another byte.
+func (c *TestConn) WantEnd() {
 	c.t.Helper()
-	if b, err := io.ReadAll(c.r); len(b) > 0 {
+	if b, err := io.ReadAll(c.R); len(b) > 0 {
 		c.t.Fatalf("got %q before the end of the connection (%v), want nothing", b, err)
 	} else if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("connection is still open, want it closed")
 	}
 }
 
-// text assembles a request. Each header is "Name: value".
-func text(method, path, body string, headers ...string) string {
+// Text assembles a request. Each header is "Name: value".
+func Text(method, path, body string, headers ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: localhost:8000\r\n", method, path)
 	for _, h := range headers {
@@ -84,25 +84,25 @@ func text(method, path, body string, headers ...string) string {
 	return b.String()
 }
 
-// do sends one request over a new connection.
-func (s *testServer) do(t testing.TB, method, path, body string, headers ...string) result {
+// Do sends one request over a new connection.
+func (s *TestServer) Do(t testing.TB, method, path, body string, headers ...string) result {
 	t.Helper()
-	c := s.connect(t)
+	c := s.Connect(t)
 	defer func() { _ = c.Close() }()
-	c.send(text(method, path, body, headers...))
-	return c.receive(method)
+	c.Send(Text(method, path, body, headers...))
+	return c.Receive(method)
 }
 
-// infer posts JSON, followed by binary data if there is any.
-func (s *testServer) infer(t testing.TB, model, head, data string, headers ...string) result {
+// Infer posts JSON, followed by binary data if there is any.
+func (s *TestServer) Infer(t testing.TB, model, head, data string, headers ...string) result {
 	t.Helper()
 	if data != "" {
 		headers = append(headers, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
 	}
-	return s.do(t, "POST", "/v2/models/"+model+"/infer", head+data, headers...)
+	return s.Do(t, "POST", "/v2/models/"+model+"/infer", head+data, headers...)
 }
 
-// errorBody returns the body of an error reply.
-func errorBody(message string) string {
+// ErrorBody returns the body of an error reply.
+func ErrorBody(message string) string {
 	return string(jsontext.AppendString([]byte(`{"error":`), message)) + "}"
 }

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bytes"
@@ -10,11 +10,12 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zlib"
 
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
-	s := startHTTP(t, Config{MaxInputBytes: 100_000}, nil)
+	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 100_000}, nil)
 	pack := func(coding, body string) string {
 		var b bytes.Buffer
 		var z io.WriteCloser = gzip.NewWriter(&b)
@@ -30,15 +31,15 @@ func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
 	want := answerTo("id_uint8", "UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`) + data
 	length := fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head))
 	for _, coding := range []string{"gzip", "deflate"} {
-		got := s.do(t, "POST", "/v2/models/id_uint8/infer", pack(coding, head+data), "Content-Encoding: "+coding, length, "Accept-Encoding: "+coding+";q=0.5, identity;q=0.1, *")
-		if got.status != 200 || got.header.Get("Content-Encoding") != coding || got.header.Get(inference.HeaderLengthName) != fmt.Sprint(len(want)-9000) {
-			t.Fatalf("%s: got %.200s, headers %v", coding, got, got.header)
+		got := s.Do(t, "POST", "/v2/models/id_uint8/infer", pack(coding, head+data), "Content-Encoding: "+coding, length, "Accept-Encoding: "+coding+";q=0.5, identity;q=0.1, *")
+		if got.Status != 200 || got.Header.Get("Content-Encoding") != coding || got.Header.Get(inference.HeaderLengthName) != fmt.Sprint(len(want)-9000) {
+			t.Fatalf("%s: got %.200s, headers %v", coding, got, got.Header)
 		}
 		var z io.Reader
 		if coding == "gzip" {
-			z, _ = gzip.NewReader(strings.NewReader(got.body))
+			z, _ = gzip.NewReader(strings.NewReader(got.Body))
 		} else {
-			z, _ = zlib.NewReader(strings.NewReader(got.body))
+			z, _ = zlib.NewReader(strings.NewReader(got.Body))
 		}
 		if body, err := io.ReadAll(z); err != nil || string(body) != want {
 			t.Errorf("%s: got %.200q, %v", coding, body, err)
@@ -46,18 +47,18 @@ func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
 	}
 	bomb := pack("gzip", strings.Repeat(" ", 1<<20))
 	for _, tt := range []struct{ name, coding, body, want string }{
-		{"bomb", "gzip", bomb, "400 text/plain " + errorBody("Decompressed data size exceeds the maximum allowed value of 100000 bytes. Use --http-max-input-size to increase the limit.")},
-		{"empty", "gzip", "", "400 text/plain " + errorBody("nothing to be decompressed")},
-		{"corrupt", "gzip", "no gzip at all", "400 text/plain " + errorBody("compressed request body is corrupt or ends early")},
-		{"cut", "deflate", pack("deflate", head)[:20], "400 text/plain " + errorBody("compressed request body is corrupt or ends early")},
-		{"unknown", "br", head, "501 text/plain " + errorBody("Unsupported compression type")},
-		{"capitals", "GZIP", head, "501 text/plain " + errorBody("Unsupported compression type")},
+		{"bomb", "gzip", bomb, "400 text/plain " + rest.ErrorBody("Decompressed data size exceeds the maximum allowed value of 100000 bytes. Use --http-max-input-size to increase the limit.")},
+		{"empty", "gzip", "", "400 text/plain " + rest.ErrorBody("nothing to be decompressed")},
+		{"corrupt", "gzip", "no gzip at all", "400 text/plain " + rest.ErrorBody("compressed request body is corrupt or ends early")},
+		{"cut", "deflate", pack("deflate", head)[:20], "400 text/plain " + rest.ErrorBody("compressed request body is corrupt or ends early")},
+		{"unknown", "br", head, "501 text/plain " + rest.ErrorBody("Unsupported compression type")},
+		{"capitals", "GZIP", head, "501 text/plain " + rest.ErrorBody("Unsupported compression type")},
 	} {
-		got := s.do(t, "POST", "/v2/models/id_uint8/infer", tt.body, "Content-Encoding: "+tt.coding)
+		got := s.Do(t, "POST", "/v2/models/id_uint8/infer", tt.body, "Content-Encoding: "+tt.coding)
 		if got.String() != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
-		if offer := got.header.Get("Accept-Encoding"); (offer == "gzip, deflate") != (got.status == 501) {
+		if offer := got.Header.Get("Accept-Encoding"); (offer == "gzip, deflate") != (got.Status == 501) {
 			t.Errorf("%s: Accept-Encoding is %q", tt.name, offer)
 		}
 	}

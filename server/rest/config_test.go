@@ -40,8 +40,8 @@ func TestValidateNamesTheField(t *testing.T) {
 }
 
 func TestListenFailsOnAPortInUse(t *testing.T) {
-	s := startHTTP(t, Config{ReusePort: true}, nil)
-	_, port, _ := strings.Cut(s.addr, ":")
+	s := StartHTTP(t, Config{ReusePort: true}, nil)
+	_, port, _ := strings.Cut(s.Addr, ":")
 	cfg := Config{Address: "127.0.0.1"}
 	for _, c := range port {
 		cfg.Port = cfg.Port*10 + int(c-'0')

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bufio"
@@ -10,18 +10,19 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
 // TestGoodClientsAreServedBesideOthers runs clients of all kinds at once. Well-behaved ones must be
 // served, whatever the others do.
 func TestGoodClientsAreServedBesideOthers(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	const clients, rounds = 16, 30
 	var wg sync.WaitGroup
 	for n := range clients {
 		wg.Go(func() {
-			c, err := net.Dial("tcp", s.addr)
+			c, err := net.Dial("tcp", s.Addr)
 			if err != nil {
 				t.Error(err)
 				return
@@ -34,11 +35,11 @@ func TestGoodClientsAreServedBesideOthers(t *testing.T) {
 				head := oneInput("UINT8", fmt.Sprintf("[%d]", size), fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, size))
 				head = strings.TrimSuffix(head, "}") + "," + binaryOutput + "}"
 				data := strings.Repeat(letter, size)
-				request := text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
+				request := rest.Text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
 				if n%4 == 3 { // disconnects in the middle, and reconnects
 					_, _ = io.WriteString(c, request[:len(request)*(i+1)/(rounds+1)])
 					_ = c.Close()
-					if c, err = net.Dial("tcp", s.addr); err != nil {
+					if c, err = net.Dial("tcp", s.Addr); err != nil {
 						t.Error(err)
 						return
 					}

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -19,7 +20,7 @@ import (
 const liveRequest = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n"
 
 func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
 		name, version, connection string
 		want                      string // of the reply's Connection, which may also have close
@@ -31,22 +32,22 @@ func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 		{"1.0 keep-alive", "1.0", "Connection: Keep-Alive\r\n", "keep-alive", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := s.connect(t)
+			c := s.Connect(t)
 			for range 2 {
-				c.send("GET /v2 HTTP/" + tt.version + "\r\nHost: h\r\n" + tt.connection + "\r\n")
-				line, err := c.r.Peek(len("HTTP/1.x"))
+				c.Send("GET /v2 HTTP/" + tt.version + "\r\nHost: h\r\n" + tt.connection + "\r\n")
+				line, err := c.R.Peek(len("HTTP/1.x"))
 				if err != nil || string(line) != "HTTP/"+tt.version {
 					t.Fatalf("reply begins with %q (%v), want the request's version", line, err)
 				}
-				got := c.receive("GET")
-				if got.status != 200 || got.header.Get("Content-Length") == "" || got.header.Get("Date") != "" || got.header.Get("Server") != "" {
-					t.Fatalf("got %s, headers %v", got, got.header)
+				got := c.Receive("GET")
+				if got.Status != 200 || got.Header.Get("Content-Length") == "" || got.Header.Get("Date") != "" || got.Header.Get("Server") != "" {
+					t.Fatalf("got %s, headers %v", got, got.Header)
 				}
-				if h := got.header.Get("Connection"); h != tt.want || got.closes != tt.closes {
-					t.Errorf("Connection: got %q, closes %v; want %q, %v", h, got.closes, tt.want, tt.closes)
+				if h := got.Header.Get("Connection"); h != tt.want || got.Closes != tt.closes {
+					t.Errorf("Connection: got %q, closes %v; want %q, %v", h, got.Closes, tt.want, tt.closes)
 				}
 				if tt.closes {
-					c.wantEnd()
+					c.WantEnd()
 					return
 				}
 			}
@@ -57,17 +58,17 @@ func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 // TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies, and
 // splits them at every byte.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
-	requests := liveRequest + text("POST", "/v2/models/id_int32/infer", json) + "\r\n" +
+	requests := liveRequest + rest.Text("POST", "/v2/models/id_int32/infer", json) + "\r\n" +
 		"POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(json, 20) +
-		text("POST", "/v2/nothing", "a body that nobody reads") + liveRequest
+		rest.Text("POST", "/v2/nothing", "a body that nobody reads") + liveRequest
 	for at := range len(requests) {
-		c := s.connect(t)
-		c.send(requests[:at])
-		c.send(requests[at:])
+		c := s.Connect(t)
+		c.Send(requests[:at])
+		c.Send(requests[at:])
 		for i, want := range []int{200, 200, 200, 404, 200} {
-			if got := c.receive("GET"); got.status != want {
+			if got := c.Receive("GET"); got.Status != want {
 				t.Fatalf("cut at %d, request %d: got %s, want %d", at, i, got, want)
 			}
 		}
@@ -78,46 +79,46 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 // TestEmptyRepliesKeepTheConnection has an HTTP/1.0 client that detects an empty reply only by its
 // length.
 func TestEmptyRepliesKeepTheConnection(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
-	c := s.connect(t)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
+	c := s.Connect(t)
 	for range 2 {
-		c.send("GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-		if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "0" {
-			t.Errorf("got %s, headers %v", got, got.header)
+		c.Send("GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+		if got := c.Receive("GET"); got.Status != 200 || got.Header.Get("Content-Length") != "0" {
+			t.Errorf("got %s, headers %v", got, got.Header)
 		}
 	}
-	c.send("GET /v2/health/live HTTP/1.0\r\n\r\n")
-	if got := c.receive("GET"); got.status != 200 || got.header.Get("Content-Length") != "" {
-		t.Errorf("got %s, headers %v", got, got.header)
+	c.Send("GET /v2/health/live HTTP/1.0\r\n\r\n")
+	if got := c.Receive("GET"); got.Status != 200 || got.Header.Get("Content-Length") != "" {
+		t.Errorf("got %s, headers %v", got, got.Header)
 	}
-	c.wantEnd()
+	c.WantEnd()
 }
 
 func TestExpectContinueIsAnsweredFirst(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
-	c := s.connect(t)
-	request := text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue")
-	c.send(strings.TrimSuffix(request, json))
-	if got := c.receive("POST"); got.status != 100 {
+	c := s.Connect(t)
+	request := rest.Text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue")
+	c.Send(strings.TrimSuffix(request, json))
+	if got := c.Receive("POST"); got.Status != 100 {
 		t.Fatalf("got %s, want 100", got)
 	}
-	c.send(json)
-	if got := c.receive("POST"); got.status != 200 {
+	c.Send(json)
+	if got := c.Receive("POST"); got.Status != 200 {
 		t.Fatalf("got %s, want 200", got)
 	}
 	// A client whose request is rejected is not asked for the body.
-	request = text("POST", "/v2/models/unknown/infer", json, "Expect: 100-continue")
-	c.send(strings.TrimSuffix(request, json))
-	if got := c.receive("POST"); got.status != 404 || !got.closes {
-		t.Fatalf("got %s, closes %v; want 404 and the connection's end", got, got.closes)
+	request = rest.Text("POST", "/v2/models/unknown/infer", json, "Expect: 100-continue")
+	c.Send(strings.TrimSuffix(request, json))
+	if got := c.Receive("POST"); got.Status != 404 || !got.Closes {
+		t.Fatalf("got %s, closes %v; want 404 and the connection's end", got, got.Closes)
 	}
 }
 
 func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	const head = "POST /v2/repository/index HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
-	malformed := "400 application/json " + errorBody("request body ends early or is malformed")
+	malformed := "400 application/json " + rest.ErrorBody("request body ends early or is malformed")
 	for _, tt := range []struct {
 		name, body string
 		want       string
@@ -134,16 +135,16 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 		{"long line", "2;" + strings.Repeat("a", 3000) + "\r\n{}\r\n0\r\n\r\n", malformed, false},
 		{"long trailers", "2\r\n{}\r\n0\r\n" + strings.Repeat("A: b\r\n", 300) + "\r\n", malformed, false},
 		{"too many", inChunks(strings.Repeat(" ", 65537), 1), "400 application/json " +
-			errorBody("Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."), false},
+			rest.ErrorBody("Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."), false},
 	} {
-		c := s.connect(t)
+		c := s.Connect(t)
 		go func() { _, _ = io.WriteString(c.Conn, head+tt.body) }() // which the server may not read
-		got := c.receive("POST")
+		got := c.Receive("POST")
 		if !strings.HasPrefix(got.String(), tt.want) {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
-		if got.closes == tt.open {
-			t.Errorf("%s: the connection stays open: got %v, want %v", tt.name, !got.closes, tt.open)
+		if got.Closes == tt.open {
+			t.Errorf("%s: the connection stays open: got %v, want %v", tt.name, !got.Closes, tt.open)
 		}
 		_ = c.Close()
 	}
@@ -152,7 +153,7 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 // TestClientLeavesInBody closes connections in the middle of all kinds of bodies. startHTTP checks
 // that the memory of the requests is released.
 func TestClientLeavesInBody(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
 	length := fmt.Sprintf("%s: %d\r\n", inference.HeaderLengthName, len(head))
 	for _, request := range []string{
@@ -164,12 +165,12 @@ func TestClientLeavesInBody(t *testing.T) {
 		"POST /v2/models/none/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n" + head,
 		"POST /v2/repository/index HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\n\r\n{",
 	} {
-		c := s.connect(t)
-		c.send(request)
+		c := s.Connect(t)
+		c.Send(request)
 		_ = c.Close()
 	}
-	eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
-	if n := s.core.Served.Load(); n != 0 {
+	rest.Eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
+	if n := s.Core.Served.Load(); n != 0 {
 		t.Errorf("%d inferences were run, want none", n)
 	}
 }
@@ -178,16 +179,16 @@ func TestClientLeavesInBody(t *testing.T) {
 // connection while the model works.
 func TestClientLeavesInInference(t *testing.T) {
 	began, cause := make(chan struct{}), make(chan error, 1)
-	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
 		close(began)
 		<-ctx.Done()
 		cause <- ctx.Err()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := startHTTP(t, Config{}, servertest.NewCore(waits))
-	c := s.connect(t)
-	c.send(string(binaryRequest("waits", 100_000)))
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
+	c := s.Connect(t)
+	c.Send(string(binaryRequest("waits", 100_000)))
 	<-began
 	_ = c.Close()
 	select {
@@ -195,15 +196,15 @@ func TestClientLeavesInInference(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("context: got %v, want it canceled", err)
 		}
-	case <-time.After(patience):
-		t.Fatalf("the request's context is still alive %v after its client left", patience)
+	case <-time.After(rest.Patience):
+		t.Fatalf("the request's context is still alive %v after its client left", rest.Patience)
 	}
 }
 
 // TestSlowInferencesKeepTheirClient checks that a client that stays is not taken for disconnected,
 // and that its connection remains usable.
 func TestSlowInferencesKeepTheirClient(t *testing.T) {
-	slow := model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	slow := rest.Model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		select {
 		case <-ctx.Done():
@@ -212,18 +213,18 @@ func TestSlowInferencesKeepTheirClient(t *testing.T) {
 			return slow.Echo(ctx, req, send)
 		}
 	}
-	s := startHTTP(t, Config{}, servertest.NewCore(slow))
-	c := s.connect(t)
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(slow))
+	c := s.Connect(t)
 	for i := range 5 {
-		c.send(string(binaryRequest("slow", 10_000)))
+		c.Send(string(binaryRequest("slow", 10_000)))
 		if i == 3 {
-			c.send(liveRequest) // while the inference runs
+			c.Send(liveRequest) // while the inference runs
 		}
-		if got := c.receive("POST"); got.status != 200 {
+		if got := c.Receive("POST"); got.Status != 200 {
 			t.Fatalf("got %s, want 200", got)
 		}
 		if i == 3 {
-			if got := c.receive("GET"); got.status != 200 {
+			if got := c.Receive("GET"); got.Status != 200 {
 				t.Fatalf("got %s, want 200", got)
 			}
 		}
@@ -238,35 +239,35 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	large := fmt.Sprintf("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", inference.HeaderLengthName, len(head), len(head)+1000000, head)
 	for _, tt := range []struct {
 		name, request, want string
-		cfg                 Config
+		cfg                 rest.Config
 	}{
-		{"nothing", "", "", Config{Config: http1.Config{IdleTimeout: short}}},
-		{"half a head", "POST /v2/models/id_", "", Config{Config: http1.Config{HeaderTimeout: short}}},
-		{"no body", "POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", "request body came too slowly", Config{Config: http1.Config{HeaderTimeout: short}}},
-		{"half a large body", large + strings.Repeat("x", 500_000), "request body came too slowly", Config{Config: http1.Config{BodyGrace: 5 * short, BodyBytesPerSecond: 1 << 20}}},
+		{"nothing", "", "", rest.Config{Config: http1.Config{IdleTimeout: short}}},
+		{"half a head", "POST /v2/models/id_", "", rest.Config{Config: http1.Config{HeaderTimeout: short}}},
+		{"no body", "POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", "request body came too slowly", rest.Config{Config: http1.Config{HeaderTimeout: short}}},
+		{"half a large body", large + strings.Repeat("x", 500_000), "request body came too slowly", rest.Config{Config: http1.Config{BodyGrace: 5 * short, BodyBytesPerSecond: 1 << 20}}},
 	} {
-		s := startHTTP(t, tt.cfg, nil)
-		c := s.connect(t)
-		c.send(tt.request)
+		s := rest.StartHTTP(t, tt.cfg, nil)
+		c := s.Connect(t)
+		c.Send(tt.request)
 		if tt.want == "" {
-			c.wantEnd()
+			c.WantEnd()
 			continue
 		}
-		if got := c.receive("POST"); got.status != 400 || !strings.Contains(got.body, tt.want) {
+		if got := c.Receive("POST"); got.Status != 400 || !strings.Contains(got.Body, tt.want) {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
-		c.wantEnd()
+		c.WantEnd()
 	}
 }
 
 // TestClientDoesNotRead expects the server to give up on a client that does not read its reply, and
 // to release the reply's memory.
 func TestClientDoesNotRead(t *testing.T) {
-	s := startHTTP(t, Config{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
-	c := s.connect(t)
-	c.send(string(binaryRequest("id_uint8", 32<<20)))
-	eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
-	if n := s.blocks.Lent.Load(); n != 0 {
+	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
+	c := s.Connect(t)
+	c.Send(string(binaryRequest("id_uint8", 32<<20)))
+	rest.Eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
+	if n := s.Blocks.Lent.Load(); n != 0 {
 		t.Errorf("%d blocks are lent, want none", n)
 	}
 }
@@ -275,94 +276,94 @@ func TestClientDoesNotRead(t *testing.T) {
 // makes room for a new one. If all are busy the new one gets an error.
 func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	began, release := make(chan struct{}, 2), make(chan struct{})
-	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		began <- struct{}{}
 		<-release
 		return waits.Echo(ctx, req, send)
 	}
-	s := startHTTP(t, Config{Config: http1.Config{MaxConnections: 2}}, servertest.NewCore(waits))
-	first := s.connect(t)
-	first.send(liveRequest)
-	first.receive("GET")
+	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{MaxConnections: 2}}, servertest.NewCore(waits))
+	first := s.Connect(t)
+	first.Send(liveRequest)
+	first.Receive("GET")
 	// The client of the first one may be about to send its next request. The second, which has sent
 	// none, makes room.
-	second := s.connect(t)
-	third := s.connect(t)
-	third.send(liveRequest)
-	if got := third.receive("GET"); got.status != 200 {
+	second := s.Connect(t)
+	third := s.Connect(t)
+	third.Send(liveRequest)
+	if got := third.Receive("GET"); got.Status != 200 {
 		t.Errorf("third connection: got %s, want 200", got)
 	}
-	second.wantEnd()
-	first.send(string(binaryRequest("waits", 4)))
-	third.send(string(binaryRequest("waits", 4)))
+	second.WantEnd()
+	first.Send(string(binaryRequest("waits", 4)))
+	third.Send(string(binaryRequest("waits", 4)))
 	<-began
 	<-began
-	fourth := s.connect(t)
-	if got := fourth.receive("GET"); got.status != 503 {
+	fourth := s.Connect(t)
+	if got := fourth.Receive("GET"); got.Status != 503 {
 		t.Errorf("a connection when all are busy: got %s, want 503", got)
 	}
 	close(release)
-	for _, c := range []*testConn{first, third} {
-		if got := c.receive("POST"); got.status != 200 {
+	for _, c := range []*rest.TestConn{first, third} {
+		if got := c.Receive("POST"); got.Status != 200 {
 			t.Errorf("a busy connection: got %s, want 200", got)
 		}
 	}
 	_ = first.Close()
-	eventually(t, "there is room again", func() bool { return s.do(t, "GET", "/v2/health/live", "").status == 200 })
+	rest.Eventually(t, "there is room again", func() bool { return s.Do(t, "GET", "/v2/health/live", "").Status == 200 })
 }
 
 // TestHugeContentLengthAllocatesNothing announces a huge body.
 func TestHugeContentLengthAllocatesNothing(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
 		length string
 		want   int
 	}{{"2147483648", 400}, {"99999999999999999999999999", 400}, {"2147483647", 400}} {
-		c := s.connect(t)
-		c.send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: " + tt.length + "\r\n\r\n{}")
-		if got := c.receive("POST"); got.status != tt.want || !got.closes {
+		c := s.Connect(t)
+		c.Send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: " + tt.length + "\r\n\r\n{}")
+		if got := c.Receive("POST"); got.Status != tt.want || !got.Closes {
 			t.Errorf("%s: got %s, want %d and the connection's end", tt.length, got, tt.want)
 		}
 	}
 }
 
 func TestHeadHasNoBody(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
-	c := s.connect(t)
-	c.send("HEAD /v2 HTTP/1.1\r\nHost: h\r\n\r\n" + liveRequest)
-	if got := c.receive("HEAD"); got.status != 405 || got.header.Get("Content-Length") != "30" {
+	s := rest.StartHTTP(t, rest.Config{}, nil)
+	c := s.Connect(t)
+	c.Send("HEAD /v2 HTTP/1.1\r\nHost: h\r\n\r\n" + liveRequest)
+	if got := c.Receive("HEAD"); got.Status != 405 || got.Header.Get("Content-Length") != "30" {
 		t.Errorf("got %s, want 405", got)
 	}
-	if got := c.receive("GET"); got.status != 200 {
+	if got := c.Receive("GET"); got.Status != 200 {
 		t.Errorf("got %s, want 200", got)
 	}
 }
 
 func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	waits := model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		close(began)
 		<-release
 		return waits.Echo(ctx, req, send)
 	}
-	s := startHTTP(t, Config{}, servertest.NewCore(waits))
-	silent, idle, busy := s.connect(t), s.connect(t), s.connect(t)
-	idle.send(liveRequest)
-	idle.receive("GET")
-	busy.send(string(binaryRequest("waits", 4)))
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
+	silent, idle, busy := s.Connect(t), s.Connect(t), s.Connect(t)
+	idle.Send(liveRequest)
+	idle.Receive("GET")
+	busy.Send(string(binaryRequest("waits", 4)))
 	<-began
 	stopped := make(chan error, 1)
-	go func() { stopped <- s.stop() }()
-	idle.wantEnd()
-	silent.wantEnd()
-	if _, err := net.Dial("tcp", s.addr); err == nil {
+	go func() { stopped <- s.Stop() }()
+	idle.WantEnd()
+	silent.WantEnd()
+	if _, err := net.Dial("tcp", s.Addr); err == nil {
 		t.Error("a new connection is accepted after the end of Run's context")
 	}
 	close(release)
-	if got := busy.receive("POST"); got.status != 200 || !got.closes {
-		t.Errorf("request in flight: got %s, closes %v; want 200 and the connection's end", got, got.closes)
+	if got := busy.Receive("POST"); got.Status != 200 || !got.Closes {
+		t.Errorf("request in flight: got %s, closes %v; want 200 and the connection's end", got, got.Closes)
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("Run: got %v, want nil", err)
@@ -372,17 +373,17 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 // TestShutdownWithStuckModel has a model that ends only with its context.
 func TestShutdownWithStuckModel(t *testing.T) {
 	began := make(chan struct{})
-	stuck := model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	stuck := rest.Model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	stuck.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
 		close(began)
 		<-ctx.Done()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := startHTTP(t, Config{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
-	c := s.connect(t)
-	c.send(string(binaryRequest("stuck", 4)))
+	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
+	c := s.Connect(t)
+	c.Send(string(binaryRequest("stuck", 4)))
 	<-began
-	if err := s.stop(); err != nil {
+	if err := s.Stop(); err != nil {
 		t.Errorf("Run: got %v, want nil", err)
 	}
 }

@@ -15,26 +15,26 @@ import (
 
 // The fakes of a front end in tests.
 type (
-	fakeModel = servertest.Model
+	FakeModel = servertest.Model
 	fakeCore  = servertest.Core
 	fakeLog   = servertest.Log[server.LogSettings]
 )
 
-const patience = servertest.Patience
+const Patience = servertest.Patience
 
-// model is servertest.NewModel.
-func model(name string, maxBatch int32, tensors ...string) *fakeModel {
+// Model is servertest.NewModel.
+func Model(name string, maxBatch int32, tensors ...string) *FakeModel {
 	return servertest.NewModel(name, maxBatch, tensors...)
 }
 
 // fakeBlocks is an Allocator and an Opener that counts unreleased memory.
 type fakeBlocks struct {
 	servertest.Blocks
-	unproven atomic.Bool // a bare announcement gets no memory
+	Unproven atomic.Bool // a bare announcement gets no memory
 }
 
 func (b *fakeBlocks) open(n, arrived int) (server.Filling, error) {
-	if b.unproven.Load() && arrived < n/8 {
+	if b.Unproven.Load() && arrived < n/8 {
 		return nil, server.ErrUnproven
 	}
 	block, err := b.Open(n)
@@ -44,18 +44,18 @@ func (b *fakeBlocks) open(n, arrived int) (server.Filling, error) {
 	return block, nil
 }
 
-// testServer is an HTTP front end that runs over fakes.
-type testServer struct {
+// TestServer is an HTTP front end that runs over fakes.
+type TestServer struct {
 	*FrontEnd
-	core   *fakeCore
-	blocks *fakeBlocks
-	addr   string
-	stop   func() error // ends Run and returns its result
+	Core   *fakeCore
+	Blocks *fakeBlocks
+	Addr   string
+	Stop   func() error // ends Run and returns its result
 }
 
-// startHTTP runs a front end until the test ends. Then all memory must have been released and no
+// StartHTTP runs a front end until the test ends. Then all memory must have been released and no
 // error may have been logged: releasing a block twice panics, which is logged.
-func startHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.Parts, *servertest.Blocks)) *testServer {
+func StartHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.Parts, *servertest.Blocks)) *TestServer {
 	t.Helper()
 	if core == nil {
 		core = servertest.NewCore()
@@ -76,9 +76,9 @@ func startHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.
 		t.Fatalf("New: %v", err)
 	}
 	_, stop := servertest.Run(t, h)
-	s := &testServer{FrontEnd: h, core: core, blocks: blocks, addr: h.Addr().String(), stop: stop}
+	s := &TestServer{FrontEnd: h, Core: core, Blocks: blocks, Addr: h.Addr().String(), Stop: stop}
 	t.Cleanup(func() {
-		if err := s.stop(); err != nil {
+		if err := s.Stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		if n := blocks.Lent.Load(); n != 0 {
@@ -91,30 +91,30 @@ func startHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.
 	return s
 }
 
-func (s *testServer) dial(t testing.TB) net.Conn {
+func (s *TestServer) Dial(t testing.TB) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", s.addr)
+	c, err := net.Dial("tcp", s.Addr)
 	if err != nil {
 		t.Fatalf("dial: %v", err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// eventually waits until ok, or fails the test.
-func eventually(t testing.TB, what string, ok func() bool) {
+// Eventually waits until ok, or fails the test.
+func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(Patience)
 	for !ok() {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("%s: not within %v", what, patience)
+			t.Fatalf("%s: not within %v", what, Patience)
 		}
 	}
 }

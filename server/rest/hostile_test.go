@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bufio"
@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/server/http1/http1test"
+	"github.com/nereid-serving/nereid/server/rest"
 )
 
 func TestHostileRequestsAreRefused(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	reference := startReference(t)
 	for _, tt := range http1test.Hostile {
 		t.Run(tt.Name, func(t *testing.T) {
-			got, open := statuses(t, s.addr, tt.Text)
+			got, open := statuses(t, s.Addr, tt.Text)
 			if !slices.Equal(got, tt.Want) || open != tt.Open {
 				t.Errorf("got %d, open %v; want %d, %v", got, open, tt.Want, tt.Open)
 			}
@@ -29,7 +30,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
+	rest.Eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
 }
 
 // refuses reports whether a server has ended with an HTTP error, or without a reply.
@@ -48,7 +49,7 @@ func startReference(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	reference := &http.Server{ReadHeaderTimeout: rest.Patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusBadRequest)
@@ -74,7 +75,7 @@ func statuses(t *testing.T, addr, text string) (list []int, open bool) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	_ = raw.SetDeadline(time.Now().Add(patience))
+	_ = raw.SetDeadline(time.Now().Add(rest.Patience))
 	const last = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	sent := make(chan struct{}) // closed when the server has read it, or will not
 	go func() {

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -29,7 +30,7 @@ const (
 )
 
 func TestInferJSON(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct{ datatype, shape, data, shapeBack, back string }{
 		{"BOOL", "[3]", "[true,false,true]", "[3]", "[true,false,true]"},
 		{"UINT8", "[2]", "[255,256]", "[2]", "[255,0]"},
@@ -49,7 +50,7 @@ func TestInferJSON(t *testing.T) {
 		{"INT32", "[4]", "[[[1]],[[2,3]],4]", "[4]", "[1,2,3,4]"},
 	} {
 		model := "id_" + strings.ToLower(tt.datatype)
-		got := s.infer(t, model, oneInput(tt.datatype, tt.shape, `"data":`+tt.data), "").String()
+		got := s.Infer(t, model, oneInput(tt.datatype, tt.shape, `"data":`+tt.data), "").String()
 		if want := "200 application/json " + answerTo(model, tt.datatype, tt.shapeBack, `"data":`+tt.back); got != want {
 			t.Errorf("%s %s:\n got %s\nwant %s", tt.datatype, tt.data, got, want)
 		}
@@ -57,7 +58,7 @@ func TestInferJSON(t *testing.T) {
 }
 
 func TestBinaryTensorsComeBackWhole(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	large := strings.Repeat("0123456789abcdef", 5000) // not on the Go heap
 	bytesTensor := "\x02\x00\x00\x00\xff\xfe\x00\x00\x00\x00"
 	for _, tt := range []struct{ name, model, datatype, shape, data string }{
@@ -70,16 +71,16 @@ func TestBinaryTensorsComeBackWhole(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			head := fmt.Sprintf(`{"id":"i","inputs":[{"name":"INPUT0","datatype":"%s","shape":%s,"parameters":{"binary_data_size":%d}}],`+
 				`"parameters":{"binary_data_output":true}}`, tt.datatype, tt.shape, len(tt.data))
-			got := s.infer(t, tt.model, head, tt.data)
+			got := s.Infer(t, tt.model, head, tt.data)
 			want := `{"id":"i",` + answerTo(tt.model, tt.datatype, tt.shape, fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, len(tt.data)))[1:]
-			if got.status != 200 || got.header.Get("Content-Type") != "application/octet-stream" {
+			if got.Status != 200 || got.Header.Get("Content-Type") != "application/octet-stream" {
 				t.Fatalf("got %.200s", got)
 			}
-			if n := got.header.Get(inference.HeaderLengthName); n != strconv.Itoa(len(want)) {
+			if n := got.Header.Get(inference.HeaderLengthName); n != strconv.Itoa(len(want)) {
 				t.Errorf("%s: got %s, want %d", inference.HeaderLengthName, n, len(want))
 			}
-			if got.body != want+tt.data {
-				t.Errorf("got  %.300q\nwant %.300q", got.body, want+tt.data)
+			if got.Body != want+tt.data {
+				t.Errorf("got  %.300q\nwant %.300q", got.Body, want+tt.data)
 			}
 		})
 	}
@@ -88,75 +89,75 @@ func TestBinaryTensorsComeBackWhole(t *testing.T) {
 // TestJSONAndBinaryMixInOneRequest alternates JSON and binary inputs and requests outputs of both
 // forms, including an empty binary one.
 func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	head := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}},` +
 		`{"name":"INPUT1","datatype":"FP32","shape":[1],"data":[2.5]},` +
 		`{"name":"INPUT2","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}},` +
 		`{"name":"INPUT3","datatype":"BOOL","shape":[0],"data":[]}],` +
 		`"outputs":[{"name":"OUTPUT3","parameters":{"binary_data":true}},{"name":"OUTPUT2"},` +
 		`{"name":"OUTPUT1","parameters":{"binary_data":true}},{"name":"OUTPUT0","parameters":{"binary_data":true}}]}`
-	got := s.infer(t, "multi", head, inputBytes+"\x02\x00\x00\x00hi")
+	got := s.Infer(t, "multi", head, inputBytes+"\x02\x00\x00\x00hi")
 	want := `{"model_name":"multi","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}},` +
 		`{"name":"OUTPUT1","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}},` +
 		`{"name":"OUTPUT2","datatype":"BYTES","shape":[1],"data":["hi"]},` +
 		`{"name":"OUTPUT3","datatype":"BOOL","shape":[0],"parameters":{"binary_data_size":0}}]}` + inputBytes + "\x00\x00\x20\x40"
-	if got.body != want {
-		t.Errorf("got  %q\nwant %q", got.body, want)
+	if got.Body != want {
+		t.Errorf("got  %q\nwant %q", got.Body, want)
 	}
 
 	// Only an empty binary output: the reply is JSON.
-	got = s.infer(t, "id_int32", strings.Replace(oneInput("INT32", "[0]", `"data":[]`), "}]}", "}],"+binaryOutput+"}", 1), "")
+	got = s.Infer(t, "id_int32", strings.Replace(oneInput("INT32", "[0]", `"data":[]`), "}]}", "}],"+binaryOutput+"}", 1), "")
 	if want := "200 application/json " + answerTo("id_int32", "INT32", "[0]", `"parameters":{"binary_data_size":0}`); got.String() != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got.header.Get(inference.HeaderLengthName) != "" {
-		t.Errorf("%s: got %s, want none", inference.HeaderLengthName, got.header.Get(inference.HeaderLengthName))
+	if got.Header.Get(inference.HeaderLengthName) != "" {
+		t.Errorf("%s: got %s, want none", inference.HeaderLengthName, got.Header.Get(inference.HeaderLengthName))
 	}
 }
 
 func TestRawRequestIsOneTensor(t *testing.T) {
-	s := startHTTP(t, Config{MaxInputBytes: 20000}, nil)
+	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 20000}, nil)
 	want := answerTo("id_int32", "INT32", "[2]", `"parameters":{"binary_data_size":8}`) + inputBytes
-	if got := s.do(t, "POST", "/v2/models/id_int32/infer", inputBytes, inference.HeaderLengthName+": 0"); got.body != want {
+	if got := s.Do(t, "POST", "/v2/models/id_int32/infer", inputBytes, inference.HeaderLengthName+": 0"); got.Body != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if req := s.core.Last(); !req.Raw || len(req.Inputs) != 1 {
+	if req := s.Core.Last(); !req.Raw || len(req.Inputs) != 1 {
 		t.Errorf("request: got %+v, want a raw one", req)
 	}
 	empty := "200 application/json " + answerTo("id_int32", "INT32", "[0]", `"parameters":{"binary_data_size":0}`)
-	if got := s.do(t, "POST", "/v2/models/id_int32/infer", "").String(); got != empty {
+	if got := s.Do(t, "POST", "/v2/models/id_int32/infer", "").String(); got != empty {
 		t.Errorf("empty body: got %s, want %s", got, empty)
 	}
-	c := s.connect(t)
-	c.send("POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
-	if got := c.receive("POST").String(); got != empty {
+	c := s.Connect(t)
+	c.Send("POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+	if got := c.Receive("POST").String(); got != empty {
 		t.Errorf("empty chunked body: got %s, want %s", got, empty)
 	}
 	for _, chunked := range []bool{false, true} {
 		data := strings.Repeat("x", 20001)
-		c := s.connect(t)
+		c := s.Connect(t)
 		size := "20001"
 		if chunked {
-			c.send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + inference.HeaderLengthName + ": 0\r\n\r\n4e21\r\n" + data + "\r\n0\r\n\r\n")
+			c.Send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + inference.HeaderLengthName + ": 0\r\n\r\n4e21\r\n" + data + "\r\n0\r\n\r\n")
 		} else {
-			c.send(text("POST", "/v2/models/id_uint8/infer", data, inference.HeaderLengthName+": 0"))
+			c.Send(rest.Text("POST", "/v2/models/id_uint8/infer", data, inference.HeaderLengthName+": 0"))
 		}
-		want := "400 application/json " + errorBody("Raw input has a byte_size ("+size+" bytes) that exceeds the maximum allowed value of 20000 bytes. Use --http-max-input-size to increase the limit.")
-		if got := c.receive("POST").String(); got != want {
+		want := "400 application/json " + rest.ErrorBody("Raw input has a byte_size ("+size+" bytes) that exceeds the maximum allowed value of 20000 bytes. Use --http-max-input-size to increase the limit.")
+		if got := c.Receive("POST").String(); got != want {
 			t.Errorf("chunked %v: got %s, want %s", chunked, got, want)
 		}
 	}
 }
 
 func TestParametersAndHeadersReachTheCore(t *testing.T) {
-	s := startHTTP(t, Config{ForwardPattern: "^x-|^tri"}, nil)
-	got := s.infer(t, "id_int32", `{"id":"a\"b","parameters":{"sequence_id":7,"sequence_id":8,"sequence_start":true,"sequence_end":true,"priority":2,"timeout":1500,`+
+	s := rest.StartHTTP(t, rest.Config{ForwardPattern: "^x-|^tri"}, nil)
+	got := s.Infer(t, "id_int32", `{"id":"a\"b","parameters":{"sequence_id":7,"sequence_id":8,"sequence_start":true,"sequence_end":true,"priority":2,"timeout":1500,`+
 		`"s":"t","i":-5,"b":false,"d":1.5,"huge":9223372036854775808,"s":"again"},"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}`, "",
 		"X-One: 1", "x-TWO:  two \t ", "Y: z", "X-One: 3")
-	if got.status != 200 || !strings.HasPrefix(got.body, `{"id":"a\"b",`) {
+	if got.Status != 200 || !strings.HasPrefix(got.Body, `{"id":"a\"b",`) {
 		t.Fatalf("got %s", got)
 	}
-	req := s.core.Last()
+	req := s.Core.Last()
 	if req.ID != `a"b` || req.Correlation.Number != 7 || req.Flags != infer.SequenceStart|infer.SequenceEnd || req.Priority != 2 || req.TimeoutMicros != 1500 {
 		t.Errorf("request: got %+v", req)
 	}
@@ -174,20 +175,20 @@ func TestParametersAndHeadersReachTheCore(t *testing.T) {
 		t.Errorf("parameters:\n got %+v\nwant %+v", req.Parameters, want)
 	}
 	body := oneInput("INT32", "[1]", `"data":[1]`)
-	if got, want := s.infer(t, "id_int32", body, "", "triton_x: 1").String(), "400 application/json "+
-		errorBody("Header 'triton_x' is reserved for Triton usage and cannot be forwarded."); got != want {
+	if got, want := s.Infer(t, "id_int32", body, "", "triton_x: 1").String(), "400 application/json "+
+		rest.ErrorBody("Header 'triton_x' is reserved for Triton usage and cannot be forwarded."); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	s.infer(t, "id_int32", strings.Replace(body, "{", `{"parameters":{"sequence_id":"seven"},`, 1), "")
-	if got := s.core.Last().Correlation.Text; got != "seven" {
+	s.Infer(t, "id_int32", strings.Replace(body, "{", `{"parameters":{"sequence_id":"seven"},`, 1), "")
+	if got := s.Core.Last().Correlation.Text; got != "seven" {
 		t.Errorf("correlation id: got %q, want seven", got)
 	}
 }
 
 func TestClassificationReplacesTheOutput(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	const inputs = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2,4],"data":[1,2.5,3,3,-1,1e10,0,7]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":%s}}]}`
-	got := s.infer(t, "classes", fmt.Sprintf(inputs, "2"), "").String()
+	got := s.Infer(t, "classes", fmt.Sprintf(inputs, "2"), "").String()
 	if want := "200 application/json " + answerTo("classes", "BYTES", "[2,2]", `"data":["3.000000:2","3.000000:3:horse","10000000000.000000:1:dog","7.000000:3:horse"]`); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -195,20 +196,20 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 	for _, e := range []string{"3.000000:2", "10000000000.000000:1:dog"} {
 		blob += string(binary.LittleEndian.AppendUint32(nil, uint32(len(e)))) + e
 	}
-	got = s.infer(t, "classes", fmt.Sprintf(inputs, `1,"binary_data":true`), "").body
+	got = s.Infer(t, "classes", fmt.Sprintf(inputs, `1,"binary_data":true`), "").Body
 	if want := answerTo("classes", "BYTES", "[2,1]", fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, len(blob))) + blob; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	got = s.infer(t, "id_bool", strings.Replace(oneInput("BOOL", "[1]", `"data":[true]`), "}]}", `}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`, 1), "").String()
-	if want := "400 text/plain " + errorBody("class result not available for output due to unsupported type 'BOOL'"); got != want {
+	got = s.Infer(t, "id_bool", strings.Replace(oneInput("BOOL", "[1]", `"data":[true]`), "}]}", `}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`, 1), "").String()
+	if want := "400 text/plain " + rest.ErrorBody("class result not available for output due to unsupported type 'BOOL'"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
 // TestOddResponsesBecomeErrors has models with invalid responses.
 func TestOddResponsesBecomeErrors(t *testing.T) {
-	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *fakeModel {
-		m := model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *rest.FakeModel {
+		m := rest.Model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 		m.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error { return answer(req, send) }
 		return m
 	}
@@ -244,26 +245,26 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 		answer("panics", func(*infer.Request, infer.Sender) error { panic("a bug") }),
 	)
 	core.Panics = true
-	s := startHTTP(t, Config{}, core)
+	s := rest.StartHTTP(t, rest.Config{}, core)
 	for _, tt := range []struct{ model, want string }{
-		{"none", "500 text/plain " + errorBody("expected a single response, got 0")},
-		{"two", "500 text/plain " + errorBody("expected a single response, got 2")},
-		{"fails", "503 text/plain " + errorBody("it fails: \"ü\" /x")},
-		{"refuses", "503 application/json " + errorBody("[request id: <id_unknown>] Exceeds maximum queue size")},
+		{"none", "500 text/plain " + rest.ErrorBody("expected a single response, got 0")},
+		{"two", "500 text/plain " + rest.ErrorBody("expected a single response, got 2")},
+		{"fails", "503 text/plain " + rest.ErrorBody("it fails: \"ü\" /x")},
+		{"refuses", "503 application/json " + rest.ErrorBody("[request id: <id_unknown>] Exceeds maximum queue size")},
 		{"parameters", `200 application/json {"model_name":"m","model_version":"2","parameters":{"i":-1,"b":true,"d":Infinity,"s\n":"\""},"outputs":[]}`},
-		{"fp16", "400 text/plain " + errorBody("sending FP16 data via JSON is not supported. Please use the binary data format for output")},
-		{"short", "500 text/plain " + errorBody("output 'O' of shape [2] has 4 bytes, want 8")},
-		{"cut", "500 text/plain " + errorBody("output 'O': element 0 of the BYTES tensor runs past its end")},
+		{"fp16", "400 text/plain " + rest.ErrorBody("sending FP16 data via JSON is not supported. Please use the binary data format for output")},
+		{"short", "500 text/plain " + rest.ErrorBody("output 'O' of shape [2] has 4 bytes, want 8")},
+		{"cut", "500 text/plain " + rest.ErrorBody("output 'O': element 0 of the BYTES tensor runs past its end")},
 		{"scalar", `200 application/json {"model_name":"scalar","model_version":"3","outputs":[{"name":"O","datatype":"INT32","shape":[],"data":[5]}]}`},
-		{"decoupled", "501 text/plain " + errorBody("HTTP end point doesn't support models with decoupled transaction policy")},
-		{"panics", "500 text/plain " + errorBody("internal error while serving the request")},
+		{"decoupled", "501 text/plain " + rest.ErrorBody("HTTP end point doesn't support models with decoupled transaction policy")},
+		{"panics", "500 text/plain " + rest.ErrorBody("internal error while serving the request")},
 	} {
-		if got := s.infer(t, tt.model, oneInput("INT32", "[1]", `"data":[1]`), "").String(); got != tt.want {
+		if got := s.Infer(t, tt.model, oneInput("INT32", "[1]", `"data":[1]`), "").String(); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.model, got, tt.want)
 		}
 		// And with an input that is in a block.
 		head := oneInput("UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`)
-		if got := s.infer(t, tt.model, head, strings.Repeat("x", 9000)).String(); got != tt.want && tt.model != "decoupled" {
+		if got := s.Infer(t, tt.model, head, strings.Repeat("x", 9000)).String(); got != tt.want && tt.model != "decoupled" {
 			t.Errorf("%s with a block:\n got %s\nwant %s", tt.model, got, tt.want)
 		}
 	}
@@ -272,10 +273,10 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 // TestReplacedBeforeItRuns checks that a request whose version is replaced between its head and its
 // execution runs on the successor, whose labels its classes have.
 func TestReplacedBeforeItRuns(t *testing.T) {
-	s := startHTTP(t, Config{}, servertest.NewCore(servertest.ReplacedModel()))
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(servertest.ReplacedModel()))
 	head := `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`
 	for range 2 {
-		got := s.infer(t, "replaced", head, "").String()
+		got := s.Infer(t, "replaced", head, "").String()
 		if want := "200 application/json " + answerTo("replaced", "BYTES", "[1,1]", `"data":["2.000000:1:new"]`); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}

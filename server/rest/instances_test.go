@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/server/rest"
 )
 
 // TestReadInstancesNamesWhatIsWrong checks that errors state the found and the expected value.
@@ -49,7 +50,7 @@ func TestReadInstancesNamesWhatIsWrong(t *testing.T) {
 		`{"` + long + `":1}`:                  "'" + long[:64] + "…' is not known, want 'count' and 'group'",
 		`{"a` + long + `":1}`:                 "'a" + long[:62] + "…' is not known, want 'count' and 'group'",
 	} {
-		group, count, err := readInstances(nil, "m", []byte(text), models.MaxInstances)
+		group, count, err := rest.ReadInstances(nil, "m", []byte(text), models.MaxInstances)
 		if want == "" {
 			if err != nil || count < 1 || group != "" && group != "g" {
 				t.Errorf("%s: got %d of %q, %v", text, count, group, err)

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -20,7 +21,7 @@ import (
 // TestEndpointsThatNeedLittleAcceptLittle sends a body of 1 MiB, and of one byte more, to each.
 func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	path := ""
-	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{}, nil, rest.WithRegions(t, &path))
 	body := func(n int) string { return "{" + strings.Repeat(" ", n-2) + "}" }
 	for _, path := range []string{
 		"/v2/repository/index", "/v2/repository/models/m/unload", "/v2/repository/models/m/instances", "/v2/logging", "/v2/trace/setting",
@@ -28,14 +29,14 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	} {
 		for _, chunked := range []bool{false, true} {
 			for _, n := range []int{1 << 20, 1<<20 + 1} {
-				c := s.connect(t)
+				c := s.Connect(t)
 				if chunked {
-					c.send("POST " + path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(body(n), 1<<16))
+					c.Send("POST " + path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(body(n), 1<<16))
 				} else {
-					c.send(text("POST", path, body(n)))
+					c.Send(rest.Text("POST", path, body(n)))
 				}
-				got := c.receive("POST")
-				refused := got.status == http.StatusBadRequest && strings.Contains(got.body, "Use --client-max-small-body-size to increase the limit.")
+				got := c.Receive("POST")
+				refused := got.Status == http.StatusBadRequest && strings.Contains(got.Body, "Use --client-max-small-body-size to increase the limit.")
 				if want := n > 1<<20; refused != want {
 					t.Errorf("%s with %d bytes, chunked %v: got %.300s, want refused: %v", path, n, chunked, got, want)
 				}
@@ -43,7 +44,7 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 			}
 		}
 	}
-	if got := s.do(t, "POST", "/v2/repository/models/m/load", body(1<<20+1)); got.status != http.StatusOK {
+	if got := s.Do(t, "POST", "/v2/repository/models/m/load", body(1<<20+1)); got.Status != http.StatusOK {
 		t.Errorf("a load: got %.300s, want 200", got)
 	}
 }
@@ -51,7 +52,7 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 // TestValuesThatAreSmallByNatureAreBounded sends values of the maximal length, and one byte longer.
 // The error repeats little of them.
 func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
-	s := startHTTP(t, Config{MaxLoadFiles: 3}, nil)
+	s := rest.StartHTTP(t, rest.Config{MaxLoadFiles: 3}, nil)
 	const infer, generate, load = "/v2/models/id_uint8/infer", "/v2/models/id_uint8/generate", "/v2/repository/models/m/load"
 	of := func(n int) string { return strings.Repeat("x", n) }
 	input := `"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}]`
@@ -81,79 +82,25 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 		{"load parameter 'config'", load, 1 << 20, func(n int) string { return `{"parameters":{"config":"` + of(n) + `"}}` }},
 		{"the name of a load parameter", load, 5 + 4<<10, func(n int) string { return `{"parameters":{"config":"{}","file:` + of(n-5) + `":""}}` }},
 	} {
-		if got := s.do(t, "POST", tt.path, tt.body(tt.most)); got.status != http.StatusOK {
+		if got := s.Do(t, "POST", tt.path, tt.body(tt.most)); got.Status != http.StatusOK {
 			t.Errorf("%s of %s with %d bytes: got %.200s, want 200", tt.what, tt.path, tt.most, got)
 		}
-		got := s.do(t, "POST", tt.path, tt.body(tt.most+1))
-		if want := fmt.Sprintf("%s has %d bytes, but at most %d are allowed", tt.what, tt.most+1, tt.most); got.status != http.StatusBadRequest || !strings.Contains(got.body, want) {
+		got := s.Do(t, "POST", tt.path, tt.body(tt.most+1))
+		if want := fmt.Sprintf("%s has %d bytes, but at most %d are allowed", tt.what, tt.most+1, tt.most); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, want) {
 			t.Errorf("%s of %s with %d bytes: got %.200s, want it refused", tt.what, tt.path, tt.most+1, got)
 		}
 	}
 	for _, name := range []string{`"name":"` + of(5000) + `"`, `"name":"INPUT0","parameters":{"shared_memory_region":"` + of(5000) + `"}`} {
-		if got := s.do(t, "POST", infer, `{"inputs":[{`+name+`,"datatype":"UINT8","shape":[1],"data":[1]}]}`); got.status != http.StatusBadRequest || len(got.body) > 1000 {
-			t.Errorf("a long name: got %d bytes, %.200s", len(got.body), got)
+		if got := s.Do(t, "POST", infer, `{"inputs":[{`+name+`,"datatype":"UINT8","shape":[1],"data":[1]}]}`); got.Status != http.StatusBadRequest || len(got.Body) > 1000 {
+			t.Errorf("a long name: got %d bytes, %.200s", len(got.Body), got)
 		}
 	}
 	files := `"file:1/a":"","file:1/b":"","file:1/c":""`
-	if got := s.do(t, "POST", load, `{"parameters":{"config":"{}",`+files+`}}`); got.status != http.StatusOK {
+	if got := s.Do(t, "POST", load, `{"parameters":{"config":"{}",`+files+`}}`); got.Status != http.StatusOK {
 		t.Errorf("three files: got %s, want 200", got)
 	}
-	if got := s.do(t, "POST", load, `{"parameters":{"config":"{}",`+files+`,"file:1/d":""}}`); got.status != http.StatusBadRequest || !strings.Contains(got.body, "more than 3 files") {
+	if got := s.Do(t, "POST", load, `{"parameters":{"config":"{}",`+files+`,"file:1/d":""}}`); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "more than 3 files") {
 		t.Errorf("four files: got %s, want them refused", got)
-	}
-}
-
-// TestJSONNestsToOneDepthEverywhere sends bodies with 100 and 101 open brackets to each endpoint
-// that reads JSON.
-func TestJSONNestsToOneDepthEverywhere(t *testing.T) {
-	path := ""
-	s := startHTTP(t, Config{}, nil, withRegions(t, &path))
-	paths := map[endpoint][]string{
-		epInfer:               {"/v2/models/id_int32/infer"},
-		epGenerate:            {"/v2/models/id_int32/generate"},
-		epGenerateStream:      {"/v2/models/id_int32/generate_stream"},
-		epLogging:             {"/v2/logging"},
-		epTrace:               {"/v2/trace/setting", "/v2/models/id_int32/trace/setting"},
-		epRepositoryIndex:     {"/v2/repository/index"},
-		epRepositoryLoad:      {"/v2/repository/models/m/load"},
-		epRepositoryUnload:    {"/v2/repository/models/m/unload"},
-		epRepositoryInstances: {"/v2/repository/models/m/instances"},
-		epRegionRegister:      {"/v2/systemsharedmemory/region/r/register", "/v2/cudasharedmemory/region/r/register"},
-		epRegionUnregister:    {}, // has no body
-	}
-	const tooDeep = "JSON nesting depth exceeds maximum allowed limit (100)"
-	check := func(path, begin, end string, around int) {
-		t.Helper()
-		body := func(depth int) string {
-			return begin + strings.Repeat("[", depth-around) + "1" + strings.Repeat("]", depth-around) + end
-		}
-		if got := s.do(t, "POST", path, body(100)); strings.Contains(got.body, tooDeep) {
-			t.Errorf("%s %s at depth 100: got %.300s, want it read", path, begin, got)
-		}
-		if got := s.do(t, "POST", path, body(101)); got.status != http.StatusBadRequest || !strings.Contains(got.body, tooDeep) {
-			t.Errorf("%s %s at depth 101: got %.300s, want it refused", path, begin, got)
-		}
-	}
-	for e, row := range endpoints {
-		list, known := paths[endpoint(e)]
-		if !known && row.method != http.MethodGet && endpoint(e) != epNone {
-			t.Errorf("endpoint %d is not tested", e)
-		}
-		for _, path := range list {
-			check(path, "", "", 0)
-			check(path, `{"x":`, "}", 1)
-		}
-	}
-	input := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":`
-	check("/v2/models/id_int32/infer", input, "}]}", 3)
-	check("/v2/models/id_int32/generate", `{"INPUT0":`, "}", 1)
-	for path, body := range map[string]string{
-		"/v2/models/id_int32/infer":    input + strings.Repeat("[", 97) + "1" + strings.Repeat("]", 97) + "}]}",
-		"/v2/models/id_int32/generate": `{"INPUT0":` + strings.Repeat("[", 99) + "1" + strings.Repeat("]", 99) + "}",
-	} {
-		if got := s.do(t, "POST", path, body); got.status != http.StatusOK {
-			t.Errorf("%s with a tensor at depth 100: got %.300s, want 200", path, got)
-		}
 	}
 }
 
@@ -164,15 +111,15 @@ func TestUnreadRepliesAreCharged(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", size)}}
 	for _, request := range []string{
-		text("POST", "/v2/repository/index", ""),
-		text("POST", "/v2/models/id_bytes/infer", oneInput("BYTES", "[1]", `"data":["`+strings.Repeat("x", size)+`"]`)),
-		text("POST", "/v2/models/id_bytes/generate", `{"INPUT0":"`+strings.Repeat("x", size)+`"}`),
+		rest.Text("POST", "/v2/repository/index", ""),
+		rest.Text("POST", "/v2/models/id_bytes/infer", oneInput("BYTES", "[1]", `"data":["`+strings.Repeat("x", size)+`"]`)),
+		rest.Text("POST", "/v2/models/id_bytes/generate", `{"INPUT0":"`+strings.Repeat("x", size)+`"}`),
 	} {
-		s := startHTTP(t, Config{Config: http1.Config{WriteTimeout: 500 * time.Millisecond}}, core)
-		c := s.connect(t)
-		c.send(request)
-		account, line := s.blocks.Account, request[:strings.IndexByte(request, '\r')]
-		eventually(t, line+" is charged", func() bool {
+		s := rest.StartHTTP(t, rest.Config{Config: http1.Config{WriteTimeout: 500 * time.Millisecond}}, core)
+		c := s.Connect(t)
+		c.Send(request)
+		account, line := s.Blocks.Account, request[:strings.IndexByte(request, '\r')]
+		rest.Eventually(t, line+" is charged", func() bool {
 			charged := false
 			account.Holders(func(h *budget.Holder) bool {
 				charged = charged || h.Held(budget.Replies)+h.Held(budget.JSON) >= size && strings.HasSuffix(h.Name(), c.LocalAddr().String())
@@ -180,45 +127,45 @@ func TestUnreadRepliesAreCharged(t *testing.T) {
 			})
 			return charged
 		})
-		eventually(t, line+" is given up", func() bool { return s.Connections() == 0 && account.Total() == 0 })
+		rest.Eventually(t, line+" is given up", func() bool { return s.Connections() == 0 && account.Total() == 0 })
 	}
 }
 
 // TestBodiesAreAttributedToTheirConnections checks that each connection is the holder of its body
 // while it arrives, although the pool charges for large bodies.
 func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	const size = 4 << 20
 	c := announce(t, s, 2*size, size)
 	held := func() (n int64) {
-		s.blocks.Account.Holders(func(h *budget.Holder) bool {
+		s.Blocks.Account.Holders(func(h *budget.Holder) bool {
 			n += h.Held(budget.Blocks)
 			return true
 		})
 		return n
 	}
-	eventually(t, "the body is attributed", func() bool { return held() >= size })
-	c.send(strings.Repeat("x", size))
-	if got := c.receive("POST"); got.status != http.StatusOK {
+	rest.Eventually(t, "the body is attributed", func() bool { return held() >= size })
+	c.Send(strings.Repeat("x", size))
+	if got := c.Receive("POST"); got.Status != http.StatusOK {
 		t.Errorf("got %.200s, want 200", got)
 	}
-	eventually(t, "nothing is attributed after the reply", func() bool { return held() == 0 })
+	rest.Eventually(t, "nothing is attributed after the reply", func() bool { return held() == 0 })
 }
 
 // TestLargeRepliesNeedMemory checks that small ones do not.
 func TestLargeRepliesNeedMemory(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", 1<<20)}}
-	s := startHTTP(t, Config{}, core)
-	full := s.blocks.Account.Most(budget.Replies)
-	if err := s.blocks.Account.Take(budget.Replies, full); err != nil {
+	s := rest.StartHTTP(t, rest.Config{}, core)
+	full := s.Blocks.Account.Most(budget.Replies)
+	if err := s.Blocks.Account.Take(budget.Replies, full); err != nil {
 		t.Fatal(err)
 	}
-	defer s.blocks.Account.Give(budget.Replies, full)
-	if got := s.do(t, "POST", "/v2/repository/index", ""); got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, "in use, ") {
+	defer s.Blocks.Account.Give(budget.Replies, full)
+	if got := s.Do(t, "POST", "/v2/repository/index", ""); got.Status != http.StatusServiceUnavailable || !strings.Contains(got.Body, "in use, ") {
 		t.Errorf("a large reply without memory: got %.300s, want 503", got)
 	}
-	if got := s.do(t, "POST", "/v2/models/none/infer", "{}"); got.status != http.StatusNotFound {
+	if got := s.Do(t, "POST", "/v2/models/none/infer", "{}"); got.Status != http.StatusNotFound {
 		t.Errorf("a small reply without memory: got %.300s, want 404", got)
 	}
 }
@@ -239,15 +186,15 @@ func TestAttacksStayWithinTheirCharge(t *testing.T) {
 		{"levels of traces", "/v2/trace/setting", `{"trace_level":[`, `"",`, `""]}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := startHTTP(t, Config{}, nil)
+			s := rest.StartHTTP(t, rest.Config{}, nil)
 			unit := []byte(strings.Repeat(tt.unit, (64<<10)/len(tt.unit)))
 			n := size / len(unit)
 			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 				tt.path, len(tt.begin)+n*len(unit)+len(tt.end), tt.begin)
 			var clients sync.WaitGroup
-			peak := testkit.PeakHeap(s.blocks.Account.Total, func() {
+			peak := testkit.PeakHeap(s.Blocks.Account.Total, func() {
 				for range 5 {
-					c := s.dial(t)
+					c := s.Dial(t)
 					clients.Go(func() {
 						_, _ = io.WriteString(c, head)
 						for range n {
@@ -270,7 +217,7 @@ func TestAttacksStayWithinTheirCharge(t *testing.T) {
 // TestPagesOfOtherSitesChangeNothing sends changes with the headers of browsers.
 func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	path := ""
-	s := startHTTP(t, Config{AllowOrigins: []string{"https://good.example"}}, nil, withRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{AllowOrigins: []string{"https://good.example"}}, nil, rest.WithRegions(t, &path))
 	for _, tt := range []struct {
 		path   string
 		header []string
@@ -287,28 +234,28 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 		{"/v2/systemsharedmemory/unregister", []string{"Sec-Fetch-Site: cross-site"}, 403},
 		{"/v2/repository/index", []string{"Sec-Fetch-Site: cross-site"}, 200},
 	} {
-		if got := s.do(t, "POST", tt.path, "", tt.header...); got.status != tt.want {
+		if got := s.Do(t, "POST", tt.path, "", tt.header...); got.Status != tt.want {
 			t.Errorf("%s %q: got %s, want %d", tt.path, tt.header, got, tt.want)
 		}
 	}
-	s = startHTTP(t, Config{AllowOrigins: []string{"*"}}, nil)
-	if got := s.do(t, "POST", "/v2/repository/models/m/unload", "", "Sec-Fetch-Site: cross-site", "Origin: https://evil.example"); got.status != 403 {
+	s = rest.StartHTTP(t, rest.Config{AllowOrigins: []string{"*"}}, nil)
+	if got := s.Do(t, "POST", "/v2/repository/models/m/unload", "", "Sec-Fetch-Site: cross-site", "Origin: https://evil.example"); got.Status != 403 {
 		t.Errorf("where all origins are allowed: got %s, want 403", got)
 	}
 }
 
 // TestSmallRepliesAreCompressedOnlyForThoseWhoAsk compares a list of codings with a single one.
 func TestSmallRepliesAreCompressedOnlyForThoseWhoAsk(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
 		size         int
 		accept, want string
 	}{
 		{4, "gzip, deflate", ""}, {4, "gzip", "gzip"}, {4, "deflate", "deflate"}, {4000, "gzip, deflate", "gzip"}, {4000, "identity", ""},
 	} {
-		got := s.infer(t, "id_uint8", binaryInput(tt.size), strings.Repeat("x", tt.size), "Accept-Encoding: "+tt.accept)
-		if coding := got.header.Get("Content-Encoding"); got.status != http.StatusOK || coding != tt.want || got.header.Get(inference.HeaderLengthName) == "" {
-			t.Errorf("%d bytes for %q: got status %d in coding %q, want %q", tt.size, tt.accept, got.status, coding, tt.want)
+		got := s.Infer(t, "id_uint8", binaryInput(tt.size), strings.Repeat("x", tt.size), "Accept-Encoding: "+tt.accept)
+		if coding := got.Header.Get("Content-Encoding"); got.Status != http.StatusOK || coding != tt.want || got.Header.Get(inference.HeaderLengthName) == "" {
+			t.Errorf("%d bytes for %q: got status %d in coding %q, want %q", tt.size, tt.accept, got.Status, coding, tt.want)
 		}
 	}
 }

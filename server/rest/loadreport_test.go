@@ -61,16 +61,16 @@ func TestLoadReportsHaveTheFormOfTriton(t *testing.T) {
 // TestGenerationsReportTheLoad also checks that nothing else does: neither errors before the
 // model's first response nor other endpoints.
 func TestGenerationsReportTheLoad(t *testing.T) {
-	core := servertest.NewCore(model("text", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1"))
+	core := servertest.NewCore(Model("text", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1"))
 	core.Panics = true // the log is not checked
-	fails := model("refuses", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	fails := Model("refuses", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	fails.Infer = func(_ context.Context, _ *infer.Request, send infer.Sender) error {
 		send(infer.ErrorResponse(infer.Errorf(infer.Unavailable, "it fails")))
 		return nil
 	}
 	core.Models["refuses"] = fails
 	samples := blockSamples("used", "1", "max", "2", "tokens_per", "64")
-	s := startHTTP(t, Config{}, core, func(p *server.Parts, _ *servertest.Blocks) {
+	s := StartHTTP(t, Config{}, core, func(p *server.Parts, _ *servertest.Blocks) {
 		p.Samples = func(family string) []metrics.Sample {
 			if family != "nv_trt_llm_kv_cache_block_metrics" {
 				t.Errorf("asked for %s", family)
@@ -91,7 +91,7 @@ func TestGenerationsReportTheLoad(t *testing.T) {
 		{"none/generate", `{"INPUT0":[1]}`, "text", ""},
 		{"text/infer", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}`, "text", ""},
 	} {
-		r, err := http.NewRequest(http.MethodPost, "http://"+s.addr+"/v2/models/"+c.path, strings.NewReader(c.body))
+		r, err := http.NewRequest(http.MethodPost, "http://"+s.Addr+"/v2/models/"+c.path, strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/status"
 )
 
@@ -30,7 +31,7 @@ func TestMetricsServeThePage(t *testing.T) {
 		}
 		_, _ = w.Write([]byte("nv_x 1\n"))
 	})
-	m, err := NewMetrics(Config{Address: "127.0.0.1"}, budget.New(budget.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
+	m, err := rest.NewMetrics(rest.Config{Address: "127.0.0.1"}, budget.New(budget.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,17 +41,17 @@ func TestMetricsServeThePage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	s := &testServer{addr: m.Addr().String()}
+	s := &rest.TestServer{Addr: m.Addr().String()}
 	for _, tt := range []struct{ method, path, want string }{
 		{"GET", "/metrics", "200 text/plain; charset=utf-8 nv_x 1\n"},
 		{"GET", "/metrics/?x", "200 text/plain; charset=utf-8 nv_x 1\n"},
 		{"GET", "/", "200 text/plain "},
 		{"GET", "/status", "200 text/plain "}, // off
 		{"GET", "/metrics/x", "200 text/plain "},
-		{"POST", "/metrics", "405 text/plain " + errorBody("Method Not Allowed")},
-		{"PUT", "/", "405 text/plain " + errorBody("Method Not Allowed")},
+		{"POST", "/metrics", "405 text/plain " + rest.ErrorBody("Method Not Allowed")},
+		{"PUT", "/", "405 text/plain " + rest.ErrorBody("Method Not Allowed")},
 	} {
-		if got := s.do(t, tt.method, tt.path, "", "Accept: application/openmetrics-text", "Accept-Encoding: gzip").String(); got != tt.want {
+		if got := s.Do(t, tt.method, tt.path, "", "Accept: application/openmetrics-text", "Accept-Encoding: gzip").String(); got != tt.want {
 			t.Errorf("%s %s: got %q, want %q", tt.method, tt.path, got, tt.want)
 		}
 	}
@@ -77,7 +78,7 @@ func TestLongPagesAreSentPieceByPiece(t *testing.T) {
 			}
 		}
 	})
-	m, err := NewMetrics(Config{Address: "127.0.0.1"}, budget.New(budget.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
+	m, err := rest.NewMetrics(rest.Config{Address: "127.0.0.1"}, budget.New(budget.Config{Limit: 64 << 20}), page, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func TestMetricsServeTheStatus(t *testing.T) {
 	}()
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	account := budget.New(budget.Config{Limit: 64 << 20})
-	m, err := NewMetrics(Config{Address: "127.0.0.1", Hosts: []string{"gpu1.example.org"}}, account, page, keeper, zerolog.Nop())
+	m, err := rest.NewMetrics(rest.Config{Address: "127.0.0.1", Hosts: []string{"gpu1.example.org"}}, account, page, keeper, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,15 +148,15 @@ func TestMetricsServeTheStatus(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	s := &testServer{addr: m.Addr().String()}
+	s := &rest.TestServer{Addr: m.Addr().String()}
 	for _, tt := range []struct {
 		query         string
 		lines         int
 		first, newest uint64
 	}{{"", 100, 51, 150}, {"?lines=3", 3, 148, 150}, {"?after=149", 1, 150, 150}, {"?lines=1000&after=140", 10, 141, 150}, {"?after=150", 0, 0, 150}} {
-		reply := s.do(t, "GET", "/status"+tt.query, "")
+		reply := s.Do(t, "GET", "/status"+tt.query, "")
 		var got status.Snapshot
-		if err := json.Unmarshal([]byte(reply.body), &got); err != nil {
+		if err := json.Unmarshal([]byte(reply.Body), &got); err != nil {
 			t.Fatalf("%s: %v in %s", tt.query, err, reply)
 		}
 		if got.Server.Name != "one" || len(got.Log) != tt.lines || got.Last != tt.newest || tt.lines > 0 && (got.Log[0].Sequence != tt.first || len(got.Errors) == 0) {
@@ -170,21 +171,21 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		{"localhost:8002", "", 200}, {"10.1.2.3:8002", "", 200}, {"gpu1.example.org:8002", "", 200},
 		{"rebound.example.net:8002", "", 421}, {"localhost:8002", "Sec-Fetch-Site: cross-site\r\n", 403},
 	} {
-		c := s.connect(t)
-		c.send("GET /status HTTP/1.1\r\nHost: " + tt.host + "\r\n" + tt.header + "\r\n")
-		if got := c.receive("GET"); got.status != tt.want {
+		c := s.Connect(t)
+		c.Send("GET /status HTTP/1.1\r\nHost: " + tt.host + "\r\n" + tt.header + "\r\n")
+		if got := c.Receive("GET"); got.Status != tt.want {
 			t.Errorf("/status of host %s %s: got %.200s, want %d", tt.host, tt.header, got, tt.want)
 		}
 		_ = c.Close()
 	}
 	full := account.Most(budget.Replies)
 	account.Must(budget.Replies, full)
-	if got := s.do(t, "GET", "/status?lines=1000", ""); got.status != http.StatusServiceUnavailable {
+	if got := s.Do(t, "GET", "/status?lines=1000", ""); got.Status != http.StatusServiceUnavailable {
 		t.Errorf("a status without memory: got %.200s, want 503", got)
 	}
 	account.Give(budget.Replies, full)
 	for _, query := range []string{"lines=x", "lines=-1", "since=3", "%zz", "after=99999999999999999999"} {
-		if got := s.do(t, "GET", "/status?"+query, ""); got.status != http.StatusBadRequest {
+		if got := s.Do(t, "GET", "/status?"+query, ""); got.Status != http.StatusBadRequest {
 			t.Errorf("/status?%s: got %s, want it refused", query, got)
 		}
 	}

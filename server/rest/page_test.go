@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"encoding/json"
@@ -6,33 +6,32 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/openapi"
-	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestPageNamesTheAddresses requests the page like curl, like a browser and like a probe, which
 // gets Triton's reply.
 func TestPageNamesTheAddresses(t *testing.T) {
-	s := startHTTP(t, Config{Addresses: []string{"gRPC: port 8001"}}, nil)
+	s := rest.StartHTTP(t, rest.Config{Addresses: []string{"gRPC: port 8001"}}, nil)
 	for _, path := range []string{"/", "/docs"} {
-		text := s.do(t, "GET", path, "", "Accept: */*")
+		text := s.Do(t, "GET", path, "", "Accept: */*")
 		for _, want := range []string{"/openapi.json", "gRPC: port 8001"} {
-			if text.status != http.StatusOK || text.header.Get("Content-Type") != "text/plain; charset=utf-8" || !strings.Contains(text.body, want) {
+			if text.Status != http.StatusOK || text.Header.Get("Content-Type") != "text/plain; charset=utf-8" || !strings.Contains(text.Body, want) {
 				t.Errorf("%s as text: got %s, want %q in it", path, text, want)
 			}
 		}
-		page := s.do(t, "GET", path, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
-		if page.header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(page.body, "<!DOCTYPE html>") ||
-			!strings.Contains(page.header.Get("Content-Security-Policy"), "default-src 'none'") {
+		page := s.Do(t, "GET", path, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
+		if page.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(page.Body, "<!DOCTYPE html>") ||
+			!strings.Contains(page.Header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s in a browser: got %s, want HTML that loads nothing", path, page)
 		}
 	}
-	if got, want := s.do(t, "GET", "/", "").String(), "404 text/plain "+errorBody("Not Found"); got != want {
+	if got, want := s.Do(t, "GET", "/", "").String(), "404 text/plain "+rest.ErrorBody("Not Found"); got != want {
 		t.Errorf("a probe: got %s, want %s", got, want)
 	}
-	if got, want := s.do(t, "POST", "/docs", "", "Accept: */*").String(), "405 text/plain "+errorBody("Method Not Allowed"); got != want {
+	if got, want := s.Do(t, "POST", "/docs", "", "Accept: */*").String(), "405 text/plain "+rest.ErrorBody("Method Not Allowed"); got != want {
 		t.Errorf("POST: got %s, want %s", got, want)
 	}
 }
@@ -40,12 +39,12 @@ func TestPageNamesTheAddresses(t *testing.T) {
 // TestPageIsRestrictedAsItsContents closes one of the groups whose data is on the page.
 func TestPageIsRestrictedAsItsContents(t *testing.T) {
 	for _, group := range []string{server.GroupMetadata, server.GroupModelRepository, server.GroupModelConfig} {
-		s := startHTTP(t, Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "Key", Value: "v"}}}, nil)
+		s := rest.StartHTTP(t, rest.Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "Key", Value: "v"}}}, nil)
 		for _, path := range []string{"/docs", "/openapi.json"} {
-			if got := s.do(t, "GET", path, "", "Accept: */*"); got.status != http.StatusForbidden {
+			if got := s.Do(t, "GET", path, "", "Accept: */*"); got.Status != http.StatusForbidden {
 				t.Errorf("%s, %s without the header: got %s, want 403", group, path, got)
 			}
-			if got := s.do(t, "GET", path, "", "Key: v"); got.status != http.StatusOK {
+			if got := s.Do(t, "GET", path, "", "Key: v"); got.Status != http.StatusOK {
 				t.Errorf("%s, %s with the header: got %s, want 200", group, path, got)
 			}
 		}
@@ -54,56 +53,19 @@ func TestPageIsRestrictedAsItsContents(t *testing.T) {
 
 // TestOpenAPIHasTheServersPaths checks a server without models; integration has some.
 func TestOpenAPIHasTheServersPaths(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
-	got := s.do(t, "GET", "/openapi.json", "")
+	s := rest.StartHTTP(t, rest.Config{}, nil)
+	got := s.Do(t, "GET", "/openapi.json", "")
 	var document struct {
 		OpenAPI string
 		Paths   map[string]map[string]any
 	}
-	if err := json.Unmarshal([]byte(got.body), &document); err != nil || got.status != http.StatusOK || document.OpenAPI != openapi.Version {
+	if err := json.Unmarshal([]byte(got.Body), &document); err != nil || got.Status != http.StatusOK || document.OpenAPI != openapi.Version {
 		t.Fatalf("got %.200s and error %v, want a document of OpenAPI %s", got, err, openapi.Version)
 	}
 	for _, want := range []string{"get /v2", "get /v2/health/ready", "get /v2/models/stats", "post /v2/repository/index"} {
 		method, path, _ := strings.Cut(want, " ")
 		if document.Paths[path][method] == nil {
 			t.Errorf("%s is not in the document", want)
-		}
-	}
-}
-
-// TestOpenAPIHasEveryEndpoint checks the path and the methods of each endpoint: the amplification
-// test (integration/amplification) takes the endpoints from the document.
-func TestOpenAPIHasEveryEndpoint(t *testing.T) {
-	core := servertest.NewCore()
-	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}
-	s := startHTTP(t, Config{}, core)
-	var document struct{ Paths map[string]map[string]any }
-	got := s.do(t, "GET", "/openapi.json", "")
-	if err := json.Unmarshal([]byte(got.body), &document); err != nil {
-		t.Fatal(err)
-	}
-	found := map[endpoint]map[string]bool{}
-	for path, methods := range document.Paths {
-		e := route(path).endpoint
-		if found[e] == nil {
-			found[e] = map[string]bool{}
-		}
-		for method := range methods {
-			found[e][strings.ToUpper(method)] = true
-		}
-	}
-	if len(found[epNone]) > 0 {
-		t.Error("a path in the document names no endpoint")
-	}
-	for i := range endpoints {
-		e, want := endpoint(i), []string{endpoints[i].method}
-		if want[0] == "" {
-			want = []string{http.MethodGet, http.MethodPost}
-		}
-		for _, method := range want {
-			if e != epNone && !found[e][method] {
-				t.Errorf("endpoint %d: the document has no path for %s", e, method)
-			}
 		}
 	}
 }
@@ -123,30 +85,30 @@ func TestOriginsDecideWhatBrowsersMayRead(t *testing.T) {
 		{"this one", []string{"https://b.example", "https://a.example"}, http.StatusOK, "https://a.example"},
 		{"any", []string{"*"}, http.StatusOK, "*"},
 	} {
-		s := startHTTP(t, Config{AllowOrigins: c.allowed}, nil)
-		got := s.do(t, "OPTIONS", "/v2/models/id_int32/infer", "", preflight...)
-		if got.status != c.status || got.header.Get("Access-Control-Allow-Origin") != c.origin {
-			t.Errorf("%s: got %s with origin %q, want %d with %q", c.name, got, got.header.Get("Access-Control-Allow-Origin"), c.status, c.origin)
+		s := rest.StartHTTP(t, rest.Config{AllowOrigins: c.allowed}, nil)
+		got := s.Do(t, "OPTIONS", "/v2/models/id_int32/infer", "", preflight...)
+		if got.Status != c.status || got.Header.Get("Access-Control-Allow-Origin") != c.origin {
+			t.Errorf("%s: got %s with origin %q, want %d with %q", c.name, got, got.Header.Get("Access-Control-Allow-Origin"), c.status, c.origin)
 		}
-		methods, headers := got.header.Get("Access-Control-Allow-Methods"), got.header.Get("Access-Control-Allow-Headers")
+		methods, headers := got.Header.Get("Access-Control-Allow-Methods"), got.Header.Get("Access-Control-Allow-Headers")
 		if allowed := c.status == http.StatusOK; allowed != (methods == "GET, POST") || allowed != (headers == "content-type,x-key") {
 			t.Errorf("%s: got the methods %q and the headers %q", c.name, methods, headers)
 		}
 		for _, path := range []string{"/v2", "/v2/nothing"} {
-			reply := s.do(t, "GET", path, "", preflight[0])
-			if got := reply.header.Get("Access-Control-Allow-Origin"); got != c.origin {
+			reply := s.Do(t, "GET", path, "", preflight[0])
+			if got := reply.Header.Get("Access-Control-Allow-Origin"); got != c.origin {
 				t.Errorf("%s: GET %s: got origin %q, want %q", c.name, path, got, c.origin)
 			}
-			if got := reply.header.Get("Access-Control-Expose-Headers"); (got != "") != (c.origin != "") {
+			if got := reply.Header.Get("Access-Control-Expose-Headers"); (got != "") != (c.origin != "") {
 				t.Errorf("%s: GET %s: got the headers %q to be read", c.name, path, got)
 			}
 		}
-		if got := s.do(t, "GET", "/v2", "").header.Get("Access-Control-Allow-Origin"); got != "" {
+		if got := s.Do(t, "GET", "/v2", "").Header.Get("Access-Control-Allow-Origin"); got != "" {
 			t.Errorf("%s: a client that is no browser is told of %q", c.name, got)
 		}
 	}
 	for _, bad := range []string{"a.example", "https://a.example/", "https://*.example", "https://a.example/x", ""} {
-		if err := (Config{AllowOrigins: []string{bad}}).Validate(); err == nil {
+		if err := (rest.Config{AllowOrigins: []string{bad}}).Validate(); err == nil {
 			t.Errorf("origin %q is taken, want it refused", bad)
 		}
 	}

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"encoding/json"
@@ -14,13 +14,14 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // TestTraceSettings compares with the replies of Triton 2.51.0 to the same sequence of requests.
 func TestTraceSettings(t *testing.T) {
-	s := startHTTP(t, Config{}, nil)
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	settings := func(rate, count, frequency string) string {
 		return `200 {"trace_level":["OFF"],"trace_rate":"` + rate + `","trace_count":"` + count + `","log_frequency":"` + frequency + `","trace_file":"","trace_mode":"triton"}`
 	}
@@ -56,8 +57,8 @@ func TestTraceSettings(t *testing.T) {
 		if test.body == "-" {
 			method = http.MethodGet
 		}
-		r := s.do(t, method, test.path, strings.TrimPrefix(test.body, "-"))
-		if got := fmt.Sprintf("%d %s", r.status, r.body); got != test.want {
+		r := s.Do(t, method, test.path, strings.TrimPrefix(test.body, "-"))
+		if got := fmt.Sprintf("%d %s", r.Status, r.Body); got != test.want {
 			t.Errorf("%s %s %s: got %s, want %s", method, test.path, test.body, got, test.want)
 		}
 	}
@@ -74,17 +75,17 @@ func TestTracedRequestsAreStamped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startHTTP(t, Config{}, nil, func(parts *server.Parts, _ *servertest.Blocks) { parts.Traces = tracer })
+	s := rest.StartHTTP(t, rest.Config{}, nil, func(parts *server.Parts, _ *servertest.Blocks) { parts.Traces = tracer })
 	const good = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`
 	for _, test := range []struct {
 		path, body string
 		status     int
 	}{{"/v2/models/id_fp32/infer", good, 200}, {"/v2/models/id_fp32/infer", "{", 500}, {"/v2/models/fails/infer", good, 503}, {"/v2/models/no/infer", good, 404}} {
-		if r := s.do(t, "POST", test.path, test.body); r.status != test.status {
+		if r := s.Do(t, "POST", test.path, test.body); r.Status != test.status {
 			t.Errorf("%s: got %v, want status %d", test.path, r, test.status)
 		}
 	}
-	if err := s.stop(); err != nil {
+	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if err := tracer.Close(t.Context()); err != nil {

@@ -1,4 +1,4 @@
-package jinja
+package jinja_test
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/openai/jinja"
 )
 
 // golden is a line of testdata/golden.jsonl: a template and its result in Python's Jinja.
@@ -21,7 +23,7 @@ type golden struct {
 }
 
 // decode decodes JSON into a value and keeps the order of the text.
-func decode(t testing.TB, d *json.Decoder) Value {
+func decode(t testing.TB, d *json.Decoder) jinja.Value {
 	t.Helper()
 	token, err := d.Token()
 	if err != nil {
@@ -30,14 +32,14 @@ func decode(t testing.TB, d *json.Decoder) Value {
 	switch token := token.(type) {
 	case json.Delim:
 		if token == '[' {
-			list := List{}
+			list := jinja.List{}
 			for d.More() {
 				list = append(list, decode(t, d))
 			}
 			_, _ = d.Token()
 			return list
 		}
-		whole := &Dict{}
+		whole := &jinja.Dict{}
 		for d.More() {
 			name, _ := d.Token()
 			whole.Set(name.(string), decode(t, d))
@@ -55,7 +57,7 @@ func decode(t testing.TB, d *json.Decoder) Value {
 	}
 }
 
-func read(t testing.TB) (variables map[string]Value, list []golden) {
+func read(t testing.TB) (variables map[string]jinja.Value, list []golden) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/golden.jsonl")
 	if err != nil {
@@ -69,7 +71,7 @@ func read(t testing.TB) (variables map[string]Value, list []golden) {
 		if g.Variables != nil {
 			d := json.NewDecoder(bytes.NewReader(g.Variables))
 			d.UseNumber()
-			variables = decode(t, d).(*Dict).values()
+			variables = decode(t, d).(*jinja.Dict).Values()
 			continue
 		}
 		list = append(list, g)
@@ -77,12 +79,12 @@ func read(t testing.TB) (variables map[string]Value, list []golden) {
 	return variables, list
 }
 
-var limits = Limits{Now: func() time.Time { return time.Date(2026, 2, 3, 14, 5, 6, 0, time.UTC) }}
+var limits = jinja.Limits{Now: func() time.Time { return time.Date(2026, 2, 3, 14, 5, 6, 0, time.UTC) }}
 
 func TestTemplatesRenderAsInPython(t *testing.T) {
 	variables, list := read(t)
 	for _, g := range list {
-		template, err := Parse(g.Template)
+		template, err := jinja.Parse(g.Template)
 		if (err != nil) != (g.Invalid != "") {
 			t.Errorf("%s: Parse says %v, Python %q", g.Template, err, g.Invalid)
 		}
@@ -90,7 +92,7 @@ func TestTemplatesRenderAsInPython(t *testing.T) {
 			continue
 		}
 		got, err := template.Render(variables, limits)
-		var raised *RaisedError
+		var raised *jinja.RaisedError
 		switch {
 		case g.Want != nil && (err != nil || got != *g.Want):
 			t.Errorf("%s: got %q, %v, want %q", g.Template, got, err, *g.Want)
@@ -106,7 +108,7 @@ func TestTemplatesRenderAsInPython(t *testing.T) {
 func TestRenderingsEnd(t *testing.T) {
 	errRoom := errors.New("no room")
 	left := int64(0)
-	bounded := Limits{Steps: 100_000, Room: func(n int64) error {
+	bounded := jinja.Limits{Steps: 100_000, Room: func(n int64) error {
 		if left -= n; left < 0 {
 			return errRoom
 		}
@@ -126,11 +128,11 @@ func TestRenderingsEnd(t *testing.T) {
 		"{% set ns = namespace() %}{% set ns.me = ns %}{{ ns | tojson }}":          "not JSON serializable",
 	} {
 		left = 1 << 20
-		template, err := Parse(source)
+		template, err := jinja.Parse(source)
 		if err != nil {
 			t.Fatalf("%s: %v", source, err)
 		}
-		_, err = template.Render(map[string]Value{"l": List{int64(1), int64(2)}}, bounded)
+		_, err = template.Render(map[string]jinja.Value{"l": jinja.List{int64(1), int64(2)}}, bounded)
 		if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {
 			t.Errorf("%s: got %v, want %s", source, err, want)
 		}
@@ -140,7 +142,7 @@ func TestRenderingsEnd(t *testing.T) {
 		if !strings.HasPrefix(source, "{") {
 			source = "{{ " + source
 		}
-		if _, err := Parse(source); err == nil {
+		if _, err := jinja.Parse(source); err == nil {
 			t.Errorf("%.20s…: no error", source)
 		}
 	}
@@ -149,7 +151,7 @@ func TestRenderingsEnd(t *testing.T) {
 // TestRenderingsEndWhenTheyAreNotWanted cancels renderings during all kinds of work.
 func TestRenderingsEndWhenTheyAreNotWanted(t *testing.T) {
 	errEnded := errors.New("ended")
-	list := List{}
+	list := jinja.List{}
 	for i := range 1 << 12 {
 		list = append(list, int64(i))
 	}
@@ -157,11 +159,11 @@ func TestRenderingsEndWhenTheyAreNotWanted(t *testing.T) {
 		"{% for i in l %}{% endfor %}", "{{ l | unique | length }}", "{{ l | sort | length }}", "{{ l | tojson }}", "{{ l }}", "{{ l == l }}", "{{ -1 in l }}",
 		"{{ ('a' * 10000000).count('b') }}", "{{ ('a' * 10000000) | upper }}", "{{ l | map('string') | join }}", "{{ l | select('odd') | list | length }}",
 	} {
-		template, err := Parse(source)
+		template, err := jinja.Parse(source)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = template.Render(map[string]Value{"l": list}, Limits{Ended: func() error { return errEnded }})
+		_, err = template.Render(map[string]jinja.Value{"l": list}, jinja.Limits{Ended: func() error { return errEnded }})
 		if !errors.Is(err, errEnded) {
 			t.Errorf("%s: got %v, want that it has ended", source, err)
 		}
@@ -174,12 +176,12 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(g.Template)
 	}
 	f.Fuzz(func(_ *testing.T, source string) {
-		template, err := Parse(source)
+		template, err := jinja.Parse(source)
 		if err != nil {
 			return
 		}
 		left := int64(1 << 20)
-		_, _ = template.Render(variables, Limits{Steps: 10_000, Room: func(n int64) error {
+		_, _ = template.Render(variables, jinja.Limits{Steps: 10_000, Room: func(n int64) error {
 			if left -= n; left < 0 {
 				return errors.New("no room")
 			}

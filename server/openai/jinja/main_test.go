@@ -1,4 +1,4 @@
-package jinja
+package jinja_test
 
 import (
 	"testing"

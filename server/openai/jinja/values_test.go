@@ -3,8 +3,8 @@ package jinja
 // Set is Meter.Set for values that no client has sent.
 func (d *Dict) Set(name string, v Value) { NewMeter(Limits{}).Set(d, name, v) }
 
-// values returns the members by their names.
-func (d *Dict) values() map[string]Value {
+// Values returns the members by their names.
+func (d *Dict) Values() map[string]Value {
 	all := map[string]Value{}
 	for _, one := range d.members {
 		all[one.name] = one.value

@@ -1,4 +1,4 @@
-package admission
+package admission_test
 
 import (
 	"net/http"
@@ -7,13 +7,14 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/page/admission"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // TestAdmitRefusesOtherSites sends the headers of browsers, for this page and for others.
 func TestAdmitRefusesOtherSites(t *testing.T) {
-	g, err := New([]string{"Gpu1.example.org"})
+	g, err := admission.New([]string{"Gpu1.example.org"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestAdmitRefusesOtherSites(t *testing.T) {
 			r.Fields = append(r.Fields, http1.Field{Name: name, Value: value})
 		}
 		got := 0
-		if refusal := AsRefusal(g.Admit(r)); refusal != nil {
+		if refusal := admission.AsRefusal(g.Admit(r)); refusal != nil {
 			got = refusal.Status
 		}
 		if got != c.want {
@@ -67,13 +68,13 @@ func TestAdmitRefusesOtherSites(t *testing.T) {
 }
 
 func TestTokensAreOfOneServer(t *testing.T) {
-	g, _ := New(nil)
-	other, _ := New(nil)
+	g, _ := admission.New(nil)
+	other, _ := admission.New(nil)
 	if err := g.Trusts(g.Token()); err != nil {
 		t.Errorf("its own token: %v", err)
 	}
 	for _, token := range []string{"", other.Token(), g.Token()[1:], g.Token() + "A"} {
-		if refusal := AsRefusal(g.Trusts(token)); refusal == nil || refusal.Status != http.StatusForbidden {
+		if refusal := admission.AsRefusal(g.Trusts(token)); refusal == nil || refusal.Status != http.StatusForbidden {
 			t.Errorf("token %q: got %v, want it refused with 403", token, refusal)
 		}
 	}
@@ -84,7 +85,7 @@ func TestTokensAreOfOneServer(t *testing.T) {
 
 func TestHostsAreNames(t *testing.T) {
 	for _, host := range []string{"", "http://a", "a:8003", "a/b", "a b", "é"} {
-		if _, err := New([]string{host}); err == nil {
+		if _, err := admission.New([]string{host}); err == nil {
 			t.Errorf("host %q is taken, want it refused", host)
 		}
 	}

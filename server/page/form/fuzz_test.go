@@ -1,10 +1,11 @@
-package form
+package form_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/server/page/form"
 )
 
 // FuzzRead reads arbitrary text and files as each type. The result must fit its shape and the
@@ -17,8 +18,8 @@ func FuzzRead(f *testing.F) {
 	f.Add(byte(infer.Uint8), "4,4,3", "", []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00!"), true)
 	f.Add(byte(infer.Uint16), "-1", "", []byte{1, 2, 3, 4}, true)
 	f.Fuzz(func(t *testing.T, d byte, shape, values string, file []byte, chosen bool) {
-		field := Field{Name: "IN", Type: infer.DataType(d % 15), Shape: shape, Values: values}
-		field.Dims, _, _ = field.parseShape()
+		field := form.Field{Name: "IN", Type: infer.DataType(d % 15), Shape: shape, Values: values}
+		field.Dims, _, _ = field.ParseShape()
 		if chosen {
 			field.File = file
 		}
@@ -38,7 +39,7 @@ func FuzzRead(f *testing.F) {
 		if scan := infer.ScanBytes(tensor.Data, len(tensor.Data)); tensor.DataType == infer.Bytes && (scan.Rest != 0 || int64(scan.Count) != want) {
 			t.Fatalf("shape %v has %d elements and %d bytes behind them, want %d and none", tensor.Shape, scan.Count, scan.Rest, want)
 		}
-		c := &Collector{}
+		c := &form.Collector{}
 		c.Take(&infer.Response{Outputs: []infer.Tensor{tensor}})
 		if list, _ := c.Answer(); len(list) != 1 || list[0].Outputs[0].Broken {
 			t.Fatalf("shown as %+v", list)

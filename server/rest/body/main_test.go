@@ -1,4 +1,4 @@
-package body
+package body_test
 
 import (
 	"testing"

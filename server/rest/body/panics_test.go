@@ -1,4 +1,4 @@
-package body
+package body_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -28,7 +29,7 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 // whether its length was announced or not.
 func TestAPanicOverABodyKeepsNothing(t *testing.T) {
 	blocks := &servertest.Blocks{Account: budget.New(budget.Config{Limit: 1 << 30})}
-	bodies := &Gatherer{Account: blocks.Account, Open: func(n, _ int) (server.Filling, error) { return blocks.Open(n) }}
+	bodies := &body.Gatherer{Account: blocks.Account, Open: func(n, _ int) (server.Filling, error) { return blocks.Open(n) }}
 	const size = 1 << 20
 	for _, announced := range []bool{true, false} {
 		lent := int64(0)
@@ -36,7 +37,7 @@ func TestAPanicOverABodyKeepsNothing(t *testing.T) {
 			c := budget.Charge{Account: bodies.Account}
 			defer c.Settle()
 			defer func() { lent = blocks.Lent.Load() }()
-			b := NewReader(&brokenBody{size - 1}, -1)
+			b := body.NewReader(&brokenBody{size - 1}, -1)
 			_, _, err := bodies.Gather(&b, &c, budget.Bodies, size, announced)
 			return err
 		})

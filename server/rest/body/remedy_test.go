@@ -1,4 +1,4 @@
-package body
+package body_test
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
 // TestMalformedJSONSaysWhatToDo expects Triton's text first, and a remedy after it only if the text
@@ -24,7 +25,7 @@ func TestMalformedJSONSaysWhatToDo(t *testing.T) {
 		{`{"T":"a",}`, "Missing a name for object member. at 9", ""},
 		{`{"it's": 1`, "Missing a comma or } after an object member. at 10", ""},
 	} {
-		_, err := Parse(nil, new(jsontext.Scanner), []byte(c.text))
+		_, err := body.Parse(nil, new(jsontext.Scanner), []byte(c.text))
 		e := infer.AsError(err)
 		if e == nil || e.Code != infer.Internal {
 			t.Errorf("%q: got error %v, want an internal one", c.text, err)

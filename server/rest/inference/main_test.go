@@ -1,4 +1,4 @@
-package inference
+package inference_test
 
 import (
 	"testing"

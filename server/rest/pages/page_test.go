@@ -1,19 +1,20 @@
-package pages
+package pages_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/rest/pages"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 // TestNamesOfModelsAreTexts has a model whose name is HTML and a terminal escape.
 func TestNamesOfModelsAreTexts(t *testing.T) {
-	p := Page{
+	p := pages.Page{
 		Addresses: []string{"gRPC: port 8001", "Page: http://127.0.0.1:8003"}, Left: 3,
-		Models: []Model{{Name: "<b>&\"\x1b[2J", Inputs: []string{"<i> INT32 [1]"}}},
+		Models: []pages.Model{{Name: "<b>&\"\x1b[2J", Inputs: []string{"<i> INT32 [1]"}}},
 	}
 	text := string(p.Text())
 	for _, want := range []string{"gRPC: port 8001\n", "  <b>&\"?[2J: <i> INT32 [1] -> nothing\n", "  and more: see /v2/repository/index\n"} {
@@ -32,7 +33,7 @@ func TestNamesOfModelsAreTexts(t *testing.T) {
 			t.Errorf("the page has %q of a model's name", not)
 		}
 	}
-	if !strings.Contains(string(Page{}.Text()), "Models that are ready:\n  none\n") || !strings.Contains(string(Page{}.HTML()), "<p>none</p>") {
+	if !strings.Contains(string(pages.Page{}.Text()), "Models that are ready:\n  none\n") || !strings.Contains(string(pages.Page{}.HTML()), "<p>none</p>") {
 		t.Error("a page without models does not say so")
 	}
 }

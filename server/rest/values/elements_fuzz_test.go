@@ -1,10 +1,11 @@
-package values
+package values_test
 
 import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/jsontext"
+	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
 // FuzzJSONData decodes all possible tensor data as each type.
@@ -32,7 +33,7 @@ func decodeArrays(t *testing.T, v jsontext.Value) {
 	}
 	elements, err := v.Elements()
 	if err != nil {
-		_, _ = ReadParameter(v, "")
+		_, _ = values.ReadParameter(v, "")
 		return
 	}
 	for value, ok := elements.Next(); ok; value, ok = elements.Next() {
@@ -42,15 +43,15 @@ func decodeArrays(t *testing.T, v jsontext.Value) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	size, err := StringsSize(walk)
+	size, err := values.StringsSize(walk)
 	if got := int64(0); err == nil {
-		if got = int64(len(ReadStrings(walk, nil))); got != size {
+		if got = int64(len(values.ReadStrings(walk, nil))); got != size {
 			t.Fatalf("strings take %d bytes, want %d", got, size)
 		}
 	}
 	for d := infer.Bool; d <= infer.FP64; d++ {
 		if d != infer.FP16 {
-			_ = ReadNumbers(walk, d, v.MostLeaves(), nil)
+			_ = values.ReadNumbers(walk, d, v.MostLeaves(), nil)
 		}
 	}
 }

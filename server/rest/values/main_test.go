@@ -1,4 +1,4 @@
-package values
+package values_test
 
 import (
 	"testing"

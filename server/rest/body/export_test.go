@@ -1,0 +1,5 @@
+package body
+
+// Names for the tests in package body_test.
+
+var NextSize = nextSize

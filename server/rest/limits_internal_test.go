@@ -1,0 +1,61 @@
+package rest
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestJSONNestsToOneDepthEverywhere sends bodies with 100 and 101 open brackets to each endpoint
+// that reads JSON.
+func TestJSONNestsToOneDepthEverywhere(t *testing.T) {
+	path := ""
+	s := StartHTTP(t, Config{}, nil, WithRegions(t, &path))
+	paths := map[endpoint][]string{
+		epInfer:               {"/v2/models/id_int32/infer"},
+		epGenerate:            {"/v2/models/id_int32/generate"},
+		epGenerateStream:      {"/v2/models/id_int32/generate_stream"},
+		epLogging:             {"/v2/logging"},
+		epTrace:               {"/v2/trace/setting", "/v2/models/id_int32/trace/setting"},
+		epRepositoryIndex:     {"/v2/repository/index"},
+		epRepositoryLoad:      {"/v2/repository/models/m/load"},
+		epRepositoryUnload:    {"/v2/repository/models/m/unload"},
+		epRepositoryInstances: {"/v2/repository/models/m/instances"},
+		epRegionRegister:      {"/v2/systemsharedmemory/region/r/register", "/v2/cudasharedmemory/region/r/register"},
+		epRegionUnregister:    {}, // has no body
+	}
+	const tooDeep = "JSON nesting depth exceeds maximum allowed limit (100)"
+	check := func(path, begin, end string, around int) {
+		t.Helper()
+		body := func(depth int) string {
+			return begin + strings.Repeat("[", depth-around) + "1" + strings.Repeat("]", depth-around) + end
+		}
+		if got := s.Do(t, "POST", path, body(100)); strings.Contains(got.Body, tooDeep) {
+			t.Errorf("%s %s at depth 100: got %.300s, want it read", path, begin, got)
+		}
+		if got := s.Do(t, "POST", path, body(101)); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, tooDeep) {
+			t.Errorf("%s %s at depth 101: got %.300s, want it refused", path, begin, got)
+		}
+	}
+	for e, row := range endpoints {
+		list, known := paths[endpoint(e)]
+		if !known && row.method != http.MethodGet && endpoint(e) != epNone {
+			t.Errorf("endpoint %d is not tested", e)
+		}
+		for _, path := range list {
+			check(path, "", "", 0)
+			check(path, `{"x":`, "}", 1)
+		}
+	}
+	input := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":`
+	check("/v2/models/id_int32/infer", input, "}]}", 3)
+	check("/v2/models/id_int32/generate", `{"INPUT0":`, "}", 1)
+	for path, body := range map[string]string{
+		"/v2/models/id_int32/infer":    input + strings.Repeat("[", 97) + "1" + strings.Repeat("]", 97) + "}]}",
+		"/v2/models/id_int32/generate": `{"INPUT0":` + strings.Repeat("[", 99) + "1" + strings.Repeat("]", 99) + "}",
+	} {
+		if got := s.Do(t, "POST", path, body); got.Status != http.StatusOK {
+			t.Errorf("%s with a tensor at depth 100: got %.300s, want 200", path, got)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package rest
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server/servertest"
+)
+
+// TestOpenAPIHasEveryEndpoint checks the path and the methods of each endpoint: the amplification
+// test (integration/amplification) takes the endpoints from the document.
+func TestOpenAPIHasEveryEndpoint(t *testing.T) {
+	core := servertest.NewCore()
+	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}
+	s := StartHTTP(t, Config{}, core)
+	var document struct{ Paths map[string]map[string]any }
+	got := s.Do(t, "GET", "/openapi.json", "")
+	if err := json.Unmarshal([]byte(got.Body), &document); err != nil {
+		t.Fatal(err)
+	}
+	found := map[endpoint]map[string]bool{}
+	for path, methods := range document.Paths {
+		e := route(path).endpoint
+		if found[e] == nil {
+			found[e] = map[string]bool{}
+		}
+		for method := range methods {
+			found[e][strings.ToUpper(method)] = true
+		}
+	}
+	if len(found[epNone]) > 0 {
+		t.Error("a path in the document names no endpoint")
+	}
+	for i := range endpoints {
+		e, want := endpoint(i), []string{endpoints[i].method}
+		if want[0] == "" {
+			want = []string{http.MethodGet, http.MethodPost}
+		}
+		for _, method := range want {
+			if e != epNone && !found[e][method] {
+				t.Errorf("endpoint %d: the document has no path for %s", e, method)
+			}
+		}
+	}
+}
