@@ -1,4 +1,4 @@
-package shm
+package shm_test
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // ledger is an account with a limit.
@@ -25,10 +27,10 @@ func (l *ledger) charge(n int64) bool {
 
 func (l *ledger) refund(n int64) { l.used.Add(-n) }
 
-func chargedPool(t *testing.T, size, limit int64) (*Pool, *ledger) {
+func chargedPool(t *testing.T, size, limit int64) (*shm.Pool, *ledger) {
 	l := &ledger{}
 	l.limit.Store(limit)
-	p := smallPool(t, size, PoolConfig{Default: PageSize, Growth: PageSize, Charge: l.charge, Refund: l.refund})
+	p := smallPool(t, size, shm.PoolConfig{Default: shm.PageSize, Growth: shm.PageSize, Charge: l.charge, Refund: l.refund})
 	t.Cleanup(func() {
 		if used, reserved := l.used.Load(), p.Stats().Reserved; used != reserved {
 			t.Errorf("%d bytes are charged, want the %d that are real", used, reserved)
@@ -37,7 +39,7 @@ func chargedPool(t *testing.T, size, limit int64) (*Pool, *ledger) {
 	return p, l
 }
 
-func open(t *testing.T, p *Pool, n int) *Block {
+func open(t *testing.T, p *shm.Pool, n int) *shm.Block {
 	t.Helper()
 	b, err := p.Open(n, 0)
 	if err != nil {
@@ -46,7 +48,7 @@ func open(t *testing.T, p *Pool, n int) *Block {
 	return b
 }
 
-func grow(t *testing.T, b *Block, n int) {
+func grow(t *testing.T, b *shm.Block, n int) {
 	t.Helper()
 	if err := b.Grow(n); err != nil {
 		t.Fatalf("Grow(%d): %v", n, err)
@@ -57,11 +59,11 @@ func grow(t *testing.T, b *Block, n int) {
 // content.
 func TestOpenTakesWhatIsFilled(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 8<<20)
-	var blocks []*Block
+	var blocks []*shm.Block
 	for range 15 {
 		blocks = append(blocks, open(t, p, 1<<20))
 	}
-	if used := l.used.Load(); used > PageSize {
+	if used := l.used.Load(); used > shm.PageSize {
 		t.Fatalf("15 MiB are announced and %d bytes charged, want a page at most", used)
 	}
 	grow(t, blocks[3], 10)
@@ -77,7 +79,7 @@ func TestOpenTakesWhatIsFilled(t *testing.T) {
 			t.Fatalf("byte %d has changed while the block grew", i)
 		}
 	}
-	if used := l.used.Load(); used < 1<<20 || used > 1<<20+2*PageSize {
+	if used := l.used.Load(); used < 1<<20 || used > 1<<20+2*shm.PageSize {
 		t.Errorf("1 MiB is filled and %d bytes are charged", used)
 	}
 	for _, b := range blocks {
@@ -97,18 +99,18 @@ func TestOpenTakesWhatIsFilled(t *testing.T) {
 func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	const size = 8 << 20
 	p, _ := chargedPool(t, 64<<20, size+1<<20)
-	alloc(t, p, size).Release()
+	shm.Alloc(t, p, size).Release()
 	warm := open(t, p, size)
 	if s := p.Stats(); s.Reserved < size || s.Kept != 0 {
 		t.Fatalf("announced in a warm place: %+v, want %d bytes real and none kept", s, size)
 	}
 	grow(t, warm, 64<<10)
 	warm.Bytes()[100] = 1
-	other := alloc(t, p, size) // uses the memory that the first one does not need
+	other := shm.Alloc(t, p, size) // uses the memory that the first one does not need
 	if warm.Bytes()[100] != 1 {
 		t.Error("what had been filled was taken")
 	}
-	if err := warm.Grow(size); !errors.Is(err, ErrExhausted) {
+	if err := warm.Grow(size); !errors.Is(err, shm.ErrExhausted) {
 		t.Errorf("both fit: got %v, want ErrExhausted", err)
 	}
 	if err := p.Verify(); err != nil {
@@ -127,17 +129,17 @@ func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 	p, _ := chargedPool(t, 64<<20, 8<<20)
 	first, second := open(t, p, 8<<20), open(t, p, 8<<20)
-	if _, err := p.Open(1<<20, 1<<17-1); !errors.Is(err, ErrUnproven) {
+	if _, err := p.Open(1<<20, 1<<17-1); !errors.Is(err, shm.ErrUnproven) {
 		t.Fatalf("a third announcement: got %v, want ErrUnproven", err)
 	}
 	proven, err := p.Open(1<<20, 1<<17)
 	if err != nil {
 		t.Fatalf("with an eighth of it: %v", err)
 	}
-	alloc(t, p, 1<<20).Release()
+	shm.Alloc(t, p, 1<<20).Release()
 	grow(t, first, 1<<20)
 	third := open(t, p, 8<<20) // as the first has been filled to an eighth
-	for _, b := range []*Block{first, second, third, proven} {
+	for _, b := range []*shm.Block{first, second, third, proven} {
 		b.Release()
 	}
 	if _, err := p.Open(-1, 0); err == nil {
@@ -149,29 +151,29 @@ func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 func TestPoolWithoutRoomGivesBackFirst(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 4<<20)
 	for _, n := range []int{1 << 20, 2 << 20, 3 << 20, 4 << 20} {
-		alloc(t, p, n).Release()
+		shm.Alloc(t, p, n).Release()
 	}
-	held := alloc(t, p, 3<<20)
-	if _, err := p.Alloc(2 << 20); !errors.Is(err, ErrExhausted) {
+	held := shm.Alloc(t, p, 3<<20)
+	if _, err := p.Alloc(2 << 20); !errors.Is(err, shm.ErrExhausted) {
 		t.Errorf("got %v, want ErrExhausted", err)
 	}
 	l.limit.Store(8 << 20)
-	alloc(t, p, 2<<20).Release()
+	shm.Alloc(t, p, 2<<20).Release()
 	held.Release()
 }
 
 // TestOpenInTheLastOfTheAddressSpace: where a block's class does not fit, the block
 // still has all of its bytes to itself.
 func TestOpenInTheLastOfTheAddressSpace(t *testing.T) {
-	p, _ := chargedPool(t, 67*PageSize, 67*PageSize)
-	first := alloc(t, p, 40*PageSize)
-	b, err := p.Open(25*PageSize, 25*PageSize) // of a class of 28 pages
+	p, _ := chargedPool(t, 67*shm.PageSize, 67*shm.PageSize)
+	first := shm.Alloc(t, p, 40*shm.PageSize)
+	b, err := p.Open(25*shm.PageSize, 25*shm.PageSize) // of a class of 28 pages
 	if err != nil {
 		t.Fatal(err)
 	}
 	first.Release()
-	if s := p.Stats(); s.InUse != 25*PageSize {
-		t.Errorf("the block has %d bytes, want %d", s.InUse, 25*PageSize)
+	if s := p.Stats(); s.InUse != 25*shm.PageSize {
+		t.Errorf("the block has %d bytes, want %d", s.InUse, 25*shm.PageSize)
 	}
 	if err := p.Verify(); err != nil {
 		t.Error(err)

@@ -1,14 +1,16 @@
-package shm
+package shm_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/shm"
 )
 
 func TestLoansKeepBlocksUntilTicketsReturn(t *testing.T) {
-	p := newPool(t, PoolConfig{})
-	b := alloc(t, p, 10_000)
-	var l Loans
+	p := newPool(t, shm.PoolConfig{})
+	b := shm.Alloc(t, p, 10_000)
+	var l shm.Loans
 	ticket, ok := l.Lend(b)
 	if !ok {
 		t.Fatal("Lend: refused")
@@ -18,7 +20,7 @@ func TestLoansKeepBlocksUntilTicketsReturn(t *testing.T) {
 
 	for _, c := range []struct {
 		name      string
-		ticket    Ticket
+		ticket    shm.Ticket
 		offset, n uint64
 		want      string
 	}{
@@ -63,7 +65,7 @@ func (h *held) Retain()  { *h++ }
 func (h *held) Release() { *h-- }
 
 func TestLoansKeepMemoryOfOthers(t *testing.T) {
-	var l Loans
+	var l shm.Loans
 	var h held
 	one, _ := l.LendHeld(&h)
 	two, ok := l.LendHeld(&h)
@@ -91,11 +93,11 @@ func TestLoansKeepMemoryOfOthers(t *testing.T) {
 // TestLoansTellWhatIsKept: a block of a batch is kept when the batch has been answered and the
 // block is still lent; what belongs to no batch is kept from the beginning.
 func TestLoansTellWhatIsKept(t *testing.T) {
-	p := newPool(t, PoolConfig{})
+	p := newPool(t, shm.PoolConfig{})
 	kept := int64(0)
-	l := Loans{Kept: func(more int64) { kept += more }}
-	lend := func(n int, g *Group) Ticket {
-		b := alloc(t, p, n)
+	l := shm.Loans{Kept: func(more int64) { kept += more }}
+	lend := func(n int, g *shm.Group) shm.Ticket {
+		b := shm.Alloc(t, p, n)
 		defer b.Release()
 		ticket, ok := l.LendFor(b, g)
 		if !ok {
@@ -109,22 +111,22 @@ func TestLoansTellWhatIsKept(t *testing.T) {
 			t.Errorf("%s: %d bytes are kept, want %d", when, kept, want)
 		}
 	}
-	var batch, next Group
-	early, late := lend(PageSize, &batch), lend(2*PageSize, &batch)
-	lend(4*PageSize, &next)
+	var batch, next shm.Group
+	early, late := lend(shm.PageSize, &batch), lend(2*shm.PageSize, &batch)
+	lend(4*shm.PageSize, &next)
 	wants("while both batches are executed", 0)
 	if err := l.Return(early); err != nil {
 		t.Fatal(err)
 	}
 	l.Answered(&batch)
 	l.Answered(&batch)
-	wants("after the first was answered", 2*PageSize)
-	lend(PageSize, nil)
-	wants("with a block of no batch", 3*PageSize)
+	wants("after the first was answered", 2*shm.PageSize)
+	lend(shm.PageSize, nil)
+	wants("with a block of no batch", 3*shm.PageSize)
 	if err := l.Return(late); err != nil {
 		t.Fatal(err)
 	}
-	wants("after a ticket has come back", PageSize)
+	wants("after a ticket has come back", shm.PageSize)
 	l.Close()
 	wants("after the end", 0)
 	l.Answered(&next)
@@ -132,10 +134,10 @@ func TestLoansTellWhatIsKept(t *testing.T) {
 }
 
 func TestLoansEndWithTheLife(t *testing.T) {
-	p := newPool(t, PoolConfig{})
-	var l Loans
+	p := newPool(t, shm.PoolConfig{})
+	var l shm.Loans
 	for range 5 {
-		b := alloc(t, p, 5000)
+		b := shm.Alloc(t, p, 5000)
 		l.Lend(b)
 		b.Release()
 	}
@@ -146,7 +148,7 @@ func TestLoansEndWithTheLife(t *testing.T) {
 	if s := p.Stats(); s.Blocks != 0 {
 		t.Fatalf("blocks after Close: got %d, want 0", s.Blocks)
 	}
-	b := alloc(t, p, 1)
+	b := shm.Alloc(t, p, 1)
 	defer b.Release()
 	if _, ok := l.Lend(b); ok {
 		t.Fatal("Lend after Close: accepted")
@@ -154,67 +156,24 @@ func TestLoansEndWithTheLife(t *testing.T) {
 }
 
 func TestArenaBlocksAreCheckedAndReturned(t *testing.T) {
-	t.Run("sealed", func(t *testing.T) { testArena(t, Memfd{}) })
-	t.Run("named", func(t *testing.T) { testArena(t, Named{Prefix: "nereid_test_"}) })
-}
-
-func testArena(t *testing.T, backing Backing) {
-	t.Helper()
-	region, err := NewRegion(backing, 1<<22, ReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var returned []Ticket
-	a := NewArena(region, 1<<21, func(t Ticket) { returned = append(returned, t) })
-	for _, c := range []struct {
-		offset, n uint64
-		ok        bool
-	}{
-		{ArenaOffset, 1 << 20, true}, {ArenaOffset - 1, 1, false}, {0, 8, false}, {ArenaOffset, 1<<21 + 1, false},
-		{1 << 22, 1, false}, {ArenaOffset + 8, ^uint64(0) - 8, false}, {ArenaOffset, 0, true},
-		{ArenaOffset, 1<<20 + 1, false}, // nothing of it is reserved
-	} {
-		e, _, err := a.Lend(7, c.offset, c.n)
-		if (err == nil) != c.ok {
-			t.Errorf("Lend(%d, %d): got error %v, want ok %t", c.offset, c.n, err, c.ok)
-		}
-		if e != nil {
-			e.Release()
-		}
-	}
-	if len(returned) != 2 || returned[0] != 7 {
-		t.Fatalf("returned tickets: got %v, want two times 7", returned)
-	}
-
-	last, b, err := a.Lend(9, ArenaOffset, 8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.Close()
-	_ = b[7] // still mapped
-	last.Release()
-	if len(returned) != 2 {
-		t.Fatal("a ticket was returned after Close")
-	}
-	if region.mem != nil {
-		t.Fatal("the region is still mapped after the last extent")
-	}
+	t.Run("sealed", func(t *testing.T) { shm.CheckArena(t, shm.Memfd{}) })
+	t.Run("named", func(t *testing.T) { shm.CheckArena(t, shm.Named{Prefix: "nereid_test_"}) })
 }
 
 // TestArenaBeyondItsShare wants bytes behind those that a stub may use to have
 // been written: its blocks can lie there, but nothing is made real by reading it.
 func TestArenaBeyondItsShare(t *testing.T) {
-	for name, backing := range map[string]Backing{"sealed": Memfd{}, "named": Named{Prefix: "nereid_test_"}} {
+	for name, backing := range map[string]shm.Backing{"sealed": shm.Memfd{}, "named": shm.Named{Prefix: "nereid_test_"}} {
 		t.Run(name, func(t *testing.T) {
 			const share = 1 << 16
-			region, err := NewRegion(backing, 1<<22, ReadOnly)
+			region, err := shm.NewRegion(backing, 1<<22, shm.ReadOnly)
 			if err != nil {
 				t.Fatal(err)
 			}
 			returned := 0
-			a := NewArena(region, share, func(Ticket) { returned++ })
+			a := shm.NewArena(region, share, func(shm.Ticket) { returned++ })
 			defer a.Close()
-			if _, err := region.File().WriteAt(make([]byte, 2*PageSize), 1<<21); err != nil {
+			if _, err := region.File().WriteAt(make([]byte, 2*shm.PageSize), 1<<21); err != nil {
 				t.Fatal(err)
 			}
 			before, err := region.Reserved()
@@ -225,9 +184,9 @@ func TestArenaBeyondItsShare(t *testing.T) {
 				offset, n uint64
 				ok        bool
 			}{
-				{1 << 21, 2 * PageSize, true}, {1<<21 + 100, PageSize, true}, {1 << 21, 2*PageSize + 1, false},
+				{1 << 21, 2 * shm.PageSize, true}, {1<<21 + 100, shm.PageSize, true}, {1 << 21, 2*shm.PageSize + 1, false},
 				{1<<21 - 1, 2, false}, {1 << 20, 1, false}, {1<<22 - 1, 1, false}, {1<<22 - 1, 0, true},
-				{ArenaOffset, share, true}, {ArenaOffset, share + 1, false}, {ArenaOffset + 1, share, false},
+				{shm.ArenaOffset, share, true}, {shm.ArenaOffset, share + 1, false}, {shm.ArenaOffset + 1, share, false},
 			} {
 				e, _, err := a.Lend(7, c.offset, c.n)
 				if (err == nil) != c.ok {
@@ -248,21 +207,21 @@ func TestArenaBeyondItsShare(t *testing.T) {
 }
 
 func TestArenaLimitsWhatIsOutstanding(t *testing.T) {
-	region, err := NewRegion(Memfd{}, 1<<20, ReadOnly)
+	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewArena(region, 1<<20, func(Ticket) {})
-	var held []*Extent
+	a := shm.NewArena(region, 1<<20, func(shm.Ticket) {})
+	var held []*shm.Extent
 	for {
-		e, _, err := a.Lend(1, ArenaOffset, 1)
+		e, _, err := a.Lend(1, shm.ArenaOffset, 1)
 		if err != nil {
 			break
 		}
 		held = append(held, e)
 	}
-	if len(held) != ReturnRingSlots {
-		t.Fatalf("outstanding: got %d, want %d", len(held), ReturnRingSlots)
+	if len(held) != shm.ReturnRingSlots {
+		t.Fatalf("outstanding: got %d, want %d", len(held), shm.ReturnRingSlots)
 	}
 	a.Close()
 	for _, e := range held {

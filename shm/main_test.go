@@ -1,4 +1,4 @@
-package shm
+package shm_test
 
 import (
 	"testing"

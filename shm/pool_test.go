@@ -1,4 +1,4 @@
-package shm
+package shm_test
 
 import (
 	"errors"
@@ -8,47 +8,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/shm"
 )
 
-func newPool(t testing.TB, config PoolConfig) *Pool {
+func newPool(t testing.TB, config shm.PoolConfig) *shm.Pool {
 	t.Helper()
 	return smallPool(t, 1<<32, config)
 }
 
-func alloc(t testing.TB, p *Pool, n int) *Block {
-	t.Helper()
-	b, err := p.Alloc(n)
-	if err != nil {
-		t.Fatalf("Alloc(%d): %v", n, err)
-	}
-	return b
-}
-
-func TestClassSizesWasteLittle(t *testing.T) {
-	for n := int64(0); n < 1<<21; n += 777 {
-		size := classSize(n)
-		if size < n || size%PageSize != 0 {
-			t.Fatalf("classSize(%d): got %d, want a multiple of the page of at least %d", n, size, n)
-		}
-		if waste := size - roundUp(max(n, 1), PageSize); waste*5 > size {
-			t.Fatalf("classSize(%d): got %d, which wastes %d bytes", n, size, waste)
-		}
-		if classSize(size) != size {
-			t.Fatalf("classSize(%d): got %d, want a class of its own", size, classSize(size))
-		}
-	}
-}
-
 // smallPool has little address space.
-func smallPool(t testing.TB, size int64, config PoolConfig) *Pool {
+func smallPool(t testing.TB, size int64, config shm.PoolConfig) *shm.Pool {
 	t.Helper()
-	region, err := NewRegion(Memfd{}, size, ReadWrite)
+	region, err := shm.NewRegion(shm.Memfd{}, size, shm.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPool(region, config)
+	p, err := shm.NewPool(region, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,41 +40,41 @@ func smallPool(t testing.TB, size int64, config PoolConfig) *Pool {
 }
 
 func TestPoolCutsItsAddressSpaceAnew(t *testing.T) {
-	p := smallPool(t, 64<<20, PoolConfig{Growth: 4 << 20})
+	p := smallPool(t, 64<<20, shm.PoolConfig{Growth: 4 << 20})
 	for _, n := range []int{40 << 20, 30 << 20, 63 << 20, 1, 50 << 20} {
-		alloc(t, p, n).Release()
+		shm.Alloc(t, p, n).Release()
 		if err := p.Verify(); err != nil {
 			t.Fatalf("after %d bytes: %v", n, err)
 		}
 	}
 	// Free neighbours between blocks that are held.
-	var blocks []*Block
+	var blocks []*shm.Block
 	for range 8 {
-		blocks = append(blocks, alloc(t, p, 8<<20))
+		blocks = append(blocks, shm.Alloc(t, p, 8<<20))
 	}
-	if _, err := p.Alloc(1); !errors.Is(err, ErrExhausted) {
+	if _, err := p.Alloc(1); !errors.Is(err, shm.ErrExhausted) {
 		t.Fatalf("got %v from a full pool, want ErrExhausted", err)
 	}
 	for _, i := range []int{2, 3, 4} {
 		blocks[i].Release()
 	}
-	between := alloc(t, p, 20<<20)
+	between := shm.Alloc(t, p, 20<<20)
 	if between.Offset() != blocks[2].Offset() {
 		t.Errorf("the block lies at %d, want %d", between.Offset(), blocks[2].Offset())
 	}
-	rest := alloc(t, p, 4<<20)
-	for _, b := range []*Block{between, rest, blocks[0], blocks[1], blocks[5], blocks[6], blocks[7]} {
+	rest := shm.Alloc(t, p, 4<<20)
+	for _, b := range []*shm.Block{between, rest, blocks[0], blocks[1], blocks[5], blocks[6], blocks[7]} {
 		b.Release()
 	}
-	alloc(t, p, 64<<20).Release()
+	shm.Alloc(t, p, 64<<20).Release()
 }
 
 // TestPoolOfMixedSizesNeverRunsOut has the sizes and steps of a pool of 32 MiB with its
 // defaults, divided by eight: the kernel would need ten seconds to clear its pages.
 func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
-	p := smallPool(t, 4<<20, PoolConfig{Default: 1 << 17, Growth: 1 << 17})
+	p := smallPool(t, 4<<20, shm.PoolConfig{Default: 1 << 17, Growth: 1 << 17})
 	random := rand.New(rand.NewPCG(1, 2))
-	var blocks []*Block
+	var blocks []*shm.Block
 	held := 0
 	for range 5000 {
 		if n := random.IntN(6 << 17); held+n < 12<<17 {
@@ -104,7 +82,7 @@ func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
 			if err == nil {
 				// Writing touches the allocated memory.
 				bytes := b.Bytes()
-				for at := 0; at < len(bytes); at += PageSize {
+				for at := 0; at < len(bytes); at += shm.PageSize {
 					bytes[at] = 1
 				}
 				blocks, held = append(blocks, b), held+n
@@ -124,28 +102,28 @@ func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
 }
 
 func TestPoolDoesNotTrimWhatItExtends(t *testing.T) {
-	p := smallPool(t, 1<<30, PoolConfig{Default: PageSize, Growth: PageSize, Max: 30 * PageSize})
-	first := alloc(t, p, 17*PageSize)
-	defer alloc(t, p, 8*PageSize).Release()
-	defer alloc(t, p, 4*PageSize).Release()
+	p := smallPool(t, 1<<30, shm.PoolConfig{Default: shm.PageSize, Growth: shm.PageSize, Max: 30 * shm.PageSize})
+	first := shm.Alloc(t, p, 17*shm.PageSize)
+	defer shm.Alloc(t, p, 8*shm.PageSize).Release()
+	defer shm.Alloc(t, p, 4*shm.PageSize).Release()
 	first.Release()
-	if b, err := p.Alloc(20 * PageSize); err == nil {
+	if b, err := p.Alloc(20 * shm.PageSize); err == nil {
 		t.Errorf("got a block of 20 pages, with 12 of 30 in use")
 		b.Release()
 	}
 	if err := p.Verify(); err != nil {
 		t.Error(err)
 	}
-	alloc(t, p, 18*PageSize).Release()
+	shm.Alloc(t, p, 18*shm.PageSize).Release()
 }
 
 func TestPoolReusesWhatWasFreedLast(t *testing.T) {
-	p := newPool(t, PoolConfig{})
-	a, b := alloc(t, p, 100_000), alloc(t, p, 100_000)
+	p := newPool(t, shm.PoolConfig{})
+	a, b := shm.Alloc(t, p, 100_000), shm.Alloc(t, p, 100_000)
 	first, second := a.Offset(), b.Offset()
 	a.Release()
 	b.Release()
-	c := alloc(t, p, 99_000)
+	c := shm.Alloc(t, p, 99_000)
 	defer c.Release()
 	if c.Offset() != second || first == second {
 		t.Fatalf("Alloc after releases at %d and %d: got %d, want %d", first, second, c.Offset(), second)
@@ -156,8 +134,8 @@ func TestPoolReusesWhatWasFreedLast(t *testing.T) {
 }
 
 func TestOnFreeRunsAtTheLastRelease(t *testing.T) {
-	p := newPool(t, PoolConfig{})
-	b := alloc(t, p, 5000)
+	p := newPool(t, shm.PoolConfig{})
+	b := shm.Alloc(t, p, 5000)
 	freed := 0
 	b.OnFree(func() { freed++ })
 	b.Retain()
@@ -172,8 +150,8 @@ func TestOnFreeRunsAtTheLastRelease(t *testing.T) {
 }
 
 func TestPoolGrowsInStepsAndShrinks(t *testing.T) {
-	p := newPool(t, PoolConfig{Default: 1 << 20, Growth: 8 << 20, IdleTrim: time.Millisecond})
-	big := alloc(t, p, 20<<20)
+	p := newPool(t, shm.PoolConfig{Default: 1 << 20, Growth: 8 << 20, IdleTrim: time.Millisecond})
+	big := shm.Alloc(t, p, 20<<20)
 	if got := p.Stats().Reserved; got != 1<<20+24<<20 && got != 1<<20+16<<20+8<<20 {
 		t.Fatalf("reserved after 20 MiB: got %d, want the default and a multiple of the growth", got)
 	}
@@ -182,7 +160,7 @@ func TestPoolGrowsInStepsAndShrinks(t *testing.T) {
 	if !testkit.Within(time.Minute, func() bool { return p.Stats().Reserved <= 1<<20 }) {
 		t.Fatalf("reserved after the release: still %d", p.Stats().Reserved)
 	}
-	again := alloc(t, p, 20<<20)
+	again := shm.Alloc(t, p, 20<<20)
 	defer again.Release()
 	if again.Bytes()[0] != 0 {
 		t.Fatal("the first byte of memory that was given back is still there")
@@ -190,19 +168,19 @@ func TestPoolGrowsInStepsAndShrinks(t *testing.T) {
 }
 
 func TestPoolRefusesBeyondItsLimitAndGoesOn(t *testing.T) {
-	p := newPool(t, PoolConfig{Default: 1 << 20, Growth: 4 << 20, Max: 8 << 20})
-	if _, err := p.Alloc(16 << 20); !errors.Is(err, ErrExhausted) {
+	p := newPool(t, shm.PoolConfig{Default: 1 << 20, Growth: 4 << 20, Max: 8 << 20})
+	if _, err := p.Alloc(16 << 20); !errors.Is(err, shm.ErrExhausted) {
 		t.Fatalf("Alloc beyond the limit: got %v, want ErrExhausted", err)
 	}
-	a := alloc(t, p, 6<<20)
-	if _, err := p.Alloc(6 << 20); !errors.Is(err, ErrExhausted) {
+	a := shm.Alloc(t, p, 6<<20)
+	if _, err := p.Alloc(6 << 20); !errors.Is(err, shm.ErrExhausted) {
 		t.Fatalf("second Alloc of 6 MiB of 8: got %v, want ErrExhausted", err)
 	}
-	small := alloc(t, p, 4096)
+	small := shm.Alloc(t, p, 4096)
 	small.Release()
 	a.Release()
 	// A block of another class fits, because free memory is given back first.
-	b := alloc(t, p, 5<<20)
+	b := shm.Alloc(t, p, 5<<20)
 	b.Release()
 }
 
@@ -214,19 +192,19 @@ func TestNamedPoolOnAFullFilesystem(t *testing.T) {
 		t.Skipf("a small tmpfs cannot be mounted here: %v", err)
 	}
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
-	region, err := NewRegion(Named{Prefix: "test_", Dir: dir}, 1<<30, ReadWrite)
+	region, err := shm.NewRegion(shm.Named{Prefix: "test_", Dir: dir}, 1<<30, shm.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPool(region, PoolConfig{Default: 1 << 20, Growth: 1 << 20})
+	p, err := shm.NewPool(region, shm.PoolConfig{Default: 1 << 20, Growth: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if _, err := p.Alloc(16 << 20); !errors.Is(err, ErrExhausted) || !errors.Is(err, unix.ENOSPC) {
+	if _, err := p.Alloc(16 << 20); !errors.Is(err, shm.ErrExhausted) || !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("Alloc of 16 MiB on 4 MiB: got %v, want ErrExhausted by ENOSPC", err)
 	}
-	b := alloc(t, p, 2<<20)
+	b := shm.Alloc(t, p, 2<<20)
 	for i := range b.Bytes() {
 		b.Bytes()[i] = 1
 	}
@@ -235,8 +213,8 @@ func TestNamedPoolOnAFullFilesystem(t *testing.T) {
 
 func TestNamedRegionHasAPrivateNameUntilUnlinked(t *testing.T) {
 	dir := t.TempDir()
-	var files NamedFiles
-	region, err := NewRegion(Named{Prefix: "pre_", Dir: dir, Files: &files}, 1<<20, ReadWrite)
+	var files shm.NamedFiles
+	region, err := shm.NewRegion(shm.Named{Prefix: "pre_", Dir: dir, Files: &files}, 1<<20, shm.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +249,7 @@ func TestNamedRegionHasAPrivateNameUntilUnlinked(t *testing.T) {
 }
 
 func TestMemfdIsSealed(t *testing.T) {
-	region, err := NewRegion(Memfd{}, 1<<20, ReadWrite)
+	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +268,7 @@ func TestMemfdIsSealed(t *testing.T) {
 }
 
 func TestGuardTurnsATruncatedFileIntoAnError(t *testing.T) {
-	region, err := NewRegion(Named{Prefix: "t_", Dir: t.TempDir()}, 1<<20, ReadOnly)
+	region, err := shm.NewRegion(shm.Named{Prefix: "t_", Dir: t.TempDir()}, 1<<20, shm.ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,16 +281,16 @@ func TestGuardTurnsATruncatedFileIntoAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := 0
-	if err := Guard(func() { sum += int(b[3]) }); !errors.Is(err, ErrFault) {
+	if err := shm.Guard(func() { sum += int(b[3]) }); !errors.Is(err, shm.ErrFault) {
 		t.Fatalf("Guard: got %v, want ErrFault", err)
 	}
-	if err := Guard(func() { sum++ }); err != nil || sum != 1 {
+	if err := shm.Guard(func() { sum++ }); err != nil || sum != 1 {
 		t.Fatalf("Guard of something harmless: got %v and %d", err, sum)
 	}
 }
 
 func TestRegionRefusesRangesOutside(t *testing.T) {
-	region, err := NewRegion(Memfd{}, 1<<20, ReadOnly)
+	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadOnly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,12 +309,12 @@ func TestRegionRefusesRangesOutside(t *testing.T) {
 }
 
 func TestPoolKeepsBlocksApartUnderLoad(t *testing.T) {
-	p := newPool(t, PoolConfig{Max: 64 << 20, IdleTrim: time.Millisecond})
+	p := newPool(t, shm.PoolConfig{Max: 64 << 20, IdleTrim: time.Millisecond})
 	var wg sync.WaitGroup
 	for g := range 4 {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 1))
-			var held []*Block
+			var held []*shm.Block
 			for i := range 3000 {
 				if len(held) > 8 || (len(held) > 0 && r.IntN(2) == 0) {
 					k := r.IntN(len(held))
@@ -349,7 +327,7 @@ func TestPoolKeepsBlocksApartUnderLoad(t *testing.T) {
 					continue
 				}
 				b, err := p.Alloc(1 + r.IntN(1<<uint(10+r.IntN(12))))
-				if errors.Is(err, ErrExhausted) {
+				if errors.Is(err, shm.ErrExhausted) {
 					continue
 				}
 				if err != nil {
@@ -371,8 +349,8 @@ func TestPoolKeepsBlocksApartUnderLoad(t *testing.T) {
 }
 
 func TestBlockReleasedTwicePanics(t *testing.T) {
-	p := newPool(t, PoolConfig{})
-	b := alloc(t, p, 10)
+	p := newPool(t, shm.PoolConfig{})
+	b := shm.Alloc(t, p, 10)
 	b.Release()
 	defer func() {
 		if recover() == nil {
@@ -382,30 +360,9 @@ func TestBlockReleasedTwicePanics(t *testing.T) {
 	b.Release()
 }
 
-func TestPoolClosedWhileBlocksLive(t *testing.T) {
-	region, err := NewRegion(Memfd{}, 1<<24, ReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := NewPool(region, PoolConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := alloc(t, p, 10)
-	p.Close()
-	b.Bytes()[0] = 1 // still mapped
-	if _, err := p.Alloc(1); err == nil {
-		t.Fatal("Alloc on a closed pool: no error")
-	}
-	b.Release()
-	if region.mem != nil {
-		t.Fatal("the region is still mapped after the last block of a closed pool")
-	}
-}
-
 func BenchmarkAllocRelease(b *testing.B) {
-	p := newPool(b, PoolConfig{})
+	p := newPool(b, shm.PoolConfig{})
 	for b.Loop() {
-		alloc(b, p, 1<<16).Release()
+		shm.Alloc(b, p, 1<<16).Release()
 	}
 }

@@ -1,4 +1,4 @@
-package shm
+package shm_test
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/shm"
 )
 
 // reopenVariable makes this test binary open descriptor 3 again and report its access.
@@ -42,7 +44,7 @@ func TestReopenDescriptor(t *testing.T) {
 
 // mapped maps a page of a file for a moment.
 func mapped(fd, protection int) error {
-	page, err := unix.Mmap(fd, 0, int(PageSize), protection, unix.MAP_SHARED)
+	page, err := unix.Mmap(fd, 0, int(shm.PageSize), protection, unix.MAP_SHARED)
 	if err != nil {
 		return err
 	}
@@ -51,7 +53,7 @@ func mapped(fd, protection int) error {
 
 // reopened returns the access of a process with a read-only descriptor of a region, as another user
 // or, with 0, as this one.
-func reopened(t *testing.T, r *Region, user uint32) string {
+func reopened(t *testing.T, r *shm.Region, user uint32) string {
 	t.Helper()
 	file, err := r.OpenReadOnly()
 	if err != nil {
@@ -83,8 +85,8 @@ func reopened(t *testing.T, r *Region, user uint32) string {
 // TestRegionsAreWrittenByTheirOwner gives a read-only descriptor to a process of
 // another user, which opens it again by way of /proc: for writing it cannot.
 func TestRegionsAreWrittenByTheirOwner(t *testing.T) {
-	for _, access := range []Access{ReadOnly, ReadWrite, WriteAlone} {
-		r, err := NewRegion(Memfd{}, 1<<20, access)
+	for _, access := range []shm.Access{shm.ReadOnly, shm.ReadWrite, shm.WriteAlone} {
+		r, err := shm.NewRegion(shm.Memfd{}, 1<<20, access)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,7 @@ func TestRegionsAreWrittenByTheirOwner(t *testing.T) {
 // TestAWriteAloneRegionHasOneWriter: neither its owner nor root gets a second write access, and
 // existing mappings continue.
 func TestAWriteAloneRegionHasOneWriter(t *testing.T) {
-	r, err := NewRegion(Memfd{}, 1<<20, WriteAlone)
+	r, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.WriteAlone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func TestAWriteAloneRegionHasOneWriter(t *testing.T) {
 	if _, err := unix.Write(int(r.File().Fd()), []byte("x")); err != unix.EPERM {
 		t.Errorf("write: got %v, want EPERM", err)
 	}
-	if _, err := unix.Mmap(int(r.File().Fd()), 0, int(PageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != unix.EPERM {
+	if _, err := unix.Mmap(int(r.File().Fd()), 0, int(shm.PageSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != unix.EPERM {
 		t.Errorf("second mapping: got %v, want EPERM", err)
 	}
 	if err := unix.Fchmod(int(r.File().Fd()), 0o600); err != nil {
@@ -125,7 +127,7 @@ func TestAWriteAloneRegionHasOneWriter(t *testing.T) {
 			t.Errorf("write to a descriptor that was opened again: got %v, want EPERM", err)
 		}
 	}
-	if err := r.Reserve(0, PageSize); err != nil {
+	if err := r.Reserve(0, shm.PageSize); err != nil {
 		t.Errorf("Reserve: %v", err)
 	}
 	b, err := r.Bytes(0, 8)
@@ -133,7 +135,7 @@ func TestAWriteAloneRegionHasOneWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(b, "written")
-	if err := r.Discard(0, PageSize); err == nil {
+	if err := r.Discard(0, shm.PageSize); err == nil {
 		t.Error("Discard of a region that is written alone: got no error, which its doc says")
 	}
 }
