@@ -1,10 +1,12 @@
-package nereid
+package nereid_test
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid"
 )
 
 // backendDirectory creates a directory with one Python-based backend.
@@ -23,7 +25,7 @@ func backendDirectory(t *testing.T, name string) string {
 // TestSettingsOfPythonBased checks that a Python-based backend gets the settings of "python",
 // overridden by its own.
 func TestSettingsOfPythonBased(t *testing.T) {
-	o := &Options{Backends: BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
+	o := &nereid.Options{Backends: nereid.BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
 		"":       {"a": "all", "b": "all", "c": "all"},
 		"python": {"b": "python", "c": "python"},
 		"based":  {"c": "based"},
@@ -35,14 +37,14 @@ func TestSettingsOfPythonBased(t *testing.T) {
 			t.Errorf("settings of %s: got %s, want %s", backend, got, want)
 		}
 	}
-	if own := o.ownSettings("based"); own["c"] != "based" || own["b"] != "python" {
+	if own := o.OwnSettings("based"); own["c"] != "based" || own["b"] != "python" {
 		t.Errorf("own settings: got %v", own)
 	}
-	if values, message := o.nativeSettings("native"); values["c"] != "native" || values["default-max-batch-size"] != "4" || !strings.HasSuffix(message, `,"default-max-batch-size":"4"}}`) {
+	if values, message := o.NativeSettings("native"); values["c"] != "native" || values["default-max-batch-size"] != "4" || !strings.HasSuffix(message, `,"default-max-batch-size":"4"}}`) {
 		t.Errorf("settings of a backend in Go: got %v, %s", values, message)
 	}
 	delete(o.Backends.Settings, "based")
-	if own := o.ownSettings("based"); own != nil {
+	if own := o.OwnSettings("based"); own != nil {
 		t.Errorf("without settings: got %v, want none", own)
 	}
 }
