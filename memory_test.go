@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // TestShortMemoryRefusesLargeRequests gives the process much uncharged memory. Large requests must
@@ -51,7 +52,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 		return request(t, "http://"+s.HTTPAddr().String()+"/v2/models/double/infer", body)
 	}
 	overGRPC := func(n int) error {
-		_, err := kserve.NewGRPCInferenceServiceClient(conn).ModelInfer(t.Context(), &kserve.ModelInferRequest{
+		_, err := grpcservice.NewGRPCInferenceServiceClient(conn).ModelInfer(t.Context(), &kserve.ModelInferRequest{
 			ModelName:        "double",
 			Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "X", Datatype: "INT32", Shape: []int64{int64(n)}}},
 			RawInputContents: [][]byte{make([]byte, 4*n)},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 const (
@@ -82,7 +83,7 @@ func TestResponsesKeptForOrderAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	stream, err := kserve.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(t.Context())
+	stream, err := grpcservice.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // shorter is less than the defaults of all time limits, which are 20 s and more.
@@ -314,14 +315,14 @@ func ofBytes(model string, data ...byte) *kserve.ModelInferRequest {
 	}
 }
 
-func dialGRPC(t *testing.T, s *runningServer, options ...grpc.DialOption) kserve.GRPCInferenceServiceClient {
+func dialGRPC(t *testing.T, s *runningServer, options ...grpc.DialOption) grpcservice.GRPCInferenceServiceClient {
 	t.Helper()
 	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc), append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return kserve.NewGRPCInferenceServiceClient(conn)
+	return grpcservice.NewGRPCInferenceServiceClient(conn)
 }
 
 // stalls checks that a stream that nobody reads ends within limit.

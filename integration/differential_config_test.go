@@ -23,6 +23,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // recordedConfigs are configurations and Triton 2.51's results for them; the tests of package
@@ -105,7 +106,7 @@ func (a configAnswer) same(t *testing.T, triton configAnswer) bool {
 
 // loadCase loads a case's model, whose files are in place, and collects everything that a client
 // can see of it.
-func (s *runningServer) loadCase(grpcClient kserve.GRPCInferenceServiceClient, name string, c configCase) (configAnswer, error) {
+func (s *runningServer) loadCase(grpcClient grpcservice.GRPCInferenceServiceClient, name string, c configCase) (configAnswer, error) {
 	var a configAnswer
 	anonymous := func(text string) string { return strings.ReplaceAll(text, name, "m") }
 	body := ""
@@ -202,7 +203,7 @@ func askBoth(t *testing.T, cases []configCase, flags ...string) (triton, nereid 
 	flags = append(flags, "--model-control-mode=explicit", "--exit-on-error=false", "--strict-readiness=false", "--backend-directory="+backends)
 	servers := []*runningServer{startTriton(t, dir, root, flags...), start(t, "/usr/bin/python3", root, flags...)}
 	answers := make([][]configAnswer, len(servers))
-	clients := make([]kserve.GRPCInferenceServiceClient, len(servers))
+	clients := make([]grpcservice.GRPCInferenceServiceClient, len(servers))
 	for i, s := range servers {
 		answers[i] = make([]configAnswer, len(cases))
 		connection, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -210,7 +211,7 @@ func askBoth(t *testing.T, cases []configCase, flags ...string) (triton, nereid 
 			t.Fatal(err)
 		}
 		defer connection.Close()
-		clients[i] = kserve.NewGRPCInferenceServiceClient(connection)
+		clients[i] = grpcservice.NewGRPCInferenceServiceClient(connection)
 	}
 	var waiting sync.WaitGroup
 	places := make(chan int)

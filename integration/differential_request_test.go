@@ -17,6 +17,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // echo reports its view of its request: name, type, shape and bytes of each input, and the
@@ -175,7 +176,7 @@ func sortGot(text string) string {
 }
 
 // askGRPC makes a call and returns its answer as text.
-func askGRPC(client kserve.GRPCInferenceServiceClient, request *kserve.ModelInferRequest) string {
+func askGRPC(client grpcservice.GRPCInferenceServiceClient, request *kserve.ModelInferRequest) string {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	response, err := client.ModelInfer(ctx, request)
@@ -474,14 +475,14 @@ func TestRequestsSameAsTriton(t *testing.T) {
 	}
 	repository := writeFiles(t, files)
 	servers := []*runningServer{startTriton(t, dir, repository), start(t, "/usr/bin/python3", repository)}
-	var clients []kserve.GRPCInferenceServiceClient
+	var clients []grpcservice.GRPCInferenceServiceClient
 	for _, s := range servers {
 		connection, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer connection.Close()
-		clients = append(clients, kserve.NewGRPCInferenceServiceClient(connection))
+		clients = append(clients, grpcservice.NewGRPCInferenceServiceClient(connection))
 	}
 	requests := append(writtenRequests(), randomRequests(300)...)
 	compare := func(r sent, form, want, got string) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // TestOrderAndAClientThatDoesNotRead checks that a client that does not read its responses does not
@@ -28,7 +29,7 @@ func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		stream, err := kserve.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(ctx)
+		stream, err := grpcservice.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}

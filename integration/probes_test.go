@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // TestProbesWaitForNothing checks that the live and ready probes, and their gRPC forms, answer
@@ -77,7 +78,7 @@ func TestProbesWaitForNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			triton := kserve.NewGRPCInferenceServiceClient(conn)
+			triton := grpcservice.NewGRPCInferenceServiceClient(conn)
 			if reply, err := triton.ServerLive(t.Context(), &kserve.ServerLiveRequest{}); err != nil || !reply.Live {
 				t.Errorf("ServerLive: got %v, error %v", reply, err)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // doublesModel returns twice its input, in its own memory.
@@ -49,7 +50,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	stream, err := kserve.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(ctx)
+	stream, err := grpcservice.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

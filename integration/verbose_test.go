@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // leavesOutModel has two outputs and returns one.
@@ -52,7 +53,7 @@ func TestVerboseLinesNameCancellations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer connection.Close()
-	client := kserve.NewGRPCInferenceServiceClient(connection)
+	client := grpcservice.NewGRPCInferenceServiceClient(connection)
 	request := func(id string) *kserve.ModelInferRequest {
 		return &kserve.ModelInferRequest{ModelName: "waits", Id: id, RawInputContents: [][]byte{make([]byte, 4)},
 			Inputs: []*kserve.ModelInferRequest_InferInputTensor{{Name: "X", Datatype: "FP32", Shape: []int64{1, 1}}}}

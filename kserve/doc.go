@@ -1,7 +1,8 @@
 // Package kserve is the public contract: the messages of the KServe inference
 // protocol v2 with Triton's extensions, and of the model configuration.
 //
-// The .proto files are the source; go generate makes the Go code of them. What front ends
+// The .proto files are the source; go generate makes the Go code of them: of the messages here, and
+// of the gRPC service in grpcservice, so that users of the messages do not link gRPC. What front ends
 // decode on the way of a request they read without this code, in server/grpc/message.
 //
 // States and locks: none. Messages are values: a ModelConfig is changed by the package

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nereid-serving/nereid/bench/measure"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // openers is the number of connections opened at once.
@@ -175,7 +176,7 @@ func openGRPC(p *server) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := kserve.NewGRPCInferenceServiceClient(conn).ServerLive(context.Background(), &kserve.ServerLiveRequest{}); err != nil {
+	if _, err := grpcservice.NewGRPCInferenceServiceClient(conn).ServerLive(context.Background(), &kserve.ServerLiveRequest{}); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nereid-serving/nereid/bench/measure"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // callsEach is the number of requests per gRPC connection.
@@ -74,7 +75,7 @@ func (s *settings) withRequests(v rival, n int) (row []any, err error) {
 			return nil, err
 		}
 		defer conn.Close()
-		client := kserve.NewGRPCInferenceServiceClient(conn)
+		client := grpcservice.NewGRPCInferenceServiceClient(conn)
 		for range min(callsEach, n-first) {
 			all.Go(func() {
 				if err := inferGRPC(ctx, client); err != nil {
@@ -151,7 +152,7 @@ func (p *server) waitPending(least int, failures chan error) error {
 	}
 }
 
-func inferGRPC(ctx context.Context, client kserve.GRPCInferenceServiceClient) error {
+func inferGRPC(ctx context.Context, client grpcservice.GRPCInferenceServiceClient) error {
 	var tensor []byte
 	for i := range 4 {
 		tensor = binary.LittleEndian.AppendUint32(tensor, math.Float32bits(float32(i)))

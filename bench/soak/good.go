@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // answerLimit is how long a good request may wait for its answer.
@@ -303,7 +304,7 @@ func (a *httpAsker) infer(ctx context.Context, q question) ([]byte, error) {
 // grpcAsker uses grpc-go and the generated client.
 type grpcAsker struct {
 	conn   *grpc.ClientConn
-	client kserve.GRPCInferenceServiceClient
+	client grpcservice.GRPCInferenceServiceClient
 }
 
 func dialGRPC(k *soak, options ...grpc.DialOption) (*grpcAsker, error) {
@@ -313,7 +314,7 @@ func dialGRPC(k *soak, options ...grpc.DialOption) (*grpcAsker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &grpcAsker{conn, kserve.NewGRPCInferenceServiceClient(conn)}, nil
+	return &grpcAsker{conn, grpcservice.NewGRPCInferenceServiceClient(conn)}, nil
 }
 
 func connectGRPC(k *soak) (asker, error) { return dialGRPC(k) }

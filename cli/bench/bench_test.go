@@ -23,6 +23,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -418,7 +419,7 @@ func TestRepliesOverGRPCAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := grpc.NewServer()
-	kserve.RegisterGRPCInferenceServiceServer(calls, largeReplies{})
+	grpcservice.RegisterGRPCInferenceServiceServer(calls, largeReplies{})
 	served := make(chan error, 1)
 	go func() { served <- calls.Serve(listener) }()
 	defer func() {
@@ -435,7 +436,7 @@ func TestRepliesOverGRPCAreBounded(t *testing.T) {
 
 // largeReplies answers each request with 2,000 bytes.
 type largeReplies struct {
-	kserve.UnimplementedGRPCInferenceServiceServer
+	grpcservice.UnimplementedGRPCInferenceServiceServer
 }
 
 func (largeReplies) ServerMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {

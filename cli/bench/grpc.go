@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/panics"
 )
 
@@ -26,7 +27,7 @@ const callersPerConnection = 6
 type grpcTarget struct {
 	*prepared
 	control     *grpc.ClientConn
-	client      kserve.GRPCInferenceServiceClient
+	client      grpcservice.GRPCInferenceServiceClient
 	connections []*grpc.ClientConn
 	bodies      [][]byte // of the samples, without the parts that differ among callers
 }
@@ -37,7 +38,7 @@ func newGRPCTarget(p *prepared) (*grpcTarget, error) {
 	if t.control, err = t.dial(); err != nil {
 		return nil, err
 	}
-	t.client = kserve.NewGRPCInferenceServiceClient(t.control)
+	t.client = grpcservice.NewGRPCInferenceServiceClient(t.control)
 	return t, nil
 }
 
@@ -236,7 +237,7 @@ func (c *grpcCaller) call(ctx context.Context, r request) (answer, error) {
 	}
 	ctx, cancel := c.target.within(ctx)
 	defer cancel()
-	if err := c.conn.Invoke(ctx, kserve.GRPCInferenceService_ModelInfer_FullMethodName, body, &discard{}); err != nil {
+	if err := c.conn.Invoke(ctx, grpcservice.GRPCInferenceService_ModelInfer_FullMethodName, body, &discard{}); err != nil {
 		return answer{}, c.failed(err)
 	}
 	return answer{responses: 1}, nil
@@ -251,7 +252,7 @@ func (c *grpcCaller) failed(err error) error {
 func (c *grpcCaller) exchange(ctx context.Context, body []byte) (a answer, refused error) {
 	if c.stream == nil {
 		open, cancel := context.WithCancel(ctx)
-		s, err := c.conn.NewStream(open, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, kserve.GRPCInferenceService_ModelStreamInfer_FullMethodName)
+		s, err := c.conn.NewStream(open, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, grpcservice.GRPCInferenceService_ModelStreamInfer_FullMethodName)
 		if err != nil {
 			cancel()
 			return a, c.failed(err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -29,7 +30,7 @@ type grpcSender struct {
 	address string
 	key     string // of the recording
 	conn    *grpc.ClientConn
-	client  kserve.GRPCInferenceServiceClient
+	client  grpcservice.GRPCInferenceServiceClient
 	err     error // the connection could not be created
 }
 
@@ -43,7 +44,7 @@ func newGRPC(o *options) *grpcSender {
 	s.conn, s.err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if s.err == nil {
-		s.client = kserve.NewGRPCInferenceServiceClient(s.conn)
+		s.client = grpcservice.NewGRPCInferenceServiceClient(s.conn)
 	}
 	return s
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -328,7 +329,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := grpc.NewServer()
-	kserve.RegisterGRPCInferenceServiceServer(calls, endlessServer{block: block})
+	grpcservice.RegisterGRPCInferenceServiceServer(calls, endlessServer{block: block})
 	served := make(chan error, 1)
 	go func() { served <- calls.Serve(listener) }()
 	defer func() {
@@ -353,7 +354,7 @@ func TestAnswersAreBounded(t *testing.T) {
 
 // endlessServer replies with 65 blocks, and endlessly on streams.
 type endlessServer struct {
-	kserve.UnimplementedGRPCInferenceServiceServer
+	grpcservice.UnimplementedGRPCInferenceServiceServer
 	block []byte
 }
 

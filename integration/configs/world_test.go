@@ -21,7 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/cache"
@@ -52,7 +52,7 @@ type world struct {
 	good     atomic.Int64 // requests answered without an error
 	base     string
 	http     *http.Client
-	grpc     kserve.GRPCInferenceServiceClient
+	grpc     grpcservice.GRPCInferenceServiceClient
 }
 
 func countPanics() (n uint64) {
@@ -175,7 +175,7 @@ func (w *world) start() (stop func()) {
 	w.http = &http.Client{Transport: transport, Timeout: patience}
 	conn, err := grpc.NewClient(g.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	w.must(err)
-	w.grpc = kserve.NewGRPCInferenceServiceClient(conn)
+	w.grpc = grpcservice.NewGRPCInferenceServiceClient(conn)
 	return func() {
 		transport.CloseIdleConnections()
 		_ = conn.Close()

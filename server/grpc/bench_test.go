@@ -14,6 +14,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -66,7 +67,7 @@ func (b *block) Release() {
 
 // bare is the generated server on the plain library: the cost of a front end that does nothing.
 type bare struct {
-	kserve.UnimplementedGRPCInferenceServiceServer
+	grpcservice.UnimplementedGRPCInferenceServiceServer
 }
 
 func (bare) ModelInfer(_ context.Context, q *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
@@ -154,7 +155,7 @@ func BenchmarkBare(b *testing.B) {
 		for _, parallel := range []int{0, 4} {
 			b.Run(fmt.Sprintf("%s/%d", row.name, parallel), func(b *testing.B) {
 				srv := grpc.NewServer(grpc.MaxRecvMsgSize(1<<30), grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow*streamWindow))
-				kserve.RegisterGRPCInferenceServiceServer(srv, bare{})
+				grpcservice.RegisterGRPCInferenceServiceServer(srv, bare{})
 				socket, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
 					b.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -71,7 +72,7 @@ func TestSmallMessagesNameTheirFlag(t *testing.T) {
 	message := func(size int) []byte { // an unknown field: its tag and its length take five bytes
 		return protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), make([]byte, size-5))
 	}
-	for _, method := range kserve.GRPCInferenceService_ServiceDesc.Methods {
+	for _, method := range grpcservice.GRPCInferenceService_ServiceDesc.Methods {
 		name := method.MethodName
 		if name == "ModelInfer" || name == "RepositoryModelLoad" {
 			continue

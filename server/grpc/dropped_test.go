@@ -8,7 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -30,7 +30,7 @@ func TestDroppedRepliesLetTheirMemoryGo(t *testing.T) {
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, kserve.GRPCInferenceService_ModelInfer_FullMethodName)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, grpcservice.GRPCInferenceService_ModelInfer_FullMethodName)
 	if err != nil {
 		t.Fatal(err)
 	}

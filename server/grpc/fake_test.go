@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -29,7 +30,7 @@ type testServer struct {
 	core   *servertest.Core
 	blocks *servertest.Blocks
 	conn   *grpc.ClientConn
-	client kserve.GRPCInferenceServiceClient
+	client grpcservice.GRPCInferenceServiceClient
 	cancel context.CancelFunc // ends the context of Run
 	stop   func() error       // that, and returns what Run returned
 }
@@ -68,7 +69,7 @@ func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*ser
 }
 
 // dial returns a separate client, which is closed when the test ends.
-func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.ClientConn, kserve.GRPCInferenceServiceClient) {
+func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.ClientConn, grpcservice.GRPCInferenceServiceClient) {
 	t.Helper()
 	options = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -79,7 +80,7 @@ func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.Clien
 		t.Fatalf("NewClient: %v", err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return conn, kserve.NewGRPCInferenceServiceClient(conn)
+	return conn, grpcservice.NewGRPCInferenceServiceClient(conn)
 }
 
 // settled waits until no memory of any request is held. Responses that a broken connection has

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -31,7 +32,7 @@ func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 	}
 	defer later.Close()
 	for range 2 { // the second time it must reconnect
-		if _, err := kserve.NewGRPCInferenceServiceClient(later).ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
+		if _, err := grpcservice.NewGRPCInferenceServiceClient(later).ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
 			t.Fatalf("a client that comes later: %v", err)
 		}
 		if ctx := rpcContext(t); !later.WaitForStateChange(ctx, connectivity.Ready) {
@@ -66,7 +67,7 @@ func TestShutdownAfterLeaveEndsRPCsOfBoth(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))
 	answered := make(chan error, 2)
-	ask := func(client kserve.GRPCInferenceServiceClient) {
+	ask := func(client grpcservice.GRPCInferenceServiceClient) {
 		_, err := client.ModelInfer(rpcContext(t), int32s("waits", 2))
 		answered <- err
 	}
@@ -78,7 +79,7 @@ func TestShutdownAfterLeaveEndsRPCsOfBoth(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer later.Close()
-	go ask(kserve.NewGRPCInferenceServiceClient(later))
+	go ask(grpcservice.NewGRPCInferenceServiceClient(later))
 	w.await(t, 2)
 	s.cancel()
 	<-s.stopping

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/grpc/message"
@@ -20,7 +21,7 @@ import (
 // loads and unloads, which go on after the client has disconnected.
 func (g *FrontEnd) services(life context.Context) []*grpc.ServiceDesc {
 	inference := &grpc.ServiceDesc{
-		ServiceName: kserve.GRPCInferenceService_ServiceDesc.ServiceName,
+		ServiceName: grpcservice.GRPCInferenceService_ServiceDesc.ServiceName,
 		HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{
 			unary(g, "ServerLive", server.GroupHealth, g.serverLive),

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -80,7 +81,7 @@ func (w *waiting) expire(t *testing.T, rpc func(ctx context.Context) error) {
 // of the client's requests.
 func TestCancelEndsTheContext(t *testing.T) {
 	type leave func(t *testing.T, s *testServer, w *waiting)
-	infer := func(ctx context.Context, client kserve.GRPCInferenceServiceClient) <-chan error {
+	infer := func(ctx context.Context, client grpcservice.GRPCInferenceServiceClient) <-chan error {
 		done := make(chan error, 1)
 		go func() {
 			_, err := client.ModelInfer(ctx, int32s("waits", 5000))

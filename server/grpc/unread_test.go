@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -197,7 +197,7 @@ func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 	for range rpcs {
 		go func() {
 			// A stream of the library's that is opened, and never read.
-			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, kserve.GRPCInferenceService_ModelInfer_FullMethodName)
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, grpcservice.GRPCInferenceService_ModelInfer_FullMethodName)
 			if err == nil {
 				_ = stream.SendMsg(withID(int32s("id_int32", 1), strings.Repeat("i", size)))
 				_ = stream.CloseSend()

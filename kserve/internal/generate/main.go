@@ -9,13 +9,19 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
+	"strings"
 
 	"github.com/bufbuild/protocompile"
 	"github.com/bufbuild/protocompile/linker"
 	"github.com/bufbuild/protocompile/protoutil"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/pluginpb"
 )
+
+// serviceDirectory is where the code of services goes.
+const serviceDirectory = "grpcservice/"
 
 func main() {
 	if err := generate(os.Args[1:]); err != nil {
@@ -33,20 +39,16 @@ func generate(files []string) error {
 	if err != nil {
 		return err
 	}
-	for _, plugin := range []struct{ name, parameter string }{
-		{"protoc-gen-go", "paths=source_relative"},
-		{"protoc-gen-go-grpc", "paths=source_relative,require_unimplemented_servers=true"},
-	} {
-		if err := run(plugin.name, plugin.parameter, files, compiled); err != nil {
-			return fmt.Errorf("%s: %w", plugin.name, err)
-		}
+	all := inOrder(compiled)
+	if err := run("protoc-gen-go", "paths=source_relative", files, all); err != nil {
+		return err
 	}
-	return nil
+	messages, services := split(all)
+	return run("protoc-gen-go-grpc", "paths=source_relative,require_unimplemented_servers=true", services, messages)
 }
 
-func run(plugin, parameter string, files []string, compiled linker.Files) error {
-	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: files, Parameter: &parameter}
-	// Plugins want each file after the files that it imports.
+// inOrder returns the files with those that they import: plugins want each file after its imports.
+func inOrder(compiled linker.Files) (files []*descriptorpb.FileDescriptorProto) {
 	seen := map[string]bool{}
 	var add func(f linker.File)
 	add = func(f linker.File) {
@@ -57,12 +59,38 @@ func run(plugin, parameter string, files []string, compiled linker.Files) error 
 		for i := range f.Imports().Len() {
 			add(compiled.FindFileByPath(f.Imports().Get(i).Path()))
 		}
-		request.ProtoFile = append(request.ProtoFile, protoutil.ProtoFromFileDescriptor(f))
+		files = append(files, protoutil.ProtoFromFileDescriptor(f))
 	}
 	for _, f := range compiled {
 		add(f)
 	}
+	return files
+}
 
+// split moves each file's services into a file of its own, in Go package "grpcservice" below that of
+// the messages. Programs that only use messages then do not link gRPC.
+func split(files []*descriptorpb.FileDescriptorProto) (all []*descriptorpb.FileDescriptorProto, services []string) {
+	for _, f := range files {
+		messages := proto.CloneOf(f)
+		messages.Service = nil
+		all = append(all, messages)
+		if len(f.Service) == 0 {
+			continue
+		}
+		service := proto.CloneOf(f)
+		service.Name = proto.String(serviceDirectory + f.GetName())
+		service.Options.GoPackage = proto.String(path.Join(f.GetOptions().GetGoPackage(), serviceDirectory))
+		service.Dependency = append(service.Dependency, f.GetName())
+		service.MessageType, service.EnumType = nil, nil
+		all = append(all, service)
+		services = append(services, service.GetName())
+	}
+	return all, services
+}
+
+// run has a plugin generate the code of the named files.
+func run(plugin, parameter string, names []string, files []*descriptorpb.FileDescriptorProto) error {
+	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: names, Parameter: &parameter, ProtoFile: files}
 	input, err := proto.Marshal(request)
 	if err != nil {
 		return err
@@ -71,17 +99,19 @@ func run(plugin, parameter string, files []string, compiled linker.Files) error 
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(input), os.Stderr
 	output, err := cmd.Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", plugin, err)
 	}
 	response := &pluginpb.CodeGeneratorResponse{}
 	if err := proto.Unmarshal(output, response); err != nil {
 		return err
 	}
 	if response.Error != nil {
-		return fmt.Errorf("%s", response.GetError())
+		return fmt.Errorf("%s: %s", plugin, response.GetError())
 	}
 	for _, f := range response.File {
-		if err := os.WriteFile(f.GetName(), []byte(f.GetContent()), 0o644); err != nil {
+		// The descriptions that are registered name the original file.
+		content := strings.ReplaceAll(f.GetContent(), serviceDirectory+"grpc_service.proto", "grpc_service.proto")
+		if err := os.WriteFile(f.GetName(), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}

@@ -8,10 +8,11 @@
 // - protoc             (unknown)
 // source: grpc_service.proto
 
-package kserve
+package grpcservice
 
 import (
 	context "context"
+	kserve "github.com/nereid-serving/nereid/kserve"
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -49,26 +50,26 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type GRPCInferenceServiceClient interface {
-	ServerLive(ctx context.Context, in *ServerLiveRequest, opts ...grpc.CallOption) (*ServerLiveResponse, error)
-	ServerReady(ctx context.Context, in *ServerReadyRequest, opts ...grpc.CallOption) (*ServerReadyResponse, error)
-	ModelReady(ctx context.Context, in *ModelReadyRequest, opts ...grpc.CallOption) (*ModelReadyResponse, error)
-	ServerMetadata(ctx context.Context, in *ServerMetadataRequest, opts ...grpc.CallOption) (*ServerMetadataResponse, error)
-	ModelMetadata(ctx context.Context, in *ModelMetadataRequest, opts ...grpc.CallOption) (*ModelMetadataResponse, error)
-	ModelInfer(ctx context.Context, in *ModelInferRequest, opts ...grpc.CallOption) (*ModelInferResponse, error)
-	ModelStreamInfer(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ModelInferRequest, ModelStreamInferResponse], error)
-	ModelConfig(ctx context.Context, in *ModelConfigRequest, opts ...grpc.CallOption) (*ModelConfigResponse, error)
-	ModelStatistics(ctx context.Context, in *ModelStatisticsRequest, opts ...grpc.CallOption) (*ModelStatisticsResponse, error)
-	RepositoryIndex(ctx context.Context, in *RepositoryIndexRequest, opts ...grpc.CallOption) (*RepositoryIndexResponse, error)
-	RepositoryModelLoad(ctx context.Context, in *RepositoryModelLoadRequest, opts ...grpc.CallOption) (*RepositoryModelLoadResponse, error)
-	RepositoryModelUnload(ctx context.Context, in *RepositoryModelUnloadRequest, opts ...grpc.CallOption) (*RepositoryModelUnloadResponse, error)
-	SystemSharedMemoryStatus(ctx context.Context, in *SystemSharedMemoryStatusRequest, opts ...grpc.CallOption) (*SystemSharedMemoryStatusResponse, error)
-	SystemSharedMemoryRegister(ctx context.Context, in *SystemSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*SystemSharedMemoryRegisterResponse, error)
-	SystemSharedMemoryUnregister(ctx context.Context, in *SystemSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*SystemSharedMemoryUnregisterResponse, error)
-	CudaSharedMemoryStatus(ctx context.Context, in *CudaSharedMemoryStatusRequest, opts ...grpc.CallOption) (*CudaSharedMemoryStatusResponse, error)
-	CudaSharedMemoryRegister(ctx context.Context, in *CudaSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*CudaSharedMemoryRegisterResponse, error)
-	CudaSharedMemoryUnregister(ctx context.Context, in *CudaSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*CudaSharedMemoryUnregisterResponse, error)
-	TraceSetting(ctx context.Context, in *TraceSettingRequest, opts ...grpc.CallOption) (*TraceSettingResponse, error)
-	LogSettings(ctx context.Context, in *LogSettingsRequest, opts ...grpc.CallOption) (*LogSettingsResponse, error)
+	ServerLive(ctx context.Context, in *kserve.ServerLiveRequest, opts ...grpc.CallOption) (*kserve.ServerLiveResponse, error)
+	ServerReady(ctx context.Context, in *kserve.ServerReadyRequest, opts ...grpc.CallOption) (*kserve.ServerReadyResponse, error)
+	ModelReady(ctx context.Context, in *kserve.ModelReadyRequest, opts ...grpc.CallOption) (*kserve.ModelReadyResponse, error)
+	ServerMetadata(ctx context.Context, in *kserve.ServerMetadataRequest, opts ...grpc.CallOption) (*kserve.ServerMetadataResponse, error)
+	ModelMetadata(ctx context.Context, in *kserve.ModelMetadataRequest, opts ...grpc.CallOption) (*kserve.ModelMetadataResponse, error)
+	ModelInfer(ctx context.Context, in *kserve.ModelInferRequest, opts ...grpc.CallOption) (*kserve.ModelInferResponse, error)
+	ModelStreamInfer(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse], error)
+	ModelConfig(ctx context.Context, in *kserve.ModelConfigRequest, opts ...grpc.CallOption) (*kserve.ModelConfigResponse, error)
+	ModelStatistics(ctx context.Context, in *kserve.ModelStatisticsRequest, opts ...grpc.CallOption) (*kserve.ModelStatisticsResponse, error)
+	RepositoryIndex(ctx context.Context, in *kserve.RepositoryIndexRequest, opts ...grpc.CallOption) (*kserve.RepositoryIndexResponse, error)
+	RepositoryModelLoad(ctx context.Context, in *kserve.RepositoryModelLoadRequest, opts ...grpc.CallOption) (*kserve.RepositoryModelLoadResponse, error)
+	RepositoryModelUnload(ctx context.Context, in *kserve.RepositoryModelUnloadRequest, opts ...grpc.CallOption) (*kserve.RepositoryModelUnloadResponse, error)
+	SystemSharedMemoryStatus(ctx context.Context, in *kserve.SystemSharedMemoryStatusRequest, opts ...grpc.CallOption) (*kserve.SystemSharedMemoryStatusResponse, error)
+	SystemSharedMemoryRegister(ctx context.Context, in *kserve.SystemSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*kserve.SystemSharedMemoryRegisterResponse, error)
+	SystemSharedMemoryUnregister(ctx context.Context, in *kserve.SystemSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*kserve.SystemSharedMemoryUnregisterResponse, error)
+	CudaSharedMemoryStatus(ctx context.Context, in *kserve.CudaSharedMemoryStatusRequest, opts ...grpc.CallOption) (*kserve.CudaSharedMemoryStatusResponse, error)
+	CudaSharedMemoryRegister(ctx context.Context, in *kserve.CudaSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*kserve.CudaSharedMemoryRegisterResponse, error)
+	CudaSharedMemoryUnregister(ctx context.Context, in *kserve.CudaSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*kserve.CudaSharedMemoryUnregisterResponse, error)
+	TraceSetting(ctx context.Context, in *kserve.TraceSettingRequest, opts ...grpc.CallOption) (*kserve.TraceSettingResponse, error)
+	LogSettings(ctx context.Context, in *kserve.LogSettingsRequest, opts ...grpc.CallOption) (*kserve.LogSettingsResponse, error)
 }
 
 type gRPCInferenceServiceClient struct {
@@ -79,9 +80,9 @@ func NewGRPCInferenceServiceClient(cc grpc.ClientConnInterface) GRPCInferenceSer
 	return &gRPCInferenceServiceClient{cc}
 }
 
-func (c *gRPCInferenceServiceClient) ServerLive(ctx context.Context, in *ServerLiveRequest, opts ...grpc.CallOption) (*ServerLiveResponse, error) {
+func (c *gRPCInferenceServiceClient) ServerLive(ctx context.Context, in *kserve.ServerLiveRequest, opts ...grpc.CallOption) (*kserve.ServerLiveResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ServerLiveResponse)
+	out := new(kserve.ServerLiveResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ServerLive_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -89,9 +90,9 @@ func (c *gRPCInferenceServiceClient) ServerLive(ctx context.Context, in *ServerL
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) ServerReady(ctx context.Context, in *ServerReadyRequest, opts ...grpc.CallOption) (*ServerReadyResponse, error) {
+func (c *gRPCInferenceServiceClient) ServerReady(ctx context.Context, in *kserve.ServerReadyRequest, opts ...grpc.CallOption) (*kserve.ServerReadyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ServerReadyResponse)
+	out := new(kserve.ServerReadyResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ServerReady_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -99,9 +100,9 @@ func (c *gRPCInferenceServiceClient) ServerReady(ctx context.Context, in *Server
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) ModelReady(ctx context.Context, in *ModelReadyRequest, opts ...grpc.CallOption) (*ModelReadyResponse, error) {
+func (c *gRPCInferenceServiceClient) ModelReady(ctx context.Context, in *kserve.ModelReadyRequest, opts ...grpc.CallOption) (*kserve.ModelReadyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ModelReadyResponse)
+	out := new(kserve.ModelReadyResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelReady_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -109,9 +110,9 @@ func (c *gRPCInferenceServiceClient) ModelReady(ctx context.Context, in *ModelRe
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) ServerMetadata(ctx context.Context, in *ServerMetadataRequest, opts ...grpc.CallOption) (*ServerMetadataResponse, error) {
+func (c *gRPCInferenceServiceClient) ServerMetadata(ctx context.Context, in *kserve.ServerMetadataRequest, opts ...grpc.CallOption) (*kserve.ServerMetadataResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ServerMetadataResponse)
+	out := new(kserve.ServerMetadataResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ServerMetadata_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -119,9 +120,9 @@ func (c *gRPCInferenceServiceClient) ServerMetadata(ctx context.Context, in *Ser
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) ModelMetadata(ctx context.Context, in *ModelMetadataRequest, opts ...grpc.CallOption) (*ModelMetadataResponse, error) {
+func (c *gRPCInferenceServiceClient) ModelMetadata(ctx context.Context, in *kserve.ModelMetadataRequest, opts ...grpc.CallOption) (*kserve.ModelMetadataResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ModelMetadataResponse)
+	out := new(kserve.ModelMetadataResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelMetadata_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -129,9 +130,9 @@ func (c *gRPCInferenceServiceClient) ModelMetadata(ctx context.Context, in *Mode
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) ModelInfer(ctx context.Context, in *ModelInferRequest, opts ...grpc.CallOption) (*ModelInferResponse, error) {
+func (c *gRPCInferenceServiceClient) ModelInfer(ctx context.Context, in *kserve.ModelInferRequest, opts ...grpc.CallOption) (*kserve.ModelInferResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ModelInferResponse)
+	out := new(kserve.ModelInferResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelInfer_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -139,22 +140,22 @@ func (c *gRPCInferenceServiceClient) ModelInfer(ctx context.Context, in *ModelIn
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) ModelStreamInfer(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ModelInferRequest, ModelStreamInferResponse], error) {
+func (c *gRPCInferenceServiceClient) ModelStreamInfer(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &GRPCInferenceService_ServiceDesc.Streams[0], GRPCInferenceService_ModelStreamInfer_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[ModelInferRequest, ModelStreamInferResponse]{ClientStream: stream}
+	x := &grpc.GenericClientStream[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type GRPCInferenceService_ModelStreamInferClient = grpc.BidiStreamingClient[ModelInferRequest, ModelStreamInferResponse]
+type GRPCInferenceService_ModelStreamInferClient = grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]
 
-func (c *gRPCInferenceServiceClient) ModelConfig(ctx context.Context, in *ModelConfigRequest, opts ...grpc.CallOption) (*ModelConfigResponse, error) {
+func (c *gRPCInferenceServiceClient) ModelConfig(ctx context.Context, in *kserve.ModelConfigRequest, opts ...grpc.CallOption) (*kserve.ModelConfigResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ModelConfigResponse)
+	out := new(kserve.ModelConfigResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelConfig_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -162,9 +163,9 @@ func (c *gRPCInferenceServiceClient) ModelConfig(ctx context.Context, in *ModelC
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) ModelStatistics(ctx context.Context, in *ModelStatisticsRequest, opts ...grpc.CallOption) (*ModelStatisticsResponse, error) {
+func (c *gRPCInferenceServiceClient) ModelStatistics(ctx context.Context, in *kserve.ModelStatisticsRequest, opts ...grpc.CallOption) (*kserve.ModelStatisticsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ModelStatisticsResponse)
+	out := new(kserve.ModelStatisticsResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_ModelStatistics_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -172,9 +173,9 @@ func (c *gRPCInferenceServiceClient) ModelStatistics(ctx context.Context, in *Mo
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) RepositoryIndex(ctx context.Context, in *RepositoryIndexRequest, opts ...grpc.CallOption) (*RepositoryIndexResponse, error) {
+func (c *gRPCInferenceServiceClient) RepositoryIndex(ctx context.Context, in *kserve.RepositoryIndexRequest, opts ...grpc.CallOption) (*kserve.RepositoryIndexResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RepositoryIndexResponse)
+	out := new(kserve.RepositoryIndexResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_RepositoryIndex_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -182,9 +183,9 @@ func (c *gRPCInferenceServiceClient) RepositoryIndex(ctx context.Context, in *Re
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) RepositoryModelLoad(ctx context.Context, in *RepositoryModelLoadRequest, opts ...grpc.CallOption) (*RepositoryModelLoadResponse, error) {
+func (c *gRPCInferenceServiceClient) RepositoryModelLoad(ctx context.Context, in *kserve.RepositoryModelLoadRequest, opts ...grpc.CallOption) (*kserve.RepositoryModelLoadResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RepositoryModelLoadResponse)
+	out := new(kserve.RepositoryModelLoadResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_RepositoryModelLoad_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -192,9 +193,9 @@ func (c *gRPCInferenceServiceClient) RepositoryModelLoad(ctx context.Context, in
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) RepositoryModelUnload(ctx context.Context, in *RepositoryModelUnloadRequest, opts ...grpc.CallOption) (*RepositoryModelUnloadResponse, error) {
+func (c *gRPCInferenceServiceClient) RepositoryModelUnload(ctx context.Context, in *kserve.RepositoryModelUnloadRequest, opts ...grpc.CallOption) (*kserve.RepositoryModelUnloadResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RepositoryModelUnloadResponse)
+	out := new(kserve.RepositoryModelUnloadResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_RepositoryModelUnload_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -202,9 +203,9 @@ func (c *gRPCInferenceServiceClient) RepositoryModelUnload(ctx context.Context, 
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) SystemSharedMemoryStatus(ctx context.Context, in *SystemSharedMemoryStatusRequest, opts ...grpc.CallOption) (*SystemSharedMemoryStatusResponse, error) {
+func (c *gRPCInferenceServiceClient) SystemSharedMemoryStatus(ctx context.Context, in *kserve.SystemSharedMemoryStatusRequest, opts ...grpc.CallOption) (*kserve.SystemSharedMemoryStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SystemSharedMemoryStatusResponse)
+	out := new(kserve.SystemSharedMemoryStatusResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_SystemSharedMemoryStatus_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -212,9 +213,9 @@ func (c *gRPCInferenceServiceClient) SystemSharedMemoryStatus(ctx context.Contex
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) SystemSharedMemoryRegister(ctx context.Context, in *SystemSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*SystemSharedMemoryRegisterResponse, error) {
+func (c *gRPCInferenceServiceClient) SystemSharedMemoryRegister(ctx context.Context, in *kserve.SystemSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*kserve.SystemSharedMemoryRegisterResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SystemSharedMemoryRegisterResponse)
+	out := new(kserve.SystemSharedMemoryRegisterResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_SystemSharedMemoryRegister_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -222,9 +223,9 @@ func (c *gRPCInferenceServiceClient) SystemSharedMemoryRegister(ctx context.Cont
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) SystemSharedMemoryUnregister(ctx context.Context, in *SystemSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*SystemSharedMemoryUnregisterResponse, error) {
+func (c *gRPCInferenceServiceClient) SystemSharedMemoryUnregister(ctx context.Context, in *kserve.SystemSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*kserve.SystemSharedMemoryUnregisterResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SystemSharedMemoryUnregisterResponse)
+	out := new(kserve.SystemSharedMemoryUnregisterResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_SystemSharedMemoryUnregister_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -232,9 +233,9 @@ func (c *gRPCInferenceServiceClient) SystemSharedMemoryUnregister(ctx context.Co
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) CudaSharedMemoryStatus(ctx context.Context, in *CudaSharedMemoryStatusRequest, opts ...grpc.CallOption) (*CudaSharedMemoryStatusResponse, error) {
+func (c *gRPCInferenceServiceClient) CudaSharedMemoryStatus(ctx context.Context, in *kserve.CudaSharedMemoryStatusRequest, opts ...grpc.CallOption) (*kserve.CudaSharedMemoryStatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(CudaSharedMemoryStatusResponse)
+	out := new(kserve.CudaSharedMemoryStatusResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_CudaSharedMemoryStatus_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -242,9 +243,9 @@ func (c *gRPCInferenceServiceClient) CudaSharedMemoryStatus(ctx context.Context,
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) CudaSharedMemoryRegister(ctx context.Context, in *CudaSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*CudaSharedMemoryRegisterResponse, error) {
+func (c *gRPCInferenceServiceClient) CudaSharedMemoryRegister(ctx context.Context, in *kserve.CudaSharedMemoryRegisterRequest, opts ...grpc.CallOption) (*kserve.CudaSharedMemoryRegisterResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(CudaSharedMemoryRegisterResponse)
+	out := new(kserve.CudaSharedMemoryRegisterResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_CudaSharedMemoryRegister_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -252,9 +253,9 @@ func (c *gRPCInferenceServiceClient) CudaSharedMemoryRegister(ctx context.Contex
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) CudaSharedMemoryUnregister(ctx context.Context, in *CudaSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*CudaSharedMemoryUnregisterResponse, error) {
+func (c *gRPCInferenceServiceClient) CudaSharedMemoryUnregister(ctx context.Context, in *kserve.CudaSharedMemoryUnregisterRequest, opts ...grpc.CallOption) (*kserve.CudaSharedMemoryUnregisterResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(CudaSharedMemoryUnregisterResponse)
+	out := new(kserve.CudaSharedMemoryUnregisterResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_CudaSharedMemoryUnregister_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -262,9 +263,9 @@ func (c *gRPCInferenceServiceClient) CudaSharedMemoryUnregister(ctx context.Cont
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) TraceSetting(ctx context.Context, in *TraceSettingRequest, opts ...grpc.CallOption) (*TraceSettingResponse, error) {
+func (c *gRPCInferenceServiceClient) TraceSetting(ctx context.Context, in *kserve.TraceSettingRequest, opts ...grpc.CallOption) (*kserve.TraceSettingResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(TraceSettingResponse)
+	out := new(kserve.TraceSettingResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_TraceSetting_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -272,9 +273,9 @@ func (c *gRPCInferenceServiceClient) TraceSetting(ctx context.Context, in *Trace
 	return out, nil
 }
 
-func (c *gRPCInferenceServiceClient) LogSettings(ctx context.Context, in *LogSettingsRequest, opts ...grpc.CallOption) (*LogSettingsResponse, error) {
+func (c *gRPCInferenceServiceClient) LogSettings(ctx context.Context, in *kserve.LogSettingsRequest, opts ...grpc.CallOption) (*kserve.LogSettingsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(LogSettingsResponse)
+	out := new(kserve.LogSettingsResponse)
 	err := c.cc.Invoke(ctx, GRPCInferenceService_LogSettings_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -286,26 +287,26 @@ func (c *gRPCInferenceServiceClient) LogSettings(ctx context.Context, in *LogSet
 // All implementations must embed UnimplementedGRPCInferenceServiceServer
 // for forward compatibility.
 type GRPCInferenceServiceServer interface {
-	ServerLive(context.Context, *ServerLiveRequest) (*ServerLiveResponse, error)
-	ServerReady(context.Context, *ServerReadyRequest) (*ServerReadyResponse, error)
-	ModelReady(context.Context, *ModelReadyRequest) (*ModelReadyResponse, error)
-	ServerMetadata(context.Context, *ServerMetadataRequest) (*ServerMetadataResponse, error)
-	ModelMetadata(context.Context, *ModelMetadataRequest) (*ModelMetadataResponse, error)
-	ModelInfer(context.Context, *ModelInferRequest) (*ModelInferResponse, error)
-	ModelStreamInfer(grpc.BidiStreamingServer[ModelInferRequest, ModelStreamInferResponse]) error
-	ModelConfig(context.Context, *ModelConfigRequest) (*ModelConfigResponse, error)
-	ModelStatistics(context.Context, *ModelStatisticsRequest) (*ModelStatisticsResponse, error)
-	RepositoryIndex(context.Context, *RepositoryIndexRequest) (*RepositoryIndexResponse, error)
-	RepositoryModelLoad(context.Context, *RepositoryModelLoadRequest) (*RepositoryModelLoadResponse, error)
-	RepositoryModelUnload(context.Context, *RepositoryModelUnloadRequest) (*RepositoryModelUnloadResponse, error)
-	SystemSharedMemoryStatus(context.Context, *SystemSharedMemoryStatusRequest) (*SystemSharedMemoryStatusResponse, error)
-	SystemSharedMemoryRegister(context.Context, *SystemSharedMemoryRegisterRequest) (*SystemSharedMemoryRegisterResponse, error)
-	SystemSharedMemoryUnregister(context.Context, *SystemSharedMemoryUnregisterRequest) (*SystemSharedMemoryUnregisterResponse, error)
-	CudaSharedMemoryStatus(context.Context, *CudaSharedMemoryStatusRequest) (*CudaSharedMemoryStatusResponse, error)
-	CudaSharedMemoryRegister(context.Context, *CudaSharedMemoryRegisterRequest) (*CudaSharedMemoryRegisterResponse, error)
-	CudaSharedMemoryUnregister(context.Context, *CudaSharedMemoryUnregisterRequest) (*CudaSharedMemoryUnregisterResponse, error)
-	TraceSetting(context.Context, *TraceSettingRequest) (*TraceSettingResponse, error)
-	LogSettings(context.Context, *LogSettingsRequest) (*LogSettingsResponse, error)
+	ServerLive(context.Context, *kserve.ServerLiveRequest) (*kserve.ServerLiveResponse, error)
+	ServerReady(context.Context, *kserve.ServerReadyRequest) (*kserve.ServerReadyResponse, error)
+	ModelReady(context.Context, *kserve.ModelReadyRequest) (*kserve.ModelReadyResponse, error)
+	ServerMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error)
+	ModelMetadata(context.Context, *kserve.ModelMetadataRequest) (*kserve.ModelMetadataResponse, error)
+	ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error)
+	ModelStreamInfer(grpc.BidiStreamingServer[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]) error
+	ModelConfig(context.Context, *kserve.ModelConfigRequest) (*kserve.ModelConfigResponse, error)
+	ModelStatistics(context.Context, *kserve.ModelStatisticsRequest) (*kserve.ModelStatisticsResponse, error)
+	RepositoryIndex(context.Context, *kserve.RepositoryIndexRequest) (*kserve.RepositoryIndexResponse, error)
+	RepositoryModelLoad(context.Context, *kserve.RepositoryModelLoadRequest) (*kserve.RepositoryModelLoadResponse, error)
+	RepositoryModelUnload(context.Context, *kserve.RepositoryModelUnloadRequest) (*kserve.RepositoryModelUnloadResponse, error)
+	SystemSharedMemoryStatus(context.Context, *kserve.SystemSharedMemoryStatusRequest) (*kserve.SystemSharedMemoryStatusResponse, error)
+	SystemSharedMemoryRegister(context.Context, *kserve.SystemSharedMemoryRegisterRequest) (*kserve.SystemSharedMemoryRegisterResponse, error)
+	SystemSharedMemoryUnregister(context.Context, *kserve.SystemSharedMemoryUnregisterRequest) (*kserve.SystemSharedMemoryUnregisterResponse, error)
+	CudaSharedMemoryStatus(context.Context, *kserve.CudaSharedMemoryStatusRequest) (*kserve.CudaSharedMemoryStatusResponse, error)
+	CudaSharedMemoryRegister(context.Context, *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error)
+	CudaSharedMemoryUnregister(context.Context, *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error)
+	TraceSetting(context.Context, *kserve.TraceSettingRequest) (*kserve.TraceSettingResponse, error)
+	LogSettings(context.Context, *kserve.LogSettingsRequest) (*kserve.LogSettingsResponse, error)
 	mustEmbedUnimplementedGRPCInferenceServiceServer()
 }
 
@@ -316,64 +317,64 @@ type GRPCInferenceServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedGRPCInferenceServiceServer struct{}
 
-func (UnimplementedGRPCInferenceServiceServer) ServerLive(context.Context, *ServerLiveRequest) (*ServerLiveResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ServerLive(context.Context, *kserve.ServerLiveRequest) (*kserve.ServerLiveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ServerLive not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ServerReady(context.Context, *ServerReadyRequest) (*ServerReadyResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ServerReady(context.Context, *kserve.ServerReadyRequest) (*kserve.ServerReadyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ServerReady not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ModelReady(context.Context, *ModelReadyRequest) (*ModelReadyResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ModelReady(context.Context, *kserve.ModelReadyRequest) (*kserve.ModelReadyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ModelReady not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ServerMetadata(context.Context, *ServerMetadataRequest) (*ServerMetadataResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ServerMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ServerMetadata not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ModelMetadata(context.Context, *ModelMetadataRequest) (*ModelMetadataResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ModelMetadata(context.Context, *kserve.ModelMetadataRequest) (*kserve.ModelMetadataResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ModelMetadata not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ModelInfer(context.Context, *ModelInferRequest) (*ModelInferResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ModelInfer not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ModelStreamInfer(grpc.BidiStreamingServer[ModelInferRequest, ModelStreamInferResponse]) error {
+func (UnimplementedGRPCInferenceServiceServer) ModelStreamInfer(grpc.BidiStreamingServer[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]) error {
 	return status.Error(codes.Unimplemented, "method ModelStreamInfer not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ModelConfig(context.Context, *ModelConfigRequest) (*ModelConfigResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ModelConfig(context.Context, *kserve.ModelConfigRequest) (*kserve.ModelConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ModelConfig not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) ModelStatistics(context.Context, *ModelStatisticsRequest) (*ModelStatisticsResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) ModelStatistics(context.Context, *kserve.ModelStatisticsRequest) (*kserve.ModelStatisticsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ModelStatistics not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) RepositoryIndex(context.Context, *RepositoryIndexRequest) (*RepositoryIndexResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) RepositoryIndex(context.Context, *kserve.RepositoryIndexRequest) (*kserve.RepositoryIndexResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RepositoryIndex not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) RepositoryModelLoad(context.Context, *RepositoryModelLoadRequest) (*RepositoryModelLoadResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) RepositoryModelLoad(context.Context, *kserve.RepositoryModelLoadRequest) (*kserve.RepositoryModelLoadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RepositoryModelLoad not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) RepositoryModelUnload(context.Context, *RepositoryModelUnloadRequest) (*RepositoryModelUnloadResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) RepositoryModelUnload(context.Context, *kserve.RepositoryModelUnloadRequest) (*kserve.RepositoryModelUnloadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RepositoryModelUnload not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) SystemSharedMemoryStatus(context.Context, *SystemSharedMemoryStatusRequest) (*SystemSharedMemoryStatusResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) SystemSharedMemoryStatus(context.Context, *kserve.SystemSharedMemoryStatusRequest) (*kserve.SystemSharedMemoryStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SystemSharedMemoryStatus not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) SystemSharedMemoryRegister(context.Context, *SystemSharedMemoryRegisterRequest) (*SystemSharedMemoryRegisterResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) SystemSharedMemoryRegister(context.Context, *kserve.SystemSharedMemoryRegisterRequest) (*kserve.SystemSharedMemoryRegisterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SystemSharedMemoryRegister not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) SystemSharedMemoryUnregister(context.Context, *SystemSharedMemoryUnregisterRequest) (*SystemSharedMemoryUnregisterResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) SystemSharedMemoryUnregister(context.Context, *kserve.SystemSharedMemoryUnregisterRequest) (*kserve.SystemSharedMemoryUnregisterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SystemSharedMemoryUnregister not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) CudaSharedMemoryStatus(context.Context, *CudaSharedMemoryStatusRequest) (*CudaSharedMemoryStatusResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) CudaSharedMemoryStatus(context.Context, *kserve.CudaSharedMemoryStatusRequest) (*kserve.CudaSharedMemoryStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CudaSharedMemoryStatus not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) CudaSharedMemoryRegister(context.Context, *CudaSharedMemoryRegisterRequest) (*CudaSharedMemoryRegisterResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) CudaSharedMemoryRegister(context.Context, *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CudaSharedMemoryRegister not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) CudaSharedMemoryUnregister(context.Context, *CudaSharedMemoryUnregisterRequest) (*CudaSharedMemoryUnregisterResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) CudaSharedMemoryUnregister(context.Context, *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CudaSharedMemoryUnregister not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) TraceSetting(context.Context, *TraceSettingRequest) (*TraceSettingResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) TraceSetting(context.Context, *kserve.TraceSettingRequest) (*kserve.TraceSettingResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TraceSetting not implemented")
 }
-func (UnimplementedGRPCInferenceServiceServer) LogSettings(context.Context, *LogSettingsRequest) (*LogSettingsResponse, error) {
+func (UnimplementedGRPCInferenceServiceServer) LogSettings(context.Context, *kserve.LogSettingsRequest) (*kserve.LogSettingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LogSettings not implemented")
 }
 func (UnimplementedGRPCInferenceServiceServer) mustEmbedUnimplementedGRPCInferenceServiceServer() {}
@@ -398,7 +399,7 @@ func RegisterGRPCInferenceServiceServer(s grpc.ServiceRegistrar, srv GRPCInferen
 }
 
 func _GRPCInferenceService_ServerLive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ServerLiveRequest)
+	in := new(kserve.ServerLiveRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -410,13 +411,13 @@ func _GRPCInferenceService_ServerLive_Handler(srv interface{}, ctx context.Conte
 		FullMethod: GRPCInferenceService_ServerLive_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ServerLive(ctx, req.(*ServerLiveRequest))
+		return srv.(GRPCInferenceServiceServer).ServerLive(ctx, req.(*kserve.ServerLiveRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_ServerReady_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ServerReadyRequest)
+	in := new(kserve.ServerReadyRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -428,13 +429,13 @@ func _GRPCInferenceService_ServerReady_Handler(srv interface{}, ctx context.Cont
 		FullMethod: GRPCInferenceService_ServerReady_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ServerReady(ctx, req.(*ServerReadyRequest))
+		return srv.(GRPCInferenceServiceServer).ServerReady(ctx, req.(*kserve.ServerReadyRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_ModelReady_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ModelReadyRequest)
+	in := new(kserve.ModelReadyRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -446,13 +447,13 @@ func _GRPCInferenceService_ModelReady_Handler(srv interface{}, ctx context.Conte
 		FullMethod: GRPCInferenceService_ModelReady_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ModelReady(ctx, req.(*ModelReadyRequest))
+		return srv.(GRPCInferenceServiceServer).ModelReady(ctx, req.(*kserve.ModelReadyRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_ServerMetadata_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ServerMetadataRequest)
+	in := new(kserve.ServerMetadataRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -464,13 +465,13 @@ func _GRPCInferenceService_ServerMetadata_Handler(srv interface{}, ctx context.C
 		FullMethod: GRPCInferenceService_ServerMetadata_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ServerMetadata(ctx, req.(*ServerMetadataRequest))
+		return srv.(GRPCInferenceServiceServer).ServerMetadata(ctx, req.(*kserve.ServerMetadataRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_ModelMetadata_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ModelMetadataRequest)
+	in := new(kserve.ModelMetadataRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -482,13 +483,13 @@ func _GRPCInferenceService_ModelMetadata_Handler(srv interface{}, ctx context.Co
 		FullMethod: GRPCInferenceService_ModelMetadata_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ModelMetadata(ctx, req.(*ModelMetadataRequest))
+		return srv.(GRPCInferenceServiceServer).ModelMetadata(ctx, req.(*kserve.ModelMetadataRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_ModelInfer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ModelInferRequest)
+	in := new(kserve.ModelInferRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -500,20 +501,20 @@ func _GRPCInferenceService_ModelInfer_Handler(srv interface{}, ctx context.Conte
 		FullMethod: GRPCInferenceService_ModelInfer_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ModelInfer(ctx, req.(*ModelInferRequest))
+		return srv.(GRPCInferenceServiceServer).ModelInfer(ctx, req.(*kserve.ModelInferRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_ModelStreamInfer_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(GRPCInferenceServiceServer).ModelStreamInfer(&grpc.GenericServerStream[ModelInferRequest, ModelStreamInferResponse]{ServerStream: stream})
+	return srv.(GRPCInferenceServiceServer).ModelStreamInfer(&grpc.GenericServerStream[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type GRPCInferenceService_ModelStreamInferServer = grpc.BidiStreamingServer[ModelInferRequest, ModelStreamInferResponse]
+type GRPCInferenceService_ModelStreamInferServer = grpc.BidiStreamingServer[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]
 
 func _GRPCInferenceService_ModelConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ModelConfigRequest)
+	in := new(kserve.ModelConfigRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -525,13 +526,13 @@ func _GRPCInferenceService_ModelConfig_Handler(srv interface{}, ctx context.Cont
 		FullMethod: GRPCInferenceService_ModelConfig_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ModelConfig(ctx, req.(*ModelConfigRequest))
+		return srv.(GRPCInferenceServiceServer).ModelConfig(ctx, req.(*kserve.ModelConfigRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_ModelStatistics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ModelStatisticsRequest)
+	in := new(kserve.ModelStatisticsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -543,13 +544,13 @@ func _GRPCInferenceService_ModelStatistics_Handler(srv interface{}, ctx context.
 		FullMethod: GRPCInferenceService_ModelStatistics_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).ModelStatistics(ctx, req.(*ModelStatisticsRequest))
+		return srv.(GRPCInferenceServiceServer).ModelStatistics(ctx, req.(*kserve.ModelStatisticsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_RepositoryIndex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RepositoryIndexRequest)
+	in := new(kserve.RepositoryIndexRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -561,13 +562,13 @@ func _GRPCInferenceService_RepositoryIndex_Handler(srv interface{}, ctx context.
 		FullMethod: GRPCInferenceService_RepositoryIndex_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).RepositoryIndex(ctx, req.(*RepositoryIndexRequest))
+		return srv.(GRPCInferenceServiceServer).RepositoryIndex(ctx, req.(*kserve.RepositoryIndexRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_RepositoryModelLoad_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RepositoryModelLoadRequest)
+	in := new(kserve.RepositoryModelLoadRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -579,13 +580,13 @@ func _GRPCInferenceService_RepositoryModelLoad_Handler(srv interface{}, ctx cont
 		FullMethod: GRPCInferenceService_RepositoryModelLoad_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).RepositoryModelLoad(ctx, req.(*RepositoryModelLoadRequest))
+		return srv.(GRPCInferenceServiceServer).RepositoryModelLoad(ctx, req.(*kserve.RepositoryModelLoadRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_RepositoryModelUnload_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RepositoryModelUnloadRequest)
+	in := new(kserve.RepositoryModelUnloadRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -597,13 +598,13 @@ func _GRPCInferenceService_RepositoryModelUnload_Handler(srv interface{}, ctx co
 		FullMethod: GRPCInferenceService_RepositoryModelUnload_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).RepositoryModelUnload(ctx, req.(*RepositoryModelUnloadRequest))
+		return srv.(GRPCInferenceServiceServer).RepositoryModelUnload(ctx, req.(*kserve.RepositoryModelUnloadRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_SystemSharedMemoryStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SystemSharedMemoryStatusRequest)
+	in := new(kserve.SystemSharedMemoryStatusRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -615,13 +616,13 @@ func _GRPCInferenceService_SystemSharedMemoryStatus_Handler(srv interface{}, ctx
 		FullMethod: GRPCInferenceService_SystemSharedMemoryStatus_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).SystemSharedMemoryStatus(ctx, req.(*SystemSharedMemoryStatusRequest))
+		return srv.(GRPCInferenceServiceServer).SystemSharedMemoryStatus(ctx, req.(*kserve.SystemSharedMemoryStatusRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_SystemSharedMemoryRegister_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SystemSharedMemoryRegisterRequest)
+	in := new(kserve.SystemSharedMemoryRegisterRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -633,13 +634,13 @@ func _GRPCInferenceService_SystemSharedMemoryRegister_Handler(srv interface{}, c
 		FullMethod: GRPCInferenceService_SystemSharedMemoryRegister_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).SystemSharedMemoryRegister(ctx, req.(*SystemSharedMemoryRegisterRequest))
+		return srv.(GRPCInferenceServiceServer).SystemSharedMemoryRegister(ctx, req.(*kserve.SystemSharedMemoryRegisterRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_SystemSharedMemoryUnregister_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SystemSharedMemoryUnregisterRequest)
+	in := new(kserve.SystemSharedMemoryUnregisterRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -651,13 +652,13 @@ func _GRPCInferenceService_SystemSharedMemoryUnregister_Handler(srv interface{},
 		FullMethod: GRPCInferenceService_SystemSharedMemoryUnregister_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).SystemSharedMemoryUnregister(ctx, req.(*SystemSharedMemoryUnregisterRequest))
+		return srv.(GRPCInferenceServiceServer).SystemSharedMemoryUnregister(ctx, req.(*kserve.SystemSharedMemoryUnregisterRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_CudaSharedMemoryStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CudaSharedMemoryStatusRequest)
+	in := new(kserve.CudaSharedMemoryStatusRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -669,13 +670,13 @@ func _GRPCInferenceService_CudaSharedMemoryStatus_Handler(srv interface{}, ctx c
 		FullMethod: GRPCInferenceService_CudaSharedMemoryStatus_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).CudaSharedMemoryStatus(ctx, req.(*CudaSharedMemoryStatusRequest))
+		return srv.(GRPCInferenceServiceServer).CudaSharedMemoryStatus(ctx, req.(*kserve.CudaSharedMemoryStatusRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_CudaSharedMemoryRegister_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CudaSharedMemoryRegisterRequest)
+	in := new(kserve.CudaSharedMemoryRegisterRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -687,13 +688,13 @@ func _GRPCInferenceService_CudaSharedMemoryRegister_Handler(srv interface{}, ctx
 		FullMethod: GRPCInferenceService_CudaSharedMemoryRegister_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).CudaSharedMemoryRegister(ctx, req.(*CudaSharedMemoryRegisterRequest))
+		return srv.(GRPCInferenceServiceServer).CudaSharedMemoryRegister(ctx, req.(*kserve.CudaSharedMemoryRegisterRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_CudaSharedMemoryUnregister_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CudaSharedMemoryUnregisterRequest)
+	in := new(kserve.CudaSharedMemoryUnregisterRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -705,13 +706,13 @@ func _GRPCInferenceService_CudaSharedMemoryUnregister_Handler(srv interface{}, c
 		FullMethod: GRPCInferenceService_CudaSharedMemoryUnregister_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).CudaSharedMemoryUnregister(ctx, req.(*CudaSharedMemoryUnregisterRequest))
+		return srv.(GRPCInferenceServiceServer).CudaSharedMemoryUnregister(ctx, req.(*kserve.CudaSharedMemoryUnregisterRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_TraceSetting_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(TraceSettingRequest)
+	in := new(kserve.TraceSettingRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -723,13 +724,13 @@ func _GRPCInferenceService_TraceSetting_Handler(srv interface{}, ctx context.Con
 		FullMethod: GRPCInferenceService_TraceSetting_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).TraceSetting(ctx, req.(*TraceSettingRequest))
+		return srv.(GRPCInferenceServiceServer).TraceSetting(ctx, req.(*kserve.TraceSettingRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
 
 func _GRPCInferenceService_LogSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(LogSettingsRequest)
+	in := new(kserve.LogSettingsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
 	}
@@ -741,7 +742,7 @@ func _GRPCInferenceService_LogSettings_Handler(srv interface{}, ctx context.Cont
 		FullMethod: GRPCInferenceService_LogSettings_FullMethodName,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(GRPCInferenceServiceServer).LogSettings(ctx, req.(*LogSettingsRequest))
+		return srv.(GRPCInferenceServiceServer).LogSettings(ctx, req.(*kserve.LogSettingsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
