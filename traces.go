@@ -42,7 +42,7 @@ func (s *Server) makeRecorder(counters *metrics.Registry) (err error) {
 	}
 	r := s.recorder
 	counters.Counter("nereid_requests_recorded_total", "Requests that were written to the directory of records", func() float64 { return float64(r.Written()) })
-	counters.Counter("nereid_requests_not_recorded_total", "Requests that were to be recorded and were not, as too much waited to be written, or writing failed", func() float64 { return float64(r.Lost()) })
+	counters.Counter("nereid_requests_not_recorded_total", "Requests that were not recorded, because too much data was waiting to be written or writing failed", func() float64 { return float64(r.Lost()) })
 	counters.Gauge("nereid_recording", "1 while requests are recorded, 0 once the directory of records is full or cannot be written", func() float64 {
 		if r.Open() {
 			return 1

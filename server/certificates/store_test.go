@@ -95,7 +95,7 @@ func TestHalfExchangedFilesLeaveTheOldOnes(t *testing.T) {
 			t.Fatal("a certificate without its key is shown")
 		}
 	}
-	if n := strings.Count(log.String(), "cannot be used"); n != 1 {
+	if n := strings.Count(log.String(), "changed certificates are not valid"); n != 1 {
 		t.Errorf("logged %d times, want once: %s", n, log)
 	}
 	if err := os.Remove(files.Key); err != nil {

@@ -193,7 +193,7 @@ func (r *Recorder) run() {
 // tell logs how many requests were dropped.
 func (r *Recorder) tell() {
 	if now := r.dropped.Load(); now > r.told {
-		r.config.Log.Warn().Msgf("%d requests were not recorded, because too many were waiting to be written to %s", now-r.told, r.config.Directory)
+		r.config.Log.Warn().Msgf("%d requests were not recorded, because too much data was waiting to be written to %s", now-r.told, r.config.Directory)
 		r.told = now
 	}
 }
