@@ -107,7 +107,7 @@ func TestRecordingIsBounded(t *testing.T) {
 		t.Errorf("got %d records, want 6:\n%s", got, log.String())
 	}
 	r := send(Config{}, 1, maxWaitingBytes)
-	if got := len(readAll(t, directory)); got != 6 || r.Lost() != 1 || r.Written() != 0 || !strings.Contains(log.String(), "1 requests were not recorded, as too much waited") {
+	if got := len(readAll(t, directory)); got != 6 || r.Lost() != 1 || r.Written() != 0 || !strings.Contains(log.String(), "1 requests were not recorded, because too much data was waiting") {
 		t.Errorf("got %d records and %d dropped:\n%s", got, r.Lost(), log.String())
 	}
 }
