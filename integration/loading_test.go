@@ -220,7 +220,7 @@ func TestLoadErrorsTellNothingOfFiles(t *testing.T) {
 	}
 	missing := environment(secret + "/missing")
 	for path, logged := range map[string]string{
-		secret + "/secret":      "the file begins with 73 33 63 72 33 74 21 21 and is no tar archive",
+		secret + "/secret":      "the file begins with 73 33 63 72 33 74 21 21 and is not a tar archive",
 		secret + "/environment": "Path " + secret + "/environment/bin/activate does not exist.",
 		secret + "/secret/x":    "Failed to get the canonical path for " + secret + "/secret/x.",
 		"/proc/self/environ":    "archive_read_open_filename() failed",

@@ -252,11 +252,11 @@ func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
 		status    int
 		arguments []string
 	}{
-		"does not exist: want a directory with records":                                     {2, []string{directory + "/absent"}},
-		"there are no records in " + directory + "/empty: a server that runs with --record": {1, []string{directory + "/empty"}},
-		"1.record: not sent: it is not a record":                                            {1, []string{directory + "/broken"}},
-		"--protocol is \"x\", want http or grpc":                                            {2, []string{directory, "--protocol=x"}},
-		"got 0 directories, want one with records":                                          {2, nil},
+		"does not exist: want a directory with records":                                                  {2, []string{directory + "/absent"}},
+		"there are no records in " + directory + "/empty: create them by running a server with --record": {1, []string{directory + "/empty"}},
+		"1.record: not sent: it is not a record":                                                         {1, []string{directory + "/broken"}},
+		"--protocol is \"x\", want http or grpc":                                                         {2, []string{directory, "--protocol=x"}},
+		"got 0 directories, want one with records":                                                       {2, nil},
 	} {
 		status, out, stderr := command(t, append([]string{"replay"}, c.arguments...)...)
 		if status != c.status || !strings.Contains(out+stderr, want) {

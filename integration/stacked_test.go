@@ -236,7 +236,7 @@ func TestUnstackableModelsAreRefused(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", model, got, want)
 		}
 	}
-	if want := `parameter BATCH_MODE of model 'other' is 'mine', which means nothing to the server`; !testkit.Within(startLimit, func() bool {
+	if want := `parameter BATCH_MODE of model 'other' is 'mine', which is unknown; want 'stacked'`; !testkit.Within(startLimit, func() bool {
 		return strings.Contains(strings.ReplaceAll(s.log.String(), `\\`, `\`), want)
 	}) {
 		t.Errorf("the log does not contain %s", want)

@@ -201,7 +201,7 @@ func TestTopAsText(t *testing.T) {
 
 	s = start(t, testkit.Python(t).Path, topModels(t), "--model-control-mode=explicit", "--load-model=beta", "--allow-status=false")
 	text, _, _ = s.top("--once", "--interval=100ms")
-	for _, want := range []string{`no status at .*/status: switched off`, `(?m)^beta +1 +READY +2 +0`, `(?m)^gamma`} {
+	for _, want := range []string{`no status at .*/status: disabled`, `(?m)^beta +1 +READY +2 +0`, `(?m)^gamma`} {
 		if !regexp.MustCompile(want).MatchString(text) {
 			t.Errorf("without the status: got\n%s\nwant %s", text, want)
 		}
