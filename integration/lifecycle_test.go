@@ -250,7 +250,7 @@ func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 		"Failed to initialize Python stub for auto-complete: ValueError: configuration specified max_batch_size 6",
 		"failed to load 'smaller_batch' version 1: Internal: ValueError: configuration specified max_batch_size 6",
 		"Failed to preinitialize Python stub: Python model file not found in '",
-		"the config of model 'unknown_field' cannot be used as its auto_complete_config has left it: foo: Cannot find field.",
+		"the config of model 'unknown_field' is not valid after its auto_complete_config: foo: Cannot find field.",
 	} {
 		if !s.prints(line) {
 			t.Errorf("the log has no %q", line)
