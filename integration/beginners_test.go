@@ -71,7 +71,7 @@ func TestRefusedLoadsNameTheFlag(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if want := "since --model-control-mode is none: start with --model-control-mode=explicit to allow them"; s.printed(want, 1) != 1 {
+	if want := "because --model-control-mode is none: start with --model-control-mode=explicit to allow them"; s.printed(want, 1) != 1 {
 		t.Errorf("the log does not say once %q", want)
 	}
 }
