@@ -359,8 +359,9 @@ func fromStatus(err error) error {
 	switch s.Code() {
 	case codes.Unavailable:
 		// grpc-go itself creates this error if it has no connection, or has lost it. Without the
-		// preface, the server had no room for the connection, and has seen no request.
-		if strings.Contains(s.Message(), "error reading server preface") {
+		// preface, the server had no room for the connection; after a failed write, it has closed it
+		// for another one. In both cases it has seen no request.
+		if strings.Contains(s.Message(), "error reading server preface") || strings.HasPrefix(s.Message(), "write tcp ") {
 			return &answerError{http.StatusServiceUnavailable, s.Message()}
 		}
 		for _, own := range []string{"connection error", "error reading from server", "transport", "connection reset", "EOF", "closing"} {

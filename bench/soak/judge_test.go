@@ -29,6 +29,7 @@ func TestAnswersAreRightRefusedOrWrong(t *testing.T) {
 		{fromStatus(status.Error(codes.NotFound, "Request for unknown model: 'moves' is not found")), absent},
 		{&answerError{http.StatusInternalServerError, "doubles: request needs 9 bytes of memory"}, refused},
 		{fromStatus(status.Error(codes.Unavailable, "connection error: desc = \"error reading server preface: EOF\"")), refused},
+		{fromStatus(status.Error(codes.Unavailable, "write tcp 127.0.0.1:2->127.0.0.1:1: write: connection reset by peer")), refused},
 		{fromStatus(status.Error(codes.Unavailable, "error reading from server: EOF")), wrong},
 		{fromStatus(status.Error(codes.DeadlineExceeded, "context deadline exceeded")), wrong},
 	} {
