@@ -148,7 +148,7 @@ func TestAPackedEnvironmentWithoutAPython(t *testing.T) {
 	if bare.Prefix != plain.Prefix || !strings.HasPrefix(bare.Environment["PATH"], bare.Environment["VIRTUAL_ENV"]+"/bin:") {
 		t.Errorf("the model runs in %s with the PATH %s, want %s and the environment's bin first", bare.Prefix, bare.Environment["PATH"], plain.Prefix)
 	}
-	if !s.prints("has bin/activate and no bin/python") {
+	if !s.prints("has bin/activate but no bin/python") {
 		t.Error("the log does not warn of it")
 	}
 }
