@@ -109,7 +109,7 @@ STORIES := ./integration/amplification
 
 .PHONY: test-go
 test-go:
-	$(TESTED_PYTHONS) $(PROGRESS) $(RACE) -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx '$(STORIES)')
+	$(TESTED_PYTHONS) $(PROGRESS) -halves=./integration $(RACE) -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./integration)
 
 .PHONY: test-python
 test-python:

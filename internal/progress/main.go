@@ -3,7 +3,7 @@
 // skipped tests, and the slowest tests. It prints the output of failed tests completely, and
 // nothing from passed ones.
 //
-//	go run ./internal/progress [flags of go test] packages
+//	go run ./internal/progress [-halves=package] [flags of go test] packages
 package main
 
 import (
@@ -36,19 +36,53 @@ func main() {
 	os.Exit(code)
 }
 
+// halvesFlag names a package whose tests run at last, in two processes at once. It is for tests that
+// mostly wait, such as those for processes to start.
+const halvesFlag = "-halves="
+
 // run returns the exit code of go test.
 func run(ctx context.Context, args []string) (int, error) {
-	goCommand := os.Getenv("GO")
-	if goCommand == "" {
-		goCommand = "go"
+	g := goTests{command: os.Getenv("GO")}
+	if g.command == "" {
+		g.command = "go"
+	}
+	halved := ""
+	if len(args) > 0 && strings.HasPrefix(args[0], halvesFlag) {
+		halved, args = strings.TrimPrefix(args[0], halvesFlag), args[1:]
 	}
 	flags, patterns := splitArguments(args)
-	packages, err := listTested(ctx, goCommand, patterns)
+	packages, err := g.listTested(ctx, patterns)
 	if err != nil {
 		return 0, err
 	}
+	g.flags = flags
+	g.report = newReport(os.Stdout, len(packages), time.Now)
+	if halved != "" {
+		g.report.packages += 2
+	}
+	stopTicks := g.tick()
+	code, err := g.test(ctx, "", packages)
+	if err == nil && halved != "" && ctx.Err() == nil {
+		var halvesCode int
+		halvesCode, err = g.testHalves(ctx, halved)
+		code = max(code, halvesCode)
+	}
+	stopTicks()
+	g.report.end()
+	return code, err
+}
 
-	cmd := exec.CommandContext(ctx, goCommand, append(append([]string{"test", "-json"}, flags...), packages...)...)
+// goTests runs go test and reports on it.
+type goTests struct {
+	command string
+	flags   []string
+	mu      sync.Mutex
+	report  *report // guarded by mu
+}
+
+// test runs go test for packages, or for part of one, which has a label. It returns the exit code.
+func (g *goTests) test(ctx context.Context, label string, arguments []string) (int, error) {
+	cmd := exec.CommandContext(ctx, g.command, append(append([]string{"test", "-json"}, g.flags...), arguments...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = os.Stderr
@@ -57,18 +91,48 @@ func run(ctx context.Context, args []string) (int, error) {
 		return 0, err
 	}
 	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("start %s: %w", goCommand, err)
+		return 0, fmt.Errorf("start %s: %w", g.command, err)
 	}
-	r := newReport(os.Stdout, len(packages), time.Now)
-	copyErr := follow(r, stdout)
+	copyErr := g.follow(label, stdout)
 	waitErr := cmd.Wait()
-	r.end()
-
 	var exit *exec.ExitError
 	if errors.As(waitErr, &exit) {
 		return max(exit.ExitCode(), 1), nil
 	}
 	return 0, errors.Join(copyErr, waitErr)
+}
+
+// testHalves runs the tests of a package in two processes at once.
+func (g *goTests) testHalves(ctx context.Context, pkg string) (int, error) {
+	cmd := exec.CommandContext(ctx, g.command, append(append([]string{"test", "-list", "."}, g.flags...), pkg)...)
+	cmd.Stderr = os.Stderr
+	output, err := cmd.Output()
+	if err != nil {
+		return 0, fmt.Errorf("list the tests of %s: %w", pkg, err)
+	}
+	var codes [2]int
+	var errs [2]error
+	var both sync.WaitGroup
+	for i, names := range halve(string(output)) {
+		both.Go(func() {
+			run := "^(" + strings.Join(names, "|") + ")$"
+			codes[i], errs[i] = g.test(ctx, fmt.Sprintf(" (%d)", i+1), []string{"-run", run, pkg})
+		})
+	}
+	both.Wait()
+	return max(codes[0], codes[1]), errors.Join(errs[:]...)
+}
+
+// halve returns every second of the listed tests, and the others.
+func halve(list string) (halves [2][]string) {
+	n := 0
+	for name := range strings.FieldsSeq(list) {
+		if strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz") || strings.HasPrefix(name, "Example") {
+			halves[n%2] = append(halves[n%2], name)
+			n++
+		}
+	}
+	return halves
 }
 
 // splitArguments separates the flags of go test from the packages after them: a package begins with
@@ -83,9 +147,9 @@ func splitArguments(args []string) (flags, patterns []string) {
 }
 
 // listTested returns the packages that have tests.
-func listTested(ctx context.Context, goCommand string, patterns []string) ([]string, error) {
+func (g *goTests) listTested(ctx context.Context, patterns []string) ([]string, error) {
 	const format = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}"
-	cmd := exec.CommandContext(ctx, goCommand, append([]string{"list", "-f", format}, patterns...)...)
+	cmd := exec.CommandContext(ctx, g.command, append([]string{"list", "-f", format}, patterns...)...)
 	cmd.Stderr = os.Stderr
 	output, err := cmd.Output()
 	if err != nil {
@@ -94,10 +158,8 @@ func listTested(ctx context.Context, goCommand string, patterns []string) ([]str
 	return strings.Fields(string(output)), nil
 }
 
-// follow passes each line of go test, and regular ticks, to the report until go test closes its
-// output.
-func follow(r *report, output io.Reader) error {
-	var mu sync.Mutex
+// tick passes regular ticks to the report until the returned function is called.
+func (g *goTests) tick() (stop func()) {
 	done := make(chan struct{})
 	var ticking sync.WaitGroup
 	ticking.Go(func() {
@@ -108,23 +170,28 @@ func follow(r *report, output io.Reader) error {
 			case <-done:
 				return
 			case <-ticker.C:
-				mu.Lock()
-				r.tick()
-				mu.Unlock()
+				g.mu.Lock()
+				g.report.tick()
+				g.mu.Unlock()
 			}
 		}
 	})
-	defer ticking.Wait()
-	defer close(done)
+	return func() {
+		close(done)
+		ticking.Wait()
+	}
+}
 
+// follow passes each line of go test to the report until go test closes its output.
+func (g *goTests) follow(label string, output io.Reader) error {
 	lines := bufio.NewReader(output)
 	for {
 		line, err := lines.ReadBytes('\n')
-		mu.Lock()
+		g.mu.Lock()
 		if len(line) > 0 {
-			r.line(line)
+			g.report.line(label, line)
 		}
-		mu.Unlock()
+		g.mu.Unlock()
 		if err != nil {
 			if err == io.EOF {
 				return nil

@@ -71,12 +71,16 @@ func (r *report) say(format string, args ...any) {
 	r.lastLine = r.now()
 }
 
-// line handles one line of go test. A line that is not an event is printed unchanged.
-func (r *report) line(line []byte) {
+// line handles one line of go test. A line that is not an event is printed unchanged. The label
+// distinguishes parts of a package that run separately.
+func (r *report) line(label string, line []byte) {
 	var e event
 	if line[0] != '{' || json.Unmarshal(line, &e) != nil {
 		r.say("%s", line)
 		return
+	}
+	if e.Package != "" {
+		e.Package += label
 	}
 	switch {
 	case e.Action == "build-output":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestReportHasALineForEachPackage(t *testing.T) {
 	r := newReport(&out, 4, func() time.Time { return now })
 	for line := range strings.Lines(strings.TrimPrefix(spoken, "\n")) {
 		now = now.Add(time.Second)
-		r.line([]byte(line))
+		r.line("", []byte(line))
 	}
 	r.end()
 
@@ -78,9 +79,9 @@ func TestReportNamesWhatRuns(t *testing.T) {
 	var out strings.Builder
 	now := time.Unix(0, 0)
 	r := newReport(&out, 2, func() time.Time { return now })
-	r.line([]byte(`{"Action":"start","Package":"m/slow"}` + "\n"))
-	r.line([]byte(`{"Action":"run","Package":"m/slow","Test":"TestE"}` + "\n"))
-	r.line([]byte(`{"Action":"run","Package":"m/slow","Test":"TestE/part"}` + "\n"))
+	r.line("", []byte(`{"Action":"start","Package":"m/slow"}`+"\n"))
+	r.line("", []byte(`{"Action":"run","Package":"m/slow","Test":"TestE"}`+"\n"))
+	r.line("", []byte(`{"Action":"run","Package":"m/slow","Test":"TestE/part"}`+"\n"))
 	now = now.Add(silence - time.Second)
 	r.tick()
 	if out.Len() > 0 {
@@ -92,6 +93,26 @@ func TestReportNamesWhatRuns(t *testing.T) {
 	want := "    m/slow: 0 tests done; now TestE (30s)\n    0 of 2 packages, 0 tests passed, 0 failed, 30s\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+// TestHalvesHaveAllTests: each test is in one half, and benchmarks are in none.
+func TestHalvesHaveAllTests(t *testing.T) {
+	halves := halve("TestA\nTestB\nFuzzC\nBenchmarkD\nExampleE\nok  \tm/good\t0.010s\n")
+	if got := fmt.Sprint(halves); got != "[[TestA FuzzC] [TestB ExampleE]]" {
+		t.Errorf("got %s", got)
+	}
+	var out strings.Builder
+	r := newReport(&out, 2, time.Now)
+	for _, half := range []string{" (1)", " (2)"} {
+		r.line(half, []byte(`{"Action":"fail","Package":"m/good","Test":"TestA"}`+"\n"))
+		r.line(half, []byte(`{"Action":"fail","Package":"m/good"}`+"\n"))
+	}
+	r.end()
+	for _, want := range []string{"2 of 2 packages", "    m/good (1).TestA\n    m/good (2).TestA\n", "0 passed, 2 failed"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got %q, want %q in it", out.String(), want)
+		}
 	}
 }
 
