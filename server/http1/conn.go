@@ -209,8 +209,7 @@ func (c *conn) handle() {
 // linger ends the connection's output and gives the client a little time to read it: a close with
 // unread input would discard it.
 func (c *conn) linger() {
-	half, ok := c.raw.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
+	if !endOutput(c.raw) {
 		return
 	}
 	_ = c.raw.SetReadDeadline(time.Now().Add(lingerTime))
@@ -219,6 +218,13 @@ func (c *conn) linger() {
 			return
 		}
 	}
+}
+
+// endOutput tells the client that nothing more will come, and reports whether its input can still be
+// read.
+func endOutput(c net.Conn) bool {
+	half, ok := c.(interface{ CloseWrite() error })
+	return ok && half.CloseWrite() == nil
 }
 
 // readHead waits for the head of the next request and returns it with its blank line, as a new

@@ -91,8 +91,7 @@ func (s *Server) refuseRequest(c net.Conn) {
 	var first [1]byte
 	_, _ = c.Read(first[:])
 	s.replyFull(c)
-	if half, ok := c.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
+	if endOutput(c) {
 		_, _ = io.CopyN(io.Discard, c, lobbyBytes)
 	}
 }
