@@ -325,7 +325,7 @@ func dialGRPC(t *testing.T, s *runningServer, options ...grpc.DialOption) grpcse
 	return grpcservice.NewGRPCInferenceServiceClient(conn)
 }
 
-// stalls checks that a stream that nobody reads ends within limit.
+// stalls checks that an unread stream ends within limit.
 func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string, limit time.Duration) {
 	stream, err := dialGRPC(t, s, grpc.WithStaticStreamWindowSize(1<<16)).ModelStreamInfer(ctx)
 	if err == nil {

@@ -174,8 +174,8 @@ func brokenEnsembles(files map[string]string) (names []string) {
 	return names
 }
 
-// TestBrokenEnsemblesSameAsTriton compares the errors for ensembles that do not fit their models,
-// and the config of one that does.
+// TestBrokenEnsemblesSameAsTriton compares the errors for ensembles that do not fit their models, and
+// the config of a correct ensemble.
 func TestBrokenEnsemblesSameAsTriton(t *testing.T) {
 	triton := yardstick(t)
 	files, models := stepModels()
@@ -285,8 +285,8 @@ func TestEnsembleStreamStaysWholeAndInOrder(t *testing.T) {
 	}
 }
 
-// TestModelsCallEnsemblesAroundThem checks that models may call ensembles, even the one that they
-// are part of, as long as an instance is free.
+// TestModelsCallEnsemblesAroundThem checks that models may call ensembles, including their own,
+// as long as an instance is free.
 func TestModelsCallEnsemblesAroundThem(t *testing.T) {
 	files, models := stepModels()
 	modelFiles(files, "asks", "IN0", "OUT0", `parameters { key: "callee" value { string_value: "e_circle" } }`, asksEnsemble)

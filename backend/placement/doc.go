@@ -2,7 +2,7 @@
 // chooses their processor cores by the host policies of the command line.
 //
 // Backends call Of when they start a model, and Of and Match when its instance groups change. A
-// Placement keeps the config's group, which nobody changes. HostPolicies are validated once, at
+// Placement keeps the config's group, which must not change. HostPolicies are validated once, at
 // startup, and not changed. Errors for operators have Triton's texts. Any goroutine may call the
 // package.
 package placement

@@ -159,7 +159,7 @@ func (f *floors) table(to *measure.Table) {
 	to.Row(f.yields.cells("ping-pong in C, yields")...)
 }
 
-// ratios divides a time by those of the sleeping ping-pongs and of the one that polls and yields.
+// ratios divides a time by the times of the three ping-pongs: two sleep, one polls and yields.
 func (f *floors) ratios(t time.Duration) []any {
 	ratios := []any{float64(t) / float64(f.here.p50), "", ""}
 	if f.futex.p50 != 0 {

@@ -43,7 +43,7 @@ func (c *check) writeConfig(ctx context.Context, stdout io.Writer) error {
 		if q, err = readRequest(c.body, c.request, c.model); err != nil {
 			return err
 		}
-		q.Outputs = nil // the model's outputs are to be found
+		q.Outputs = nil // the reply shows the model's outputs
 		for i := range q.Inputs {
 			in := &q.Inputs[i]
 			written.Input = append(written.Input, &kserve.ModelInput{Name: in.Name, DataType: kserve.DataType(in.DataType), Dims: free(in.Shape)})

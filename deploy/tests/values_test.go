@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unusual has, for each of the chart's values, one that YAML, Helm or Kubernetes could misread, and
-// the other values that it needs to have an effect.
+// unusual maps each value of the chart to a setting that YAML, Helm or Kubernetes could misread, and to
+// the other values that this setting needs to have an effect.
 var unusual = map[string]struct{ value, with string }{
 	"replicaCount":                         {"1000000", ""},
 	"image.repository":                     {"'registry.example.com:5000/team/nereid'", ""},

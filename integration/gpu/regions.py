@@ -1,7 +1,7 @@
 """Tests clients' tensors in device memory with bin/nereid: `python3 integration/gpu/regions.py [BINARY]`.
 
-Needs only numpy. Inputs and outputs are in memory that this process, or one that exits, has registered. The outputs
-are checked byte by byte.
+Needs only numpy. This process, or another one that exits, has registered the memory of inputs and outputs. The
+outputs are checked byte by byte.
 """
 
 import json
