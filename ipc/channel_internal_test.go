@@ -42,7 +42,7 @@ func TestBrokenRingsEndTheLife(t *testing.T) {
 	frame := func(p *peer, size int, kind Kind, flags uint16, life uint32) {
 		putHeader(p.Up[shm.RingOffset:], size, kind, flags, life, 0)
 	}
-	tail := func(p *peer, n uint64) { Word(p.Up, shm.TailOffset).Store(n) }
+	tail := func(p *peer, n uint64) { p.UpWord(shm.TailOffset).Store(n) }
 	for _, c := range []struct {
 		name string
 		rule string
@@ -82,7 +82,7 @@ func FuzzRing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte, tail uint64) {
 		c, p := NewChannel(t, Config{})
 		copy(p.Up[shm.RingOffset:shm.ArenaOffset], content)
-		Word(p.Up, shm.TailOffset).Store(tail)
+		p.UpWord(shm.TailOffset).Store(tail)
 		_, err := c.Receive(func(f Frame) error {
 			if len(f.Body) > MaxFrame && f.Kind != Executed {
 				t.Fatalf("frame of %d bytes", len(f.Body))

@@ -183,7 +183,7 @@ func TestRunEndsWhenThePeerCloses(t *testing.T) {
 func TestHeadThatMakesNoSense(t *testing.T) {
 	for _, head := range []uint64{1, ^uint64(0), 1 << 40} {
 		c, p := ipc.NewChannel(t, ipc.Config{})
-		ipc.Word(p.Up, shm.HeadOffset).Store(head)
+		p.UpWord(shm.HeadOffset).Store(head)
 		var err error
 		for i := 0; err == nil && i < 100; i++ {
 			err = c.Send(ipc.Execute, 0, make([]byte, 30_000))
@@ -219,7 +219,7 @@ func TestReturnRingGivesTicketsBack(t *testing.T) {
 		}
 		e.Release()
 	}
-	if got := ipc.Word(p.Down, shm.ReturnOffset).Load(); got != 10 {
+	if got := p.DownWord(shm.ReturnOffset).Load(); got != 10 {
 		t.Fatalf("returned: got %d, want 10", got)
 	}
 	if got := binary.LittleEndian.Uint64(p.Down[shm.ReturnRingOffset+9*8:]); got != 109 {

@@ -25,7 +25,7 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 		},
 		Refund: func(n int64) { charged -= n },
 	})
-	if got := ipc.Word(p.Down, shm.GrantOffset).Load(); got != free {
+	if got := p.DownWord(shm.GrantOffset).Load(); got != free {
 		t.Errorf("at first: got %d, want %d", got, free)
 	}
 	stop := ipc.Run(t, c, func(ipc.Frame) error { return nil })

@@ -3,6 +3,7 @@ package ipc
 import (
 	"errors"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ type peer struct {
 	t        testing.TB
 	Files    PeerFiles
 	Down, Up []byte
+	down, up *shm.Region
 	life     uint32
 
 	head, tail uint64
@@ -25,61 +27,42 @@ type peer struct {
 func newPeer(t testing.TB, c *Channel) *peer {
 	t.Helper()
 	p := &peer{t: t, Files: c.Peer(), life: c.config.Life}
-	var err error
-	if p.Down, err = unix.Mmap(int(p.Files.Down.Fd()), 0, shm.DownSize, unix.PROT_READ, unix.MAP_SHARED); err != nil {
-		t.Fatal(err)
-	}
-	if p.Up, err = unix.Mmap(int(p.Files.Up.Fd()), 0, shm.ArenaOffset+1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Files.Close()
-		_ = unix.Munmap(p.Down)
-		_ = unix.Munmap(p.Up)
-	})
+	p.down, p.Down = attach(t, p.Files.Down, shm.ReadOnly, shm.DownSize)
+	p.up, p.Up = attach(t, p.Files.Up, shm.ReadWrite, shm.ArenaOffset+1<<20)
+	t.Cleanup(p.Files.Close)
 	return p
 }
 
-// cell64 and cell32 are words of shared memory. Loads and stores of aligned
-// words are whole; the addition orders a store before what follows it.
-type (
-	cell64 []byte
-	cell32 []byte
-)
-
-var barrier atomic.Uint64
-
-func Word(b []byte, offset int) cell64   { return b[offset : offset+8] }
-func word32(b []byte, offset int) cell32 { return b[offset : offset+4] }
-
-func (c cell64) Load() uint64 {
-	barrier.Add(1)
-	return le.Uint64(c)
+// attach maps a file of a channel, which stays open, and returns its first n bytes too.
+func attach(t testing.TB, file *os.File, access shm.Access, n uint64) (*shm.Region, []byte) {
+	t.Helper()
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	region, err := shm.Attach(os.NewFile(uintptr(fd), file.Name()), access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(region.Release)
+	content, err := region.Bytes(0, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return region, content
 }
 
-func (c cell64) Store(v uint64) {
-	le.PutUint64(c, v)
-	barrier.Add(1)
-}
-
-func (c cell32) Load() uint32 {
-	barrier.Add(1)
-	return le.Uint32(c)
-}
-
-func (c cell32) Store(v uint32) {
-	le.PutUint32(c, v)
-	barrier.Add(1)
-}
-
-func (c cell32) Add(n uint32) { c.Store(c.Load() + n) }
+// DownWord returns a word of the server's file, which can only be loaded, and UpWord one of the
+// peer's.
+func (p *peer) DownWord(offset int) *atomic.Uint64 { return p.down.Uint64(offset) }
+func (p *peer) UpWord(offset int) *atomic.Uint64   { return p.up.Uint64(offset) }
 
 // Receive takes the next frame, sleeping on the bell as the protocol says.
 func (p *peer) Receive() (Frame, error) {
-	sleep := word32(p.Up, shm.SleepOffset)
-	for Word(p.Down, shm.TailOffset).Load() == p.head {
+	sleep := p.up.Uint32(shm.SleepOffset)
+	for p.DownWord(shm.TailOffset).Load() == p.head {
 		sleep.Store(sleep.Load() | 1)
-		if Word(p.Down, shm.TailOffset).Load() != p.head {
+		if p.DownWord(shm.TailOffset).Load() != p.head {
 			sleep.Add(1)
 			break
 		}
@@ -104,7 +87,7 @@ func (p *peer) Receive() (Frame, error) {
 
 func (p *peer) advance(n uint64) {
 	p.head += n
-	Word(p.Up, shm.HeadOffset).Store(p.head)
+	p.UpWord(shm.HeadOffset).Store(p.head)
 }
 
 // Send publishes a frame; it waits for room.
@@ -126,16 +109,20 @@ func (p *peer) Send(kind Kind, id uint64, body []byte) {
 }
 
 func (p *peer) waitForRoom(n uint64) {
-	for p.tail+n-Word(p.Down, shm.HeadOffset).Load() > shm.RingSize {
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	for deadline := time.Now().Add(time.Minute); p.tail+n-p.DownWord(shm.HeadOffset).Load() > shm.RingSize; {
+		if time.Now().After(deadline) {
+			p.t.Errorf("the ring had no room for %d bytes for a minute", n)
+			runtime.Goexit()
+		}
+		runtime.Gosched()
 	}
 }
 
 func (p *peer) publish(n uint64) {
 	p.tail += n
-	Word(p.Up, shm.PostedOffset).Store(uint64(now()))
-	Word(p.Up, shm.TailOffset).Store(p.tail)
-	if word32(p.Down, shm.SleepOffset).Load()&1 == 1 {
+	p.UpWord(shm.PostedOffset).Store(uint64(now()))
+	p.UpWord(shm.TailOffset).Store(p.tail)
+	if p.down.Uint32(shm.SleepOffset).Load()&1 == 1 {
 		_, _ = p.Files.UpBell.Write([]byte{1})
 	}
 }

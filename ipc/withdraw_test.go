@@ -17,7 +17,7 @@ import (
 func TestWithdrawAndBeginAgree(t *testing.T) {
 	c, p := ipc.NewChannel(t, ipc.Config{})
 	const batches = 50_000
-	withdrawn, begun := ipc.Word(p.Down, shm.AheadOffset), ipc.Word(p.Up, shm.AheadOffset)
+	withdrawn, begun := p.DownWord(shm.AheadOffset), p.UpWord(shm.AheadOffset)
 	certain, skipped := make([]bool, batches+1), make([]bool, batches+1)
 	var turn, over atomic.Uint64 // the batch that both sides are at, and that the peer has done with
 	var wg sync.WaitGroup

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/shm"
 	"github.com/vmihailenco/msgpack/v5"
-	"golang.org/x/sys/unix"
 )
 
 // stubArgument makes a stub of this test binary: a small program in Go that speaks the
@@ -33,26 +31,25 @@ var le = binary.LittleEndian
 
 // goStub is the stub's side of a channel.
 type goStub struct {
-	down, up         []byte
+	down, up         *shm.Region
 	downBell, upBell *os.File
 	life             uint32
 	region           uint32 // number of the last that was to be mapped for outputs
 	allocation       uint32 // number of the last that was announced
 	head, tail       uint64
-	barrier          atomic.Uint64 // its addition orders the operations before and after it
 }
 
 // runGoStub is the whole life of a stub.
 func runGoStub() {
 	s := &goStub{downBell: os.NewFile(downBellFD, "bell"), upBell: os.NewFile(upBellFD, "bell")}
 	var err error
-	if s.down, err = unix.Mmap(downFD, 0, shm.DownSize, unix.PROT_READ, unix.MAP_SHARED); err != nil {
+	if s.down, err = shm.Attach(os.NewFile(downFD, "down"), shm.ReadOnly); err != nil {
 		panic(err)
 	}
-	if s.up, err = unix.Mmap(upFD, 0, shm.ArenaOffset, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if s.up, err = shm.Attach(os.NewFile(upFD, "up"), shm.ReadWrite); err != nil {
 		panic(err)
 	}
-	s.life = le.Uint32(s.down[shm.LifeOffset:])
+	s.life = s.down.Uint32(shm.LifeOffset).Load()
 	s.sendMap(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": os.Args[0], "prefix": ""})
 	executions, behaviour := 0, ""
 	for {
@@ -164,7 +161,7 @@ func (s *goStub) sendMap(kind ipc.Kind, id uint64, fields map[string]any) {
 
 // send publishes a frame. All that it sends in a life fits into the ring.
 func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
-	ring := s.up[shm.RingOffset:]
+	ring := content(s.up)
 	size := ipc.HeaderSize + len(body)
 	at := s.tail % shm.RingSize
 	le.PutUint32(ring[at:], uint32(size))
@@ -175,11 +172,9 @@ func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
 	le.PutUint64(ring[at+16:], id)
 	copy(ring[at+ipc.HeaderSize:], body)
 	s.tail += uint64(ipc.Align8(size))
-	le.PutUint64(s.up[shm.PostedOffset:], uint64(backend.Now()))
-	s.barrier.Add(1)
-	le.PutUint64(s.up[shm.TailOffset:], s.tail)
-	s.barrier.Add(1)
-	if le.Uint32(s.down[shm.SleepOffset:])&1 == 1 {
+	s.up.Uint64(shm.PostedOffset).Store(uint64(backend.Now()))
+	s.up.Uint64(shm.TailOffset).Store(s.tail)
+	if s.down.Uint32(shm.SleepOffset).Load()&1 == 1 {
 		_, _ = s.upBell.Write([]byte{1})
 	}
 }
@@ -187,31 +182,34 @@ func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
 // receive takes the next frame, sleeping on the bell as the protocol says; false if the
 // supervisor has gone.
 func (s *goStub) receive() (ipc.Frame, bool) {
-	tail := func() uint64 {
-		s.barrier.Add(1)
-		return le.Uint64(s.down[shm.TailOffset:])
-	}
-	sleep := s.up[shm.SleepOffset:]
-	for tail() == s.head {
-		le.PutUint32(sleep, le.Uint32(sleep)|1)
-		s.barrier.Add(1)
+	tail, sleep := s.down.Uint64(shm.TailOffset), s.up.Uint32(shm.SleepOffset)
+	for tail.Load() == s.head {
+		sleep.Store(sleep.Load() | 1)
 		gone := false
-		if tail() == s.head {
+		if tail.Load() == s.head {
 			n, err := s.downBell.Read(make([]byte, 64))
 			gone = n == 0 || err != nil
 		}
-		le.PutUint32(sleep, le.Uint32(sleep)+1)
+		sleep.Add(1)
 		if gone {
 			return ipc.Frame{}, false
 		}
 	}
-	ring := s.down[shm.RingOffset:]
+	ring := content(s.down)
 	at := s.head % shm.RingSize
 	size := le.Uint32(ring[at:])
 	f := ipc.Frame{Kind: ipc.Kind(le.Uint16(ring[at+4:])), ID: le.Uint64(ring[at+16:])}
 	f.Body = append(f.Body, ring[at+ipc.HeaderSize:at+uint64(size)]...)
 	s.head += uint64(ipc.Align8(int(size)))
-	s.barrier.Add(1)
-	le.PutUint64(s.up[shm.HeadOffset:], s.head)
+	s.up.Uint64(shm.HeadOffset).Store(s.head)
 	return f, true
+}
+
+// content returns the bytes of the ring in a file of the channel.
+func content(file *shm.Region) []byte {
+	ring, err := file.Bytes(shm.RingOffset, shm.RingSize)
+	if err != nil {
+		panic(err)
+	}
+	return ring
 }
