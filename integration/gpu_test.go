@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -235,15 +236,27 @@ func (s *runningServer) deviceHelpers() (pids []int) {
 func TestDeviceHelperEndsWithTheServer(t *testing.T) {
 	s := launchOnFakes(t, writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel}), []string{fakecuda.Init + "=hang"})
 	var children []int
-	s.until("counting", func() bool {
+	s.until("counting behind a lifeline", func() bool {
 		children = s.descendants()
-		return len(children) > 0
+		return len(children) > 0 && !slices.ContainsFunc(children, func(pid int) bool { return !behindLifeline(pid) })
 	})
 	if err := unix.Kill(s.cmd.Process.Pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	s.wait(startLimit)
 	s.gone(children)
+}
+
+// behindLifeline reports whether a process has a file whose end sends it a signal: the server asks
+// for that just after the start.
+func behindLifeline(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	return slices.ContainsFunc(files, func(path string) bool {
+		text, _ := os.ReadFile(path)
+		_, flags, _ := strings.Cut(string(text), "flags:")
+		n, _ := strconv.ParseUint(strings.TrimSpace(strings.SplitN(flags, "\n", 2)[0]), 8, 64)
+		return n&unix.O_ASYNC != 0
+	})
 }
 
 // TestScriptsForDevicesRunOnTheFakes runs the scripts of "make test-gpu" and "make bench-gpu" as on

@@ -57,12 +57,14 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 			for range kills {
 				so := good.Load()
 				var pid int
+				// A process that is killed at its start is a failed start, and three of those mean
+				// that the instance keeps failing.
 				s.until("all processes serve", func() bool {
-					stubs := s.stubs()
-					if len(stubs) != instances || slices.ContainsFunc(stubs, func(pid int) bool { return slices.Contains(killed, pid) }) {
+					serving := s.serving()
+					if len(serving) != instances || slices.ContainsFunc(serving, func(pid int) bool { return slices.Contains(killed, pid) }) {
 						return false
 					}
-					pid = stubs[0]
+					pid = serving[0]
 					return good.Load() > so+20
 				})
 				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
@@ -84,4 +86,16 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 			}
 		})
 	}
+}
+
+// serving lists the processes of instances that are ready or busy.
+func (s *runningServer) serving() (pids []int) {
+	for _, m := range s.status("").Versions {
+		for _, in := range m.Instances {
+			if in.State == "ready" || in.State == "busy" {
+				pids = append(pids, in.PID)
+			}
+		}
+	}
+	return pids
 }
