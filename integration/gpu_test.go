@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -253,9 +252,9 @@ func behindLifeline(pid int) bool {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	return slices.ContainsFunc(files, func(path string) bool {
 		text, _ := os.ReadFile(path)
-		_, flags, _ := strings.Cut(string(text), "flags:")
-		n, _ := strconv.ParseUint(strings.TrimSpace(strings.SplitN(flags, "\n", 2)[0]), 8, 64)
-		return n&unix.O_ASYNC != 0
+		var position, flags int64
+		_, err := fmt.Sscanf(string(text), "pos: %d\nflags: %o", &position, &flags)
+		return err == nil && flags&unix.O_ASYNC != 0
 	})
 }
 

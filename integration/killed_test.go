@@ -64,7 +64,7 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 					if len(serving) != instances || slices.ContainsFunc(serving, func(pid int) bool { return slices.Contains(killed, pid) }) {
 						return false
 					}
-					pid = serving[0]
+					pid = serving[len(killed)%instances] // the instances in turn
 					return good.Load() > so+20
 				})
 				if err := unix.Kill(pid, unix.SIGKILL); err != nil {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nereid-serving/nereid/shm"
 )
 
@@ -33,14 +31,11 @@ func newPeer(t testing.TB, c *Channel) *peer {
 	return p
 }
 
-// attach maps a file of a channel, which stays open, and returns its first n bytes too.
+// attach maps a file of a channel and returns its first n bytes too. It shares the file with
+// PeerFiles: closing it twice does no harm, and the mapping needs it no more.
 func attach(t testing.TB, file *os.File, access shm.Access, n uint64) (*shm.Region, []byte) {
 	t.Helper()
-	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	region, err := shm.Attach(os.NewFile(uintptr(fd), file.Name()), access)
+	region, err := shm.Attach(file, access)
 	if err != nil {
 		t.Fatal(err)
 	}
