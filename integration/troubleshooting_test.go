@@ -122,7 +122,9 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 		defer saying.Unlock()
 		return strings.Contains(said.String(), text)
 	}
-	s.until("a queue that is full", func() bool { return heard("Exceeds maximum queue size") })
+	s.until("a queue that is full, and a request that waited for too long", func() bool {
+		return heard("Exceeds maximum queue size") && heard("Request timeout expired")
+	})
 	if err := os.WriteFile(flag, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
