@@ -153,9 +153,15 @@ func (c *call) begin() error {
 			return message.AsNoRoom(err)
 		}
 	}
-	c.conn.begin()
+	if !c.conn.begin() {
+		c.conn.give(c.cost)
+		return errEvicted
+	}
 	return nil
 }
+
+// errEvicted is not sent: its connection is closed.
+var errEvicted = status.Error(codes.Unavailable, "connection closed as idle")
 
 func (c *call) end() {
 	if c.conn == nil {

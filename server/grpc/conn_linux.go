@@ -158,12 +158,14 @@ type connection struct {
 
 	raw  syscall.RawConn
 	read func(fd uintptr) bool // readReady, bound once
-	// write is writeReady, bound once. The next three fields are its arguments and results. There
-	// is one writer at a time: the library's, or the one with the lock of TLS.
+	// write is writeReady, bound once. The next four fields are its arguments and results, and
+	// belong to the holder of writing: the library's writer, or an eviction.
 	write    func(fd uintptr) bool
+	writing  sync.Mutex
 	rest     []byte
 	writeErr error
 	blocked  bool // a write waits because the client does not read
+	whole    bool // what has been written ends with a frame; never set with TLS
 	// The arguments and results of readReady. There is one reader.
 	pool mem.BufferPool
 	size int
@@ -180,11 +182,17 @@ type clientAddr struct {
 
 // begin and end are called by each handler. closeIdle relies on the counter alone. The member's
 // state lags behind it: for a moment the Set may see a connection with an RPC as idle, and
-// closeIdle fails; or a connection without an RPC as busy, and skips it once.
-func (c *connection) begin() {
-	if c.rpcs.Add(1) == 1 {
+// closeIdle fails; or a connection without an RPC as busy, and skips it once. begin returns false
+// after an eviction: the client has been told that the RPC was not executed.
+func (c *connection) begin() bool {
+	switch n := c.rpcs.Add(1); {
+	case n < 0:
+		c.rpcs.Add(-1)
+		return false
+	case n == 1:
 		c.member.Busy()
 	}
+	return true
 }
 
 func (c *connection) end() {
@@ -211,15 +219,26 @@ func (c *connection) cut() { _ = c.TCPConn.Close() }
 // closeIdle closes the connection unless it has an RPC in any state: unread in the socket, read but
 // not processed by the library, or charged, which lasts from its headers until its end is written.
 // The CompareAndSwap decides a race with an RPC that begins at the same moment. If the RPC loses,
-// its connection is closed, and the counter stays far below zero, so no later RPC makes it busy.
+// the counter stays far below zero, so that it is not executed, and the client learns from a GOAWAY
+// that it may send the RPC again.
 func (c *connection) closeIdle() bool {
-	if !c.waiting.Load() || connections.Unread(c.TCPConn) || c.member.Holder.Held(budget.Transport) > 0 ||
-		!c.rpcs.CompareAndSwap(0, math.MinInt32) {
+	if !c.waiting.Load() || connections.Unread(c.TCPConn) || c.member.Holder.Held(budget.Transport) > 0 || !c.writing.TryLock() {
 		return false
+	}
+	defer c.writing.Unlock()
+	if !c.rpcs.CompareAndSwap(0, math.MinInt32) {
+		return false
+	}
+	if c.whole {
+		_ = c.raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), goAway) })
 	}
 	_ = c.TCPConn.Close()
 	return true
 }
+
+// goAway is a GOAWAY frame without an error (RFC 9113, 6.8). Its last stream is 0: all RPCs that were
+// executed have their answers already.
+var goAway = []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 // RemoteAddr returns a clientAddr.
 func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.TCPConn.RemoteAddr(), c} }
@@ -244,6 +263,9 @@ func (c *connection) Read(p []byte) (int, error) {
 
 // Write writes all of p. While the client does not read, the connection's buffers are charged.
 func (c *connection) Write(p []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.whole = false
 	c.rest, c.writeErr = p, nil
 	err := c.raw.Write(c.write)
 	n := len(p) - len(c.rest)
@@ -258,6 +280,7 @@ func (c *connection) Write(p []byte) (int, error) {
 	}
 	// The library fills its buffer while it has more to write, and TLS fills its records.
 	if err == nil && len(p) < c.listener.full {
+		c.whole = !c.listener.front.cfg.TLS.Enabled
 		c.flushed()
 	}
 	return n, err

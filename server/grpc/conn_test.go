@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/stats"
@@ -24,6 +25,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -230,4 +232,35 @@ func TestAConnectionWithACallIsNotIdle(t *testing.T) {
 	}
 	conn.flushed()
 	testkit.Eventually(t, servertest.Patience, conn.closeIdle)
+}
+
+// TestAnEvictedClientKnowsThatItsCallWasNotExecuted: a client whose connection is evicted at the
+// moment of its call calls again by itself, or is told that the connection was draining.
+func TestAnEvictedClientKnowsThatItsCallWasNotExecuted(t *testing.T) {
+	soon := grpc.ConnectParams{MinConnectTimeout: servertest.Patience, Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}}
+	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 1}}, nil,
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))
+	answered := 0
+	for n := range 500 {
+		var other sync.WaitGroup
+		other.Go(func() {
+			c, err := net.Dial("tcp", s.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = c.Read(make([]byte, 1)) // until it is rejected, or evicted itself
+			_ = c.Close()
+		})
+		switch _, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 2)); {
+		case err == nil:
+			answered++
+		case status.Convert(err).Message() != "the connection is draining": // the library calls again only once
+			t.Fatalf("call %d: %v", n, err)
+		}
+		other.Wait()
+	}
+	if answered < 250 {
+		t.Errorf("only %d calls were answered", answered)
+	}
 }
