@@ -165,7 +165,7 @@ type connection struct {
 	rest     []byte
 	writeErr error
 	blocked  bool // a write waits because the client does not read
-	whole    bool // what has been written ends with a frame; never set with TLS
+	whole    bool // the last write ended with a frame; never set with TLS
 	// The arguments and results of readReady. There is one reader.
 	pool mem.BufferPool
 	size int

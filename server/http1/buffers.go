@@ -86,7 +86,7 @@ func (w *waiter) begin(c *conn) {
 func (w *waiter) first(c *conn) error {
 	if w.socket == nil {
 		c.borrow(c.server.buffers.take())
-		return c.fill()
+		return c.fillHead()
 	}
 	if err := w.socket.Read(w.try); err != nil {
 		return err
@@ -96,6 +96,10 @@ func (w *waiter) first(c *conn) error {
 
 // tryRead reads if there is input, and reports whether the wait is over.
 func (c *conn) tryRead(socket uintptr) bool {
+	if !c.reads() { // before the socket has no more unread bytes, which closeIdle looks for
+		c.wait.err = errClosing
+		return true
+	}
 	b := c.server.buffers.take()
 	// Package syscall, as in net: the race detector knows of data that passes through its sockets.
 	n, err := syscall.Read(int(socket), b.in)
@@ -111,7 +115,8 @@ func (c *conn) tryRead(socket uintptr) bool {
 		c.wait.err = io.EOF
 	case err == syscall.EAGAIN:
 		c.server.buffers.free.Put(b)
-		return false
+		c.wait.err = errClosing
+		return !c.awaits()
 	default:
 		c.wait.err = os.NewSyscallError("read", err)
 	}

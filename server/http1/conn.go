@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -34,11 +35,14 @@ var (
 	errClosing = errors.New("server is shutting down")
 )
 
-// States of a conn. While it waits for the whole head of a request any goroutine may close it.
+// States of a conn. The goroutine of serve changes them, and closeIdle those of a conn that waits.
 const (
-	connWaits   int32 = 1
-	connServes  int32 = 2
-	connClosing int32 = 3
+	connWaits   int32 = 1 // for the head of a request, or the rest of it; all input has been looked at
+	connReads   int32 = 2 // the head; not closed, since it may be complete
+	connServes  int32 = 3
+	connJudged  int32 = 4 // another goroutine decides between connWaits and the next two, at once
+	connClosing int32 = 5
+	connEvicted int32 = 6 // and is in the lobby
 )
 
 // conn serves the requests of one connection, one after another. Everything but
@@ -83,7 +87,7 @@ func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 		c.wait.begin(c)
 	}
 	c.state.Store(connWaits)
-	c.member.Close = c.closeIdle
+	c.member.Close = c.evict
 	c.member.Holder.Name, c.member.Holder.End = c.name, c.cut
 	if s.account != nil {
 		c.charge = budget.Charge{Account: s.account, Holder: &c.member.Holder}
@@ -119,6 +123,10 @@ func (c *conn) serve() {
 			err = c.req.parse(head)
 		}
 		if err != nil {
+			if c.state.Load() == connEvicted {
+				c.server.refuseEvicted(c.socket)
+				return
+			}
 			c.server.log.Debug().Err(err).Msg("connection ended")
 			c.refuse(err)
 			_ = c.raw.Close()
@@ -130,12 +138,41 @@ func (c *conn) serve() {
 	}
 }
 
-// closeIdle closes the connection unless it serves a request.
+// closeIdle closes the connection unless it has a request in any state: served, or read but not yet
+// looked at, or unread in the socket.
 func (c *conn) closeIdle() bool {
-	if socket, ok := c.socket.(syscall.Conn); ok && connections.Unread(socket) || !c.state.CompareAndSwap(connWaits, connClosing) {
+	if !c.judge() {
 		return false
 	}
+	c.state.Store(connClosing)
 	_ = c.socket.Close() // without TLS's close message, which might wait for the client
+	return true
+}
+
+// evict is closeIdle to make room for another connection. The connection goes to the lobby, if it has
+// room, because the client's next request may be under way.
+func (c *conn) evict() bool {
+	if c.secure != nil || !c.judge() {
+		return c.secure != nil && c.closeIdle()
+	}
+	if c.server.refused.enter(c.socket) {
+		c.state.Store(connEvicted)
+		return true
+	}
+	c.state.Store(connClosing)
+	_ = c.socket.Close()
+	return true
+}
+
+// judge reports whether the connection has no request, which then waits for the next state.
+func (c *conn) judge() bool {
+	if !c.state.CompareAndSwap(connWaits, connJudged) {
+		return false
+	}
+	if socket, ok := c.socket.(syscall.Conn); ok && connections.Unread(socket) {
+		c.state.Store(connWaits)
+		return false
+	}
 	return true
 }
 
@@ -175,8 +212,11 @@ func (c *conn) serveRequest() bool {
 	c.charged.Settle()
 	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
 		c.member.Replied()
-		c.state.Store(connWaits) // before the load of ending, see Server.Run
-		if !c.server.ending.Load() {
+		if c.end > c.start {
+			c.state.Store(connReads)
+			return true
+		}
+		if c.awaits() {
 			return true
 		}
 	}
@@ -274,18 +314,33 @@ func (c *conn) readHead() (string, error) {
 			}
 			c.timed = true
 		}
-		if err := c.fill(); err != nil {
+		if err := c.fillHead(); err != nil {
 			return "", err
 		}
 	}
 }
 
+// awaits begins a wait for input, and reports whether the server goes on.
+func (c *conn) awaits() bool {
+	c.state.Store(connWaits)
+	return !c.server.ending.Load() // after the Store: Server.Run sets it, and then closes waiting connections
+}
+
+// reads ends a wait for input, and reports whether the connection is still open.
+func (c *conn) reads() bool {
+	for !c.state.CompareAndSwap(connWaits, connReads) {
+		if c.state.Load() > connJudged {
+			return false
+		}
+		runtime.Gosched()
+	}
+	return true
+}
+
 // takeRequest makes the connection busy and returns the head in its buffer, which has that many
 // lines.
 func (c *conn) takeRequest(lines int) (string, error) {
-	if !c.state.CompareAndSwap(connWaits, connServes) {
-		return "", errClosing
-	}
+	c.state.Store(connServes)
 	c.member.Busy()
 	if err := c.charged.Take(budget.Transport, requestCost(c.start, lines)-connRequest); err != nil {
 		return "", &headError{http.StatusServiceUnavailable, err.Error()}

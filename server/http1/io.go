@@ -15,6 +15,18 @@ func (c *conn) fill() error {
 	return err
 }
 
+// fillHead is fill while the connection waits for a head.
+func (c *conn) fillHead() error {
+	if !c.awaits() {
+		return errClosing
+	}
+	err := c.fill()
+	if !c.reads() {
+		return errClosing
+	}
+	return err
+}
+
 // read reads a part of a body into p, which is not empty: from the buffer or else from the socket,
 // without a copy if p is large.
 func (c *conn) read(p []byte) (int, error) {

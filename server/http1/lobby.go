@@ -21,11 +21,12 @@ const (
 	lobbyBytes = 4 << 20
 )
 
-// lobby holds connections that are rejected because there are too many. Some clients, such as Go's,
-// treat a reply that arrives before they have sent their request as a broken connection. A socket
-// that is closed with unread bytes loses the reply. So a connection gets the reply when its client
-// has sent something, and is closed when the client has read it. A flood does not keep others out:
-// the oldest connection makes room.
+// lobby holds connections that are rejected or evicted because there are too many. Some clients, such
+// as Go's, treat a reply that arrives before they have sent their request as a broken connection. A
+// socket that is closed with unread bytes loses the reply. So a connection gets the reply when its
+// client has sent something, and is closed when the client has read it. A flood does not keep others
+// out: the oldest connection makes room. An evicted connection gets the reply only if its client
+// sends a request, as the client could take it for the answer to a later one.
 type lobby struct {
 	slots chan struct{} // a value for each connection, until it is closed
 
@@ -90,6 +91,22 @@ func (s *Server) refuseRequest(c net.Conn) {
 	defer c.Close()
 	var first [1]byte
 	_, _ = c.Read(first[:])
+	s.endFull(c)
+}
+
+// refuseEvicted rejects the request of a connection that has been evicted, if one comes in time. The
+// connection has entered the lobby.
+func (s *Server) refuseEvicted(c net.Conn) {
+	defer s.refused.leave(c)
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(lobbyTime)) // its own wait may have set another one meanwhile
+	var first [1]byte
+	if n, _ := c.Read(first[:]); n > 0 {
+		s.endFull(c)
+	}
+}
+
+func (s *Server) endFull(c net.Conn) {
 	s.replyFull(c)
 	if endOutput(c) {
 		_, _ = io.CopyN(io.Discard, c, lobbyBytes)

@@ -5,9 +5,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
@@ -48,4 +50,38 @@ func TestRefusedRequestsGetTheirReply(t *testing.T) {
 		}
 	}
 	close(release)
+}
+
+// TestRequestsOfEvictedConnectionsGetAReply: a client whose connection is evicted at the moment of its
+// request gets 503, or its answer on a new connection. An HTTP client does not repeat a POST whose
+// connection ends without a reply.
+func TestRequestsOfEvictedConnectionsGetAReply(t *testing.T) {
+	address, _ := http1.Running(t, http1.Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 1}}, func(w *http1.Reply, _ *http1.Request) {
+		w.Send(http.StatusOK, nil)
+	})
+	client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	statuses := map[int]int{}
+	failed := 0
+	for range 1000 {
+		var other sync.WaitGroup
+		other.Go(func() { _ = http1.Dial(t, address).Close() })
+		reply, err := client.Post("http://"+address, "text/plain", strings.NewReader("x"))
+		if err != nil {
+			failed++
+			t.Log(err)
+		} else {
+			_ = reply.Body.Close()
+			statuses[reply.StatusCode]++
+		}
+		other.Wait()
+	}
+	t.Logf("%d failed, %v", failed, statuses)
+	// A request that arrives after its connection has left the lobby may be lost.
+	if failed > 10 {
+		t.Errorf("%d requests got no reply", failed)
+	}
+	if statuses[http.StatusOK] < 500 || len(statuses) > 2 || len(statuses) == 2 && statuses[http.StatusServiceUnavailable] == 0 {
+		t.Errorf("got statuses %v, want 200, and for a few 503", statuses)
+	}
 }
