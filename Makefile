@@ -5,10 +5,13 @@ PYTHON  ?= python3
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/nereid-serving/nereid/cli.version=$(VERSION)
 
-# .ci/run sets RACE=-race, which needs a C compiler, and PYTHONS=all. "make test" does without the race
-# detector and uses the oldest and the newest Python.
+# .ci/run sets RACE=-race, which needs a C compiler, PYTHONS=all, and LONG=1 for the tests that call
+# testkit.Story or testkit.Long. "make test" does without the race detector, skips long stories, and
+# uses the oldest and the newest Python.
 RACE    ?=
 PYTHONS ?= ends
+LONG    ?=
+export NEREID_TEST_LONG := $(LONG)
 
 FUZZTIME  ?= 5s
 BENCHTIME ?= 1s
@@ -35,9 +38,7 @@ YARDSTICK ?= $(HOME)/.cache/triton-yardstick
 
 SOAKTIME ?= 20m
 
-# Tests that call testkit.Long, and tests that compare with a real Triton; a test in
-# internal sees to it that these are all.
-LONG         := ^Test(SlowReaderCostsNoMemory|LongStreamCostsNoMemory|NoBellIsMissedUnderLoad|ScribblingStubsAnswerAndAreReplaced|RandomEnsemblesMatchTheReference|StormOfLoadsAnswersClearly|InstancesStormLosesNoRequest|KillsStormLeavesWholeEnvironments|RandomEntriesStayInside|SecondStartReadsNoEnvironment|StubsKilledInAllModes|RollingUpdateLosesNoRequest)$$
+# Tests that compare with a real Triton; a test in internal checks that these are all.
 DIFFERENTIAL := Triton|Oracle
 
 # Stories about tensors on devices that "make test-gpu" tells with a real one, as the same test sees to.
@@ -116,8 +117,8 @@ test-python:
 	.ci/pytest
 
 .PHONY: test-long
-test-long: build venvs environments client-venv ## random and repeating tests for longer than in "make test"
-	NEREID_TEST_LONG=1 $(TESTED_PYTHONS) $(PROGRESS) $(RACE) -timeout 20m -run '$(LONG)' ./...
+test-long: build venvs environments client-venv ## the Go tests with long stories, and random and repeating tests for longer than in "make test"
+	$(MAKE) test-go LONG=1
 
 .PHONY: amplification
 amplification: ## generated attacks on every entry point, whose live heap is compared with the account

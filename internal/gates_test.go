@@ -11,13 +11,11 @@ import (
 // gates are the variables of the Makefile that select tests by name, with the functions that those
 // tests call.
 var gates = map[string][]string{
-	"LONG":         {"Long"},
 	"DIFFERENTIAL": {"yardstick", "askBoth", "runOracle"},
 	"DEVICES":      {"onDeviceServer", "deviceModeServer", "cudaServer", "onDevices", "launchOnDevices"},
 }
 
-// TestGatesNameTheirTests finds tests that "make test-long", "make differential" and "make
-// test-gpu" would leave out.
+// TestGatesNameTheirTests finds tests that "make differential" and "make test-gpu" would leave out.
 func TestGatesNameTheirTests(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {

@@ -10,7 +10,7 @@ const (
 	// that lacks something must then not look like a passed one.
 	completeVariable = "NEREID_TEST_COMPLETE"
 
-	// longVariable is set by "make test-long".
+	// longVariable is set by "make test-long" and by CI.
 	longVariable = "NEREID_TEST_LONG"
 )
 
@@ -27,3 +27,11 @@ func Missing(t testing.TB, format string, args ...any) {
 // Long reports whether random and repeating tests should run as long as in "make test-long".
 // Otherwise they take a second or two.
 func Long() bool { return os.Getenv(longVariable) != "" }
+
+// Story skips a test that takes long, except in "make test-long" and in CI.
+func Story(t testing.TB) {
+	t.Helper()
+	if !Long() {
+		t.Skip("a long story, which make test-long runs")
+	}
+}

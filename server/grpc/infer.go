@@ -52,9 +52,9 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	if err := q.Build(g.allocate, g.regions); err != nil {
 		return err
 	}
-	var one oneResponse
+	var one server.Single
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
-	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.send)
+	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.Take)
 	q.ReleaseInputs()
 	encoded, err := finish(ctx, q, target, &one, client, err)
 	t.Stamp(trace.GRPCSendStart)
@@ -84,28 +84,9 @@ func (g *FrontEnd) tellCancellation(ctx context.Context, handler string) (stop f
 	}, nil))
 }
 
-// oneResponse keeps the first response to a request and counts them all.
-type oneResponse struct {
-	response *infer.Response
-	count    int
-}
-
-func (o *oneResponse) send(r *infer.Response) {
-	switch {
-	case r.Empty:
-		r.Release()
-		return
-	case o.count == 0:
-		o.response = r
-	default:
-		r.Release()
-	}
-	o.count++
-}
-
 // finish encodes the reply to a request, or returns the error that it has failed with.
-func finish(ctx context.Context, q *message.Request, target models.Target, one *oneResponse, overdue message.Overdue, err error) (*message.Encoded, error) {
-	r := one.response
+func finish(ctx context.Context, q *message.Request, target models.Target, one *server.Single, overdue message.Overdue, err error) (*message.Encoded, error) {
+	r := one.First
 	encoded := false
 	defer func() { // after a panic too
 		if r != nil && !encoded {
@@ -114,8 +95,8 @@ func finish(ctx context.Context, q *message.Request, target models.Target, one *
 	}()
 	switch {
 	case err != nil:
-	case one.count != 1:
-		err = infer.Errorf(infer.Internal, "expected a single response, got %d", one.count)
+	case one.Count != 1:
+		err = infer.Errorf(infer.Internal, "expected a single response, got %d", one.Count)
 	case r.Err != nil:
 		err = r.Err
 	default:
