@@ -10,9 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestShortRequestsDoNotWaitBehindALongOne keeps one of two instances busy. The other instance
-// serves all requests that arrive meanwhile, including those that had already been handed to the
-// busy instance.
+// TestShortRequestsDoNotWaitBehindALongOne keeps one of two instances busy. The other instance must
+// serve all requests that arrive meanwhile, even requests already given to the busy instance.
 func TestShortRequestsDoNotWaitBehindALongOne(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": oneFloat + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",
@@ -33,7 +32,7 @@ class TritonPythonModel:
 	for round := range 5 {
 		begun, over := filepath.Join(root, "m", "begun"), filepath.Join(root, "m", "over")
 		for range 50 {
-			s.infer("m", 1) // executions are known to be short again
+			s.infer("m", 1) // the server learns again that executions are short
 		}
 		var long, shorts sync.WaitGroup
 		for range 8 {

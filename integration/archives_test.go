@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marker returns the content of the file "marker" in the environment of a model.
+// marker returns the content of the file "marker" in a model's environment.
 func (s *runningServer) marker(model string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.mustAsk(model).Environment["VIRTUAL_ENV"], "marker"))
@@ -25,18 +25,18 @@ func (s *runningServer) marker(model string) string {
 	return string(text)
 }
 
-// unpackings waits until the log reports at least that many unpacked archives, and returns the
-// number.
+// unpackings waits until the log reports at least the given number of unpacked archives, and
+// returns the actual number.
 func (s *runningServer) unpackings(least int) int {
 	return s.printed("Extracting Python execution env ", least)
 }
 
-// cacheFlag makes a server keep its environments in a directory.
+// cacheFlag returns the flag that sets the directory of the cache of environments.
 func cacheFlag(directory string) string {
 	return "--backend-config=python,env-cache-directory=" + directory
 }
 
-// unpackedIn lists the environments in a cache.
+// unpackedIn lists the unpacked environments in a cache.
 func unpackedIn(t *testing.T, directory string) (names []string) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(directory, "*", "bin"))
@@ -72,7 +72,7 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// lateModel is a tellingModel whose execute waits for a file and then looks into its environment.
+// lateModel is a model whose execute waits for a file and then reads the marker of its environment.
 const lateModel = `
 import os, sys, time
 import numpy as np
@@ -97,8 +97,9 @@ input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// TestArchiveChangesUnderAServer touches, changes and removes the archive of two models. Each
-// content is unpacked once. Running models and restarted processes keep their environment.
+// TestArchiveChangesUnderAServer touches, changes and removes the archive of three models. The
+// server must unpack each version of the archive once. Running models and restarted processes must
+// keep their environment.
 func TestArchiveChangesUnderAServer(t *testing.T) {
 	const value = "$$TRITON_MODEL_DIRECTORY/../env.tar.gz"
 	root := writeFiles(t, map[string]string{
@@ -130,8 +131,8 @@ func TestArchiveChangesUnderAServer(t *testing.T) {
 		t.Errorf("a touched archive: process %d, was %d; unpacked %d times, want a new process, and 2", now, pid, s.unpackings(2))
 	}
 
-	// A request runs in the old environment while the model is loaded into the new one.
-	answered := make(chan string, 1) // one value, the body
+	// The request executes in the old environment while the model is reloaded into the new one.
+	answered := make(chan string, 1) // receives the body once
 	go func() {
 		_, body, _ := s.try("POST", "/v2/models/late/infer", nil, []byte(`{"inputs":[{"name":"IN","datatype":"FP32","shape":[1],"data":[1]}]}`))
 		answered <- body
@@ -176,7 +177,8 @@ func TestArchiveChangesUnderAServer(t *testing.T) {
 	}
 }
 
-// TestPollsSeeTheArchive changes the archive of a model while the server polls.
+// TestPollsSeeTheArchive checks that a polling server reloads a model after its archive has
+// changed.
 func TestPollsSeeTheArchive(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/../../env.tar.gz"), "models/m/1/model.py": tellingModel,
@@ -190,9 +192,9 @@ func TestPollsSeeTheArchive(t *testing.T) {
 	s.until("on the new archive", func() bool { return s.marker("m") == "two" })
 }
 
-// TestHostileArchivesAreRefused gives a server malicious archives. The server must name the
-// offending entry, write nothing elsewhere, serve its other models, and accept a good archive of
-// the same name.
+// TestHostileArchivesAreRefused gives a server malicious and broken archives. The server must log
+// the reason, write nothing outside the environment, serve its other models, and then accept a good
+// archive of the same name.
 func TestHostileArchivesAreRefused(t *testing.T) {
 	outside := t.TempDir()
 	many := smallEnvironment(t, "")

@@ -18,8 +18,8 @@ import (
 
 const backendRepository = "../examples/backend_models"
 
-// tutorial lists the backends of the tutorial and their models. The client of the first model asks
-// all models.
+// tutorial lists the tutorial's backends with their models. The client of a backend's first model
+// sends requests to all of them.
 var tutorial = map[string][]string{
 	"minimal":     {"batching", "nonbatching"},
 	"recommended": {"recommended_batching"},
@@ -30,8 +30,8 @@ var tutorial = map[string][]string{
 	"square":      {"square_int32"},
 }
 
-// buildBackends builds the tutorial's backends like "make backends", and returns the directory of
-// backends.
+// buildBackends builds the tutorial's backends as "make backends" does, and returns their
+// directory.
 var buildBackends = sync.OnceValues(func() (directory string, err error) {
 	for name := range tutorial {
 		program := "nereid_" + name
@@ -44,20 +44,20 @@ var buildBackends = sync.OnceValues(func() (directory string, err error) {
 	return directory, nil
 })
 
-// buildLinkedServer builds the server that has them linked in, with the race detector if the tests
-// have it.
+// buildLinkedServer builds the server with the tutorial's backends linked in, with the race
+// detector if the tests use it.
 var buildLinkedServer = sync.OnceValues(func() (string, error) {
 	return buildCommand("nereid-tutorial-under-test", "../examples/backends/server", raceEnabled)
 })
 
-// copyBackendModels copies the models, so that tests can change them or add to them.
+// copyBackendModels copies the models, so that tests can change them.
 func copyBackendModels(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS(backendRepository)); err != nil {
 		t.Fatal(err)
 	}
-	// Two requests from the clients form a batch as soon as both have arrived.
+	// A batch forms as soon as both requests of a client have arrived.
 	for _, model := range []string{"batching", "recommended_batching"} {
 		path := filepath.Join(root, model, "config.pbtxt")
 		text, err := os.ReadFile(path)
@@ -75,7 +75,8 @@ func copyBackendModels(t *testing.T) string {
 	return root
 }
 
-// callingNative has a Python model that calls a native one, and an ensemble of both kinds.
+// callingNative is a Python model that makes a BLS request to a native one, and an ensemble of both
+// kinds.
 var callingNative = map[string]string{
 	"calls_native/config.pbtxt": `
 backend: "python"
@@ -115,8 +116,8 @@ ensemble_scheduling {
 `,
 }
 
-// TestBackendsOfTheTutorial serves them as plugins and linked in, runs their clients, and looks for
-// the tutorial's texts in the log.
+// TestBackendsOfTheTutorial serves the tutorial's backends as plugins and linked in. Their clients
+// must succeed, and the log must contain the tutorial's texts.
 func TestBackendsOfTheTutorial(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 				t.Run(models[0], func(t *testing.T) { s.runBackendClient(t, root, models[0]) })
 			}
 
-			// 0, 1 and 3 responses, each followed by the final flag.
+			// The three requests have 0, 1 and 3 responses, and then the final flag.
 			s.until("statistics of responses", func() bool {
 				_, body := s.request("GET", "/v2/models/square_int32/stats", "")
 				type counted struct {
@@ -171,7 +172,7 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 				t.Errorf("an ensemble of native and Python models: got status %d and %s, want twice the input and 1", status, body)
 			}
 
-			// A request to a model that is not loaded.
+			// This sends a request to a model that is not loaded.
 			if status, body := s.request("POST", "/v2/repository/models/addsub_onnx/unload", ""); status != http.StatusOK {
 				t.Fatalf("unload: got status %d: %s", status, body)
 			}
@@ -241,7 +242,7 @@ func (s *runningServer) runBackendClient(t *testing.T, root, model string) {
 }
 
 // TestARepeatedStreamEndsWithAnError forces the unload of a streaming model, as a plugin and linked
-// in. The client must learn that the stream is incomplete.
+// in. The client must receive an error that says that the stream is incomplete.
 func TestARepeatedStreamEndsWithAnError(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
@@ -266,10 +267,10 @@ func TestARepeatedStreamEndsWithAnError(t *testing.T) {
 	}
 }
 
-// TestStrategiesOfLinkedBackends queues 12 requests of 32 bytes, and counts the batches that each
-// strategy makes of them.
+// TestStrategiesOfLinkedBackends queues 12 requests of 32 bytes and checks the number of batches
+// that each strategy forms.
 func TestStrategiesOfLinkedBackends(t *testing.T) {
-	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "12") // the first batch waits for all of them
+	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "12") // the first batch waits for all 12 requests
 	const config = `
 backend: "%s"
 max_batch_size: 64
@@ -310,7 +311,8 @@ instance_group [ { kind: KIND_CPU } ]
 	}
 }
 
-// TestPluginsKeepTheRules runs `nereid backend test` over the tutorial's programs.
+// TestPluginsKeepTheRules runs `nereid backend test` on the tutorial's programs and expects all
+// rules to pass.
 func TestPluginsKeepTheRules(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// batchModel answers each request with the ids of all requests of its batch.
+// batchModel responds to each request with the ids of all requests in its batch.
 const batchModel = `
 import json, os, time
 import numpy as np
@@ -46,7 +46,7 @@ class TritonPythonModel:
         return None if self.decoupled else responses
 `
 
-// batchConfig returns the config of a batchModel whose batches meet in a directory.
+// batchConfig returns the config of a batchModel that uses marker files in a directory.
 func batchConfig(directory, batching, more string) string {
 	input := `input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]`
 	if strings.Contains(more, "input [") {
@@ -66,8 +66,8 @@ dynamic_batching { %s }
 %s`, input, directory, batching, more)
 }
 
-// batchStories are the functions of testdata/batching.py. Each has the settings of dynamic_batching
-// and the rest of the config of its model.
+// batchStories are the functions of testdata/batching.py, each with the settings of
+// dynamic_batching and the rest of its model's config.
 var batchStories = map[string][2]string{
 	"whatever_waits": {},
 	"sizes":          {},
@@ -92,7 +92,7 @@ var batchStories = map[string][2]string{
 	"many":            {"", "instance_group [ { count: 2 kind: KIND_CPU } ]\n"},
 }
 
-// ownStories are not run on Triton, which has no model for them or would take too long.
+// ownStories are not run on Triton, which cannot serve their models.
 var ownStories = map[string][2]string{
 	"one_by_one": {"", "parameters { key: \"BATCH_STRATEGY\" value { string_value: \"single\" } }\n"},
 	"by_volume": {"", "max_batch_size: 64\ninput [ { name: \"X\" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]\n" +
@@ -100,7 +100,7 @@ var ownStories = map[string][2]string{
 		"parameters { key: \"MAX_BATCH_VOLUME_BYTES\" value { string_value: \"12\" } }\n"},
 }
 
-// batchRepository has a model for each story.
+// batchRepository creates a repository with a model for each story.
 func batchRepository(t *testing.T, directory string, stories ...map[string][2]string) (repository string, names []string) {
 	files := map[string]string{}
 	for _, list := range stories {
@@ -113,8 +113,8 @@ func batchRepository(t *testing.T, directory string, stories ...map[string][2]st
 	return writeFiles(t, files), names
 }
 
-// TestDynamicBatcherBatchesForTheRealClient runs the stories of the dynamic batcher with real stubs
-// and the real client.
+// TestDynamicBatcherBatchesForTheRealClient runs the dynamic batcher's stories with real stubs and
+// the real client.
 func TestDynamicBatcherBatchesForTheRealClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestDynamicBatcherBatchesForTheRealClient(t *testing.T) {
 	}
 }
 
-// TestDelaySchedulerHoldsTheFirstBatch checks that the first batch waits until the set number of
-// requests has arrived.
+// TestDelaySchedulerHoldsTheFirstBatch checks that the first batch waits for the number of requests
+// in TRITONSERVER_DELAY_SCHEDULER.
 func TestDelaySchedulerHoldsTheFirstBatch(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
 	directory := t.TempDir()
@@ -136,8 +136,9 @@ func TestDelaySchedulerHoldsTheFirstBatch(t *testing.T) {
 	s.runClient("batching.py", fmt.Sprintf("127.0.0.1:%d", s.metrics), directory, "held_at_first")
 }
 
-// TestDynamicBatchingLikeTriton runs the stories on a real Triton that do not depend on when it
-// forms its batches. Triton forms two in advance, and whether a request joins the second is a race.
+// TestDynamicBatchingLikeTriton runs stories on a real Triton, except those that depend on when it
+// forms batches. Triton forms two batches in advance, and whether a request joins the second is a
+// race.
 func TestDynamicBatchingLikeTriton(t *testing.T) {
 	dir := yardstick(t)
 	directory := t.TempDir()
@@ -151,8 +152,8 @@ func TestDynamicBatchingLikeTriton(t *testing.T) {
 		"differs,ragged,priorities,rejected,unheard,by_level,full,ordered,waits_for_more,waits_in_vain,many")
 }
 
-// TestBatchLibraryIsRefusedWithAdvice loads a model that asks for a C++ library. The error must
-// advise what to do instead.
+// TestBatchLibraryIsRefusedWithAdvice checks that a model with a C++ batching library is rejected,
+// and that the error suggests BATCH_STRATEGY.
 func TestBatchLibraryIsRefusedWithAdvice(t *testing.T) {
 	directory := t.TempDir()
 	files := map[string]string{}

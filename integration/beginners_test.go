@@ -11,8 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestFailedStartNamesEachModel starts a server on the mistakes of a first repository. Folders of
-// tools are not models. The log ends with one line for each failed model, with file and line.
+// TestFailedStartNamesEachModel starts a server on a repository with typical beginners' mistakes.
+// Tool directories must not count as models. The log must end with one line per failed model, with
+// file and line number.
 func TestFailedStartNamesEachModel(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		".git/HEAD": "ref: refs/heads/main\n", ".ipynb_checkpoints/a-checkpoint.ipynb": "{}", "__pycache__/x.cpython-311.pyc": "",
@@ -45,9 +46,9 @@ func TestFailedStartNamesEachModel(t *testing.T) {
 	}
 }
 
-// TestModelWithoutTensorsIsWarnedOf loads a model without a config and without an
-// auto_complete_config. Like Triton, the server loads it and rejects each request that has an
-// input.
+// TestModelWithoutTensorsIsWarnedOf loads a model without a config and without
+// auto_complete_config. Like Triton, the server loads it but rejects requests with inputs. The log
+// must suggest a config.
 func TestModelWithoutTensorsIsWarnedOf(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"bare/1/model.py": "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" +
@@ -61,8 +62,8 @@ func TestModelWithoutTensorsIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestRefusedLoadsNameTheFlag loads a model on a server with a fixed set of models. The client gets
-// Triton's text; the log gives the reason once.
+// TestRefusedLoadsNameTheFlag sends loads to a server with a fixed set of models. The client must
+// get Triton's error, and the log must name the flag once.
 func TestRefusedLoadsNameTheFlag(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
 	for range 2 {
@@ -76,15 +77,15 @@ func TestRefusedLoadsNameTheFlag(t *testing.T) {
 	}
 }
 
-// returning is a model that answers each request with these tensors.
+// returning returns a model that responds to each request with the given tensors.
 func returning(tensors string) string {
 	return "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" +
 		"        return [pb_utils.InferenceResponse([" + tensors + "]) for request in requests]\n"
 }
 
-// TestOddOutputsAreWarnedOf makes two instances of a model send an output that is not configured,
-// and one of the wrong type. Clients get the same as from Triton, and the log has one warning per
-// output. With --strict-outputs both are errors.
+// TestOddOutputsAreWarnedOf checks outputs of the wrong type or with an unknown name, from two
+// instances each. Clients must get the same as from Triton, with one warning per output in the log.
+// With --strict-outputs both must be errors.
 func TestOddOutputsAreWarnedOf(t *testing.T) {
 	const config = `
 		backend: "python"
@@ -111,7 +112,7 @@ func TestOddOutputsAreWarnedOf(t *testing.T) {
 			t.Errorf("misspelt: got %d %s, want no output", status, body)
 		}
 	}
-	s.stop() // flushes the log of the instances
+	s.stop() // flushes the instances' log
 	for _, want := range []string{odd + ": clients receive it unchanged", misspelt + ": clients do not get it"} {
 		if n := strings.Count(s.log.String(), want); n != 1 {
 			t.Errorf("the log says %d times, want once: %s", n, want)
@@ -127,8 +128,8 @@ func TestOddOutputsAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestFilesAreTakenAsTheyAre sends files with their media types as whole bodies to a model with one
-// BYTES input. The model returns their length and their first and last bytes.
+// TestFilesAreTakenAsTheyAre sends files as request bodies, with their media types, to a model with
+// one BYTES input. The input must have the file's length and bytes.
 func TestFilesAreTakenAsTheyAre(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"file/config.pbtxt": `backend: "python"
@@ -168,7 +169,7 @@ func TestFilesAreTakenAsTheyAre(t *testing.T) {
 			t.Errorf("%s: got %d %s, %v, want %s", c.name, status, body, err, c.want)
 		}
 	}
-	// Triton's own format, which replies in binary, and a model that accepts no file.
+	// Triton's own format gets a binary reply, and a model with a numeric input rejects files.
 	status, body, err := s.try("POST", "/v2/models/file/infer", map[string]string{"Inference-Header-Content-Length": "0", "Content-Type": "image/png"}, []byte("abcd"))
 	if err != nil || status != http.StatusOK || !strings.Contains(body, `"binary_data_size":`) {
 		t.Errorf("Triton's form: got %d %s, %v, want a binary output", status, body, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// benchModels creates the models that `nereid bench` sends requests to.
+// benchModels creates the models to which `nereid bench` sends requests.
 func benchModels(t *testing.T) string {
 	t.Helper()
 	const echo = `
@@ -57,7 +57,7 @@ output [ { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] } ]
 	})
 }
 
-// benchResult is the part of the output of `nereid bench --json` that the tests read.
+// benchResult is the part of the output of `nereid bench --json` that the tests use.
 type benchResult struct {
 	Levels []struct {
 		Requests  uint64
@@ -96,8 +96,8 @@ func (s *runningServer) bench(arguments ...string) (r benchResult) {
 	return r
 }
 
-// TestBenchCommand measures models of each kind over each protocol, and compares the results with
-// the server's counts.
+// TestBenchCommand measures each kind of model over each protocol and checks the results for
+// plausibility.
 func TestBenchCommand(t *testing.T) {
 	s := start(t, testkit.Pythons(t)[0].Path, benchModels(t), "--allow-client-shm=true")
 	for _, arguments := range []string{
@@ -149,11 +149,12 @@ func TestBenchCommand(t *testing.T) {
 	}
 }
 
-// TestBenchAgreesWithTritonsPerfAnalyzer measures the same model with both tools in turn.
+// TestBenchAgreesWithTritonsPerfAnalyzer checks that `nereid bench` and perf_analyzer report
+// similar rates and latencies for the same model.
 func TestBenchAgreesWithTritonsPerfAnalyzer(t *testing.T) {
 	tool := filepath.Join(yardstick(t), "perf_analyzer")
 	s := start(t, testkit.Pythons(t)[0].Path, writeFiles(t, map[string]string{
-		// The model takes longer than either tool, because the test compares how they count.
+		// The model is slower than the tools' overhead, because the test compares how they count.
 		"m/1/model.py": `
 import time
 import triton_python_backend_utils as pb_utils

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// repositoryOf copies a repository of testdata, because models may write to files next to it.
+// repositoryOf copies a repository of testdata, because models may write files next to it.
 func repositoryOf(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -24,7 +24,7 @@ func repositoryOf(t *testing.T, name string) string {
 	return dir
 }
 
-// call runs a case of a model of testdata/bls and returns its result.
+// call runs a test case of a model in testdata/bls and returns its result.
 func (s *runningServer) call(model, testCase string) (status int, result string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"inputs":[{"name":"CASE","datatype":"BYTES","shape":[1],"data":[%q]}],"outputs":[{"name":"RESULT"}]}`, testCase)
@@ -41,7 +41,7 @@ func (s *runningServer) call(model, testCase string) (status int, result string)
 	return status, answer.Outputs[0].Data[0]
 }
 
-// good runs a case that the model itself checks.
+// good runs a test case that the model itself verifies.
 func (s *runningServer) good(t *testing.T, model, testCase string) {
 	t.Helper()
 	if status, result := s.call(model, testCase); status != http.StatusOK || result != "good" {
@@ -51,7 +51,7 @@ func (s *runningServer) good(t *testing.T, model, testCase string) {
 
 var caseDefinition = regexp.MustCompile(`(?m)^    (?:async )?def case_(\w+)\(self\)`)
 
-// casesOf lists the cases of a model that need no argument.
+// casesOf lists the test cases of a model that take no argument.
 func casesOf(t *testing.T, repository, model string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, model, "1", "model.py"))
@@ -67,8 +67,7 @@ func casesOf(t *testing.T, repository, model string) (names []string) {
 	return names
 }
 
-// TestModelsCallEachOtherInAllWays runs every kind of call between models. The models check the
-// responses.
+// TestModelsCallEachOtherInAllWays runs every kind of BLS request. The models verify the responses.
 func TestModelsCallEachOtherInAllWays(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -96,7 +95,7 @@ func TestModelsCallEachOtherInAllWays(t *testing.T) {
 	}
 }
 
-// TestBLSWithNamedRegions checks that named regions make no difference to models.
+// TestBLSWithNamedRegions checks that BLS requests work with named regions too.
 func TestBLSWithNamedRegions(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"), "--backend-config=python,shm-region-prefix-name="+regionPrefix)
 	for _, name := range []string{"sizes", "private_inputs", "memory_goes_back", "a_thousand"} {
@@ -104,8 +103,8 @@ func TestBLSWithNamedRegions(t *testing.T) {
 	}
 }
 
-// TestBLSOfItself lets a model call itself, as deep as it has instances, and one level deeper,
-// which could never finish.
+// TestBLSOfItself checks that a model can call itself as deep as it has instances. One level deeper
+// could never finish and must be an error.
 func TestBLSOfItself(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"))
 	if _, result := s.call("caller", "depth:2"); result != "012" {
@@ -117,8 +116,8 @@ func TestBLSOfItself(t *testing.T) {
 	s.good(t, "caller", "sizes")
 }
 
-// TestBLSDeaths kills the calling and the called model during a call. Neither may affect the other,
-// and nothing may be left over.
+// TestBLSDeaths kills the calling or the called model during a BLS request. The other model must
+// survive, and both must serve requests again.
 func TestBLSDeaths(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"))
 	type answer struct {
@@ -144,7 +143,7 @@ func TestBLSDeaths(t *testing.T) {
 			case victim == "patient" && (a.status != http.StatusOK || !regexp.MustCompile(`^error: Stub process 'patient_0_\d' is not healthy\.$`).MatchString(a.result)):
 				t.Errorf("the model that was called was killed: got status %d, %q", a.status, a.result)
 			}
-			if victim == "caller" { // its outstanding request is cancelled
+			if victim == "caller" { // its BLS request in flight is cancelled
 				s.until("cancelled", func() bool { return exists(mark + ".cancelled") })
 			}
 			s.until("well again", func() bool {
@@ -155,8 +154,8 @@ func TestBLSDeaths(t *testing.T) {
 	}
 }
 
-// TestBLSOuterCancellation disconnects the client of the calling model. The called model must see
-// the cancellation.
+// TestBLSOuterCancellation disconnects the client of the calling model. The called model must
+// receive the cancellation.
 func TestBLSOuterCancellation(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, repositoryOf(t, "bls"))
 	mark := filepath.Join(t.TempDir(), "m")

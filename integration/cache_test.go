@@ -21,8 +21,8 @@ response_cache { enable: true }
 instance_group [ { count: 2 kind: KIND_CPU } ]
 `
 
-// keptModel answers with its inputs and the number of its executions. X repeats each element of A a
-// thousand times. An A that begins with -1 is an error.
+// keptModel returns its inputs and the number of its executions. X repeats each element of A a
+// thousand times. An A that begins with -1 causes an error.
 const keptModel = `
 import json, os, threading
 import numpy as np
@@ -52,7 +52,7 @@ class TritonPythonModel:
         return responses
 `
 
-// keptCaller passes A on to kept, twice.
+// keptCaller sends A to kept twice.
 const keptCaller = `
 import triton_python_backend_utils as pb_utils
 
@@ -86,9 +86,9 @@ output [ { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } ]
 	})
 }
 
-// TestResponseCacheAnswersLikeTheModel lets the real client distinguish hits from misses by the
-// responses: complete and partial ones, shapes, parameters, large responses that are evicted, and
-// those of models that call others.
+// TestResponseCacheAnswersLikeTheModel checks that the real client gets the same responses from the
+// cache as from the model: complete and partial responses, shapes, parameters, evicted large
+// responses, and responses to BLS requests.
 func TestResponseCacheAnswersLikeTheModel(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -98,13 +98,15 @@ func TestResponseCacheAnswersLikeTheModel(t *testing.T) {
 	}
 }
 
-// TestResponseCacheIsWholeUnderLoad lets many clients read large responses that evict each other.
+// TestResponseCacheIsWholeUnderLoad checks that concurrent clients read intact responses while
+// large responses evict each other.
 func TestResponseCacheIsWholeUnderLoad(t *testing.T) {
 	s := start(t, testkit.Pythons(t)[0].Path, keptRepository(t), "--cache-config=local,size=1500000")
 	s.runClient("cache.py", fmt.Sprint(s.metrics), "load")
 }
 
-// TestBadResponseCacheFlagsEndTheStart checks the last line that a failed start prints.
+// TestBadResponseCacheFlagsEndTheStart checks the error of a server that fails to start because of
+// bad cache flags.
 func TestBadResponseCacheFlagsEndTheStart(t *testing.T) {
 	const start = "error: creating server: "
 	const local = start + "Internal - Failed to initialize LocalCache: "
@@ -134,7 +136,8 @@ func TestBadResponseCacheFlagsEndTheStart(t *testing.T) {
 	}
 }
 
-// TestResponseCacheFlagsSameAsTriton compares the errors for rejected flags.
+// TestResponseCacheFlagsSameAsTriton checks that bad cache flags cause the same error as in a real
+// Triton.
 func TestResponseCacheFlagsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	repository := t.TempDir()
@@ -149,14 +152,13 @@ func TestResponseCacheFlagsSameAsTriton(t *testing.T) {
 	}
 }
 
-// lastLine returns the last line that is not empty.
+// lastLine returns the last nonempty line of a text.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
 
-// TestResponseCacheIsRefused checks that decoupled models and sequence models cannot have a
-// response cache.
+// TestResponseCacheIsRefused checks that a decoupled model cannot have a response cache.
 func TestResponseCacheIsRefused(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"many/config.pbtxt": numberConfig + "response_cache { enable: true }\nmodel_transaction_policy { decoupled: true }\n",

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asksModel runs the Python code in each request.
+// asksModel returns a model that runs the Python code in each request.
 func asksModel(t *testing.T) string {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join("..", "backend", "process", "testdata", "models", "asks", "model.py"))
@@ -34,10 +34,10 @@ input [ { name: "IN0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `
 
-// tell makes a model run Python code and returns the result.
+// tell runs Python code in a model and returns the result.
 func (s *runningServer) tell(model, text string) string {
 	s.t.Helper()
-	// Bytes as numbers: encoding/json would encode them as base64.
+	// Send the bytes as numbers, because encoding/json would encode them as base64.
 	numbers := strings.Trim(strings.ReplaceAll(fmt.Sprint([]byte(text)), " ", ","), "[]")
 	body := fmt.Sprintf(`{"inputs":[{"name":"IN0","datatype":"UINT8","shape":[1,%d],"data":[%s]}]}`, len(text), numbers)
 	status, reply := s.request("POST", "/v2/models/"+model+"/infer", body)
@@ -47,7 +47,7 @@ func (s *runningServer) tell(model, text string) string {
 	return string(outputBytes(s.t, reply))
 }
 
-// outputBytes returns the only output of a reply, of type UINT8.
+// outputBytes returns the only output of a reply, which has type UINT8.
 func outputBytes(t *testing.T, reply string) []byte {
 	t.Helper()
 	var answer struct{ Outputs []struct{ Data []uint16 } }
@@ -61,7 +61,8 @@ func outputBytes(t *testing.T, reply string) []byte {
 	return data
 }
 
-// wantAsked asks and compares; a want that ends with "…" is a prefix.
+// wantAsked runs Python code in a model and compares the result. A want that ends with "…" is a
+// prefix.
 func (s *runningServer) wantAsked(model, text, want string) {
 	s.t.Helper()
 	got := s.tell(model, text)
@@ -112,7 +113,7 @@ func (s *runningServer) sample(series string) float64 {
 	return 0
 }
 
-// countingModel resembles the example of custom metrics.
+// countingModel resembles Triton's example of custom metrics.
 const countingModel = `
 import os
 import numpy as np
@@ -142,8 +143,8 @@ func (s *runningServer) count(model string, times int) {
 	}
 }
 
-// TestMetricsOfModelsAreSharedAndEnd shares a family between models and instances, kills one stub
-// and unloads the models.
+// TestMetricsOfModelsAreSharedAndEnd shares a metric family between models and instances. It checks
+// the series after the kill of a stub and after the unload of a model.
 func TestMetricsOfModelsAreSharedAndEnd(t *testing.T) {
 	files := map[string]string{
 		"a/config.pbtxt": asksConfig + "instance_group [ { count: 3 kind: KIND_CPU } ]", "a/1/model.py": countingModel,
@@ -161,7 +162,7 @@ func TestMetricsOfModelsAreSharedAndEnd(t *testing.T) {
 		t.Errorf("%d series of processes are shown, want 4", n)
 	}
 
-	// The series of a killed stub disappear; those that others use stay.
+	// The series of only the killed stub disappear, and shared series stay.
 	victim := s.stubs()[0]
 	if err := unix.Kill(victim, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -210,7 +211,7 @@ func TestMetricsThatAreRefused(t *testing.T) {
 	})
 }
 
-// loadingRepository has a model that loads others, and the models that it loads.
+// loadingRepository creates a repository with a model that loads others, and the models to load.
 func loadingRepository(t *testing.T) string {
 	trivial := "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
 	nested := func(call string) string {
@@ -243,25 +244,25 @@ func TestModelsLoadModels(t *testing.T) {
 				{"pb.load_model('broken')", failed + "load failed for model 'broken': version 1 is at UNAVAILABLE state: Internal: NameError: name 'lorem_ipsum' is not defined\n\nAt:\n  …"},
 				{"pb.is_model_ready('broken')", "False"},
 				{"pb.load_model('outer'), pb.is_model_ready('other')", "(None, True)"},
-				// Loads that would wait for themselves.
+				// These loads would wait for themselves.
 				{"pb.load_model('own')", failed + "load failed for model 'own': version 1 is at UNAVAILABLE state: Internal: TritonModelException: Failed to load model: Failed to process the request for model 'own_0', message: failed to load 'own', the load of 'own' waits for this call and would wait for itself: own -> own\n…"},
 				{"pb.load_model('ring_a')", failed + "load failed for model 'ring_a': …"},
-				// The model loads itself: the old version answers this call, and the new version
-				// the next.
+				// The model reloads itself: the old version responds to this request, and the new
+				// version to the next.
 				{"marked = True", "done"},
 				{"pb.load_model('asks')", "None"},
-				{"'marked' in globals()", "True"}, // nothing has changed
+				{"'marked' in globals()", "True"}, // nothing has changed, so the model was not reloaded
 				{"open(pb.get_model_dir() + '/touched', 'w').close()", "None"},
 				{"pb.load_model('asks')", "None"},
 				{"'marked' in globals()", "False"},
-				// In parallel, while other models are served and this thread continues.
+				// Load in parallel, while other models serve requests and this thread continues.
 				{"threads = [threading.Thread(target=pb.load_model, args=(name,)) for name in ('slow', 'other', 'outer', 'other')]\n[t.start() for t in threads]", "done"},
 				{"pb.is_model_ready('slow')", "False"},
 				{"[t.join() for t in threads], pb.is_model_ready('slow'), pb.is_model_ready('outer')", "([None, None, None, None], True, True)"},
 			} {
 				s.wantAsked("asks", row[0], row[1])
 			}
-			s.wantAsked("asks", "pb.unload_model('asks')", "None") // itself, while it executes
+			s.wantAsked("asks", "pb.unload_model('asks')", "None") // unloads itself while it executes
 			s.until("unloaded", func() bool { return s.index()["asks"].State == "UNAVAILABLE" })
 		})
 	}
@@ -289,8 +290,8 @@ func TestModelsLoadNoModels(t *testing.T) {
 	s.wantAsked("asks", "pb.is_model_ready('asks')", "True")
 }
 
-// TestModelsLogByLevel checks the output and the log lines of models for each level and each
-// setting of the levels.
+// TestModelsLogByLevel checks which log lines of models appear for each level and each log setting.
+// Printed output must always appear.
 func TestModelsLogByLevel(t *testing.T) {
 	files := map[string]string{"asks/config.pbtxt": asksConfig, "asks/1/model.py": asksModel(t)}
 	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--log-info=false", "--log-warning=true")
@@ -363,7 +364,7 @@ def say(mark):
 	want(text, fmt.Sprintf(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I %d asked:5\] "info third"$`, pid), 1)
 	want(text, `verbose third`, 0)
 
-	// A stub that starts later has the same settings.
+	// A stub that starts later uses the same settings.
 	if err := unix.Kill(s.stubs()[0], unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +378,8 @@ def say(mark):
 	want(s.log.String(), `info later`, 0)
 }
 
-// TestManyModelsLogAtOnce checks that no line is lost or mixed with another.
+// TestManyModelsLogAtOnce checks that concurrent log lines of several models are neither lost,
+// mixed nor reordered.
 func TestManyModelsLogAtOnce(t *testing.T) {
 	files := map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// command runs a subcommand and returns its exit status and output.
+// command runs a subcommand and returns its exit status and its output.
 func command(t *testing.T, arguments ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	binary, err := buildServer()
@@ -34,8 +34,8 @@ func command(t *testing.T, arguments ...string) (status int, stdout, stderr stri
 	return status, out.String(), errs.String()
 }
 
-// TestInterruptsEndCommands interrupts commands that wait for a file. One interrupt ends `nereid
-// check`, which has not started anything yet; the other commands take two.
+// TestInterruptsEndCommands interrupts commands while they wait for a file. One interrupt must end
+// `nereid check`, which has not started anything yet. `nereid bench` may take a second one.
 func TestInterruptsEndCommands(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestInterruptsEndCommands(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- c.Wait() }()
-		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once the command has opened it
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once the command has opened the pipe
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,8 @@ func TestInterruptsEndCommands(t *testing.T) {
 	}
 }
 
-// checking is the model for the tests of `nereid check`. It returns its input A under another name.
+// checking returns a model for the tests of `nereid check`. It returns its input A under another
+// name.
 func checking(output string) string {
 	return "import triton_python_backend_utils as pb_utils\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n" +
 		"        return [pb_utils.InferenceResponse([pb_utils.Tensor(\"" + output + "\", pb_utils.get_input_tensor_by_name(r, \"A\").as_numpy())]) for r in requests]\n"
@@ -85,8 +86,8 @@ func checking(output string) string {
 
 const checkedConfig = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ -1 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ -1 ] }\n"
 
-// TestCheckImportsAndTries loads models in real processes and sends them requests: good models, and
-// models with faulty code.
+// TestCheckImportsAndTries checks that `nereid check --try` loads models in real processes, sends
+// them requests, and reports faulty code with file and line.
 func TestCheckImportsAndTries(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"good/config.pbtxt": checkedConfig, "good/1/model.py": checking("B"),
@@ -152,7 +153,8 @@ func TestCheckImportsAndTries(t *testing.T) {
 	}
 }
 
-// TestCheckTriesSequencesAndMetrics runs examples that need more than inputs.
+// TestCheckTriesSequencesAndMetrics checks that `nereid check --try` accepts examples that need
+// sequences or custom metrics.
 func TestCheckTriesSequencesAndMetrics(t *testing.T) {
 	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
 	examples := filepath.Join(testkit.Root(t), "examples", "models")
@@ -172,8 +174,8 @@ func TestCheckTriesSequencesAndMetrics(t *testing.T) {
 	}
 }
 
-// TestTheServerWarnsAsCheckDoes loads a model with probable mistakes in its config. The server logs
-// each warning once, like `nereid check`, which repeats none of them with --import.
+// TestTheServerWarnsAsCheckDoes checks that the server logs each finding of `nereid check` exactly
+// once, and that --import adds no findings.
 func TestTheServerWarnsAsCheckDoes(t *testing.T) {
 	const shaped = "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 2 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"l.txt\" }\n"
 	files := map[string]string{
@@ -213,8 +215,8 @@ func TestTheServerWarnsAsCheckDoes(t *testing.T) {
 	}
 }
 
-// TestCheckWritesAConfig creates a config from the names in model.py, and one from a request. The
-// model must work with either.
+// TestCheckWritesAConfig checks that --write-config writes a config from the names in model.py or
+// from a request. The model must work with either, and an existing config must stay unchanged.
 func TestCheckWritesAConfig(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"bare/1/model.py": checking("B"), "q.json": `{"inputs": [{"name": "A", "shape": [1, 3], "datatype": "INT16", "data": [1, 2, 3]}]}`})
 	python := "--backend-config=python,python-executable=" + testkit.Python(t).Path
@@ -241,7 +243,7 @@ func TestCheckWritesAConfig(t *testing.T) {
 	}
 }
 
-// TestCheckTakesFlagsOfTheServer checks one repository with different server flags, and rejects
+// TestCheckTakesFlagsOfTheServer checks that `nereid check` respects server flags and rejects
 // unknown flags.
 func TestCheckTakesFlagsOfTheServer(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/1/model.py": checking("B"), "m/configs/other.pbtxt": checkedConfig})

@@ -26,7 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
-// shorter is less than the defaults of all time limits, which are 20 s and more.
+// shorter is less than the default of every time limit, which is at least 20 s.
 const shorter = 15 * time.Second
 
 const bytesConfig = `
@@ -35,7 +35,7 @@ input [ { name: "INPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `
 
-// largeModel returns as many MiB as its input says.
+// largeModel returns as many MiB as its input specifies.
 const largeModel = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -47,7 +47,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.zeros(n, np.uint8))]) for n in sizes]
 `
 
-// countsModel returns how many of its instances execute at once.
+// countsModel returns the number of its instances that execute at the same time.
 const countsModel = `
 import os
 import time
@@ -66,7 +66,8 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", inside)]) for _ in requests]
 `
 
-// endlessModel sends until its client has gone: it takes some seconds to fill the client's window.
+// endlessModel sends responses until its client disconnects. It takes some seconds to fill the
+// client's window.
 const endlessModel = `
 import os
 import time
@@ -87,7 +88,8 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// startForClients starts a server. The model "endless" writes its marks into the returned folder.
+// startForClients starts a server. The model "endless" writes marker files to the returned
+// directory.
 func startForClients(t *testing.T, flags ...string) (s *runningServer, marks string) {
 	t.Helper()
 	marks = t.TempDir()
@@ -98,7 +100,7 @@ func startForClients(t *testing.T, flags ...string) (s *runningServer, marks str
 	}), flags...), marks
 }
 
-// rawConn is a connection with no HTTP client on top.
+// rawConn is a TCP connection without an HTTP client.
 type rawConn struct {
 	net.Conn
 	*bufio.Reader
@@ -125,7 +127,7 @@ func (c *rawConn) send(text string) {
 	}
 }
 
-// reply reads one HTTP reply.
+// reply reads an HTTP reply.
 func (c *rawConn) reply() (status int, text string, closes bool) {
 	c.t.Helper()
 	r, err := http.ReadResponse(c.Reader, nil)
@@ -140,7 +142,7 @@ func (c *rawConn) reply() (status int, text string, closes bool) {
 	return r.StatusCode, string(b), r.Close
 }
 
-// ends reads until the server closes the connection.
+// ends reads until the server closes the connection, and fails if it stays open.
 func (c *rawConn) ends() {
 	c.t.Helper()
 	if _, err := io.Copy(io.Discard, c.Reader); os.IsTimeout(err) {
@@ -148,8 +150,8 @@ func (c *rawConn) ends() {
 	}
 }
 
-// endsUnread waits until the server has closed a connection that the client does not read, which
-// shows when a write fails.
+// endsUnread waits, without reading, until the server has closed the connection, which makes a
+// write fail.
 func (c *rawConn) endsUnread(text string) {
 	c.t.Helper()
 	if !testkit.Within(shorter, func() bool {
@@ -160,10 +162,10 @@ func (c *rawConn) endsUnread(text string) {
 	}
 }
 
-// TestLimitsOfHTTPClientsAreThoseOfTheFlags reaches each limit that a flag has set low, except the
-// limit on connections: a connection counts until the server notices its end, so one story would
-// affect the next. Time limits have their own server, because on a slow machine any client could
-// reach them.
+// TestLimitsOfHTTPClientsAreThoseOfTheFlags checks each limit that a flag sets for HTTP clients.
+// The limit on connections has its own test, because closed connections count until the server
+// notices. Time limits use a separate server, because any client could reach them on a slow
+// machine.
 func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 	s, _ := startForClients(t, "--http-max-header-size=1000", "--http-max-chunks=5", "--http-max-discard-size=2000", "--http-max-input-size=5000",
 		"--http-body-bytes-per-second=10000000", "--http-body-grace-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
@@ -173,7 +175,7 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 	binary := `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[900000],"parameters":{"binary_data_size":900000}}]}`
 	for _, tt := range []struct {
 		name, request, want string
-		status              int // 0: the connection ends without a reply
+		status              int // 0: the connection closes without a reply
 		closes              bool
 	}{
 		{"header size", "GET /v2/health/live HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("a", 1000) + "\r\n\r\n", "", 431, true},
@@ -210,7 +212,7 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 		c.send(fmt.Sprintf(post, "large", len(of), of))
 		c.endsUnread("G")
 	})
-	t.Run("write time of gRPC", func(t *testing.T) { // this one also ends the streams of the other tests
+	t.Run("write time of gRPC", func(t *testing.T) { // also ends the streams of the other tests
 		c := dialRaw(t, hurried.grpc)
 		c.begin()
 		c.send(call(1, "ModelStreamInfer") + message(t, 1, ofBytes("large", 2)))
@@ -233,13 +235,13 @@ func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
 	})
 }
 
-// TestConnectionsAreLimited opens idle connections up to the server's limit.
+// TestConnectionsAreLimited checks that a connection beyond --http-max-connections is rejected.
 func TestConnectionsAreLimited(t *testing.T) {
 	s, _ := startForClients(t, "--http-max-connections=2")
-	for range 2 { // the connections of the first round were answered a moment ago
+	for range 2 { // both connections have just received a reply
 		c := dialRaw(t, s.http)
-		testkit.Eventually(t, startLimit, func() bool { // those of the round before are gone
-			_, _ = io.WriteString(c.Conn, "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n") // a rejected connection may have ended
+		testkit.Eventually(t, startLimit, func() bool { // wait until the previous connections are gone
+			_, _ = io.WriteString(c.Conn, "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n") // the server may have closed a rejected connection
 			r, err := http.ReadResponse(c.Reader, nil)                                       //nolint:bodyclose // it has none
 			if err != nil || r.StatusCode != http.StatusOK {
 				c = dialRaw(t, s.http)
@@ -255,7 +257,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// HTTP/2 frames that the tests write and read.
+// These are the HTTP/2 frames and error codes that the tests use.
 const (
 	frameData, frameHeaders, frameReset, frameSettings, frameGoAway, frameWindow = 0, 1, 3, 4, 7, 8
 	endHeaders                                                                   = 4
@@ -267,18 +269,18 @@ func frame(kind, flags byte, stream uint32, payload string) string {
 	return string(binary.BigEndian.AppendUint32(b, stream)) + payload
 }
 
-// begin starts HTTP/2. The server may send 64 KiB.
+// begin starts HTTP/2. The default windows allow the server to send 64 KiB.
 func (c *rawConn) begin() {
 	c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(frameSettings, 0, 0, ""))
 }
 
-// call returns the head of a gRPC call.
+// call returns the HEADERS frame of an RPC.
 func call(stream uint32, method string) string {
 	path := "/inference.GRPCInferenceService/" + method
 	return frame(frameHeaders, endHeaders, stream, "\x83\x86\x04"+string(rune(len(path)))+path+"\x01\x01h\x0f\x10\x10application/grpc\x00\x02te\x08trailers")
 }
 
-// message returns a message of a gRPC call in one frame.
+// message returns a message of an RPC in one DATA frame.
 func message(t *testing.T, stream uint32, m proto.Message) string {
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -287,7 +289,7 @@ func message(t *testing.T, stream uint32, m proto.Message) string {
 	return frame(frameData, 0, stream, string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))))+string(b))
 }
 
-// next reads the next frame of one of these kinds.
+// next reads frames until it finds one of the given kinds.
 func (c *rawConn) next(kinds ...byte) (kind byte, payload []byte) {
 	c.t.Helper()
 	for {
@@ -325,7 +327,7 @@ func dialGRPC(t *testing.T, s *runningServer, options ...grpc.DialOption) grpcse
 	return grpcservice.NewGRPCInferenceServiceClient(conn)
 }
 
-// stalls checks that an unread stream ends within limit.
+// stalls checks that the server ends an unread stream within limit.
 func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string, limit time.Duration) {
 	stream, err := dialGRPC(t, s, grpc.WithStaticStreamWindowSize(1<<16)).ModelStreamInfer(ctx)
 	if err == nil {
@@ -343,8 +345,8 @@ func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string, l
 	}
 }
 
-// TestLimitsOfGRPCStreamsAreThoseOfTheFlags reaches limits that would hide those of
-// TestLimitsOfGRPCClientsAreThoseOfTheFlags, and vice versa.
+// TestLimitsOfGRPCStreamsAreThoseOfTheFlags checks limits that would interfere with those of
+// TestLimitsOfGRPCClientsAreThoseOfTheFlags.
 func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	const window = 100_000
 	s, marks := startForClients(t, "--grpc-max-stream-byte-size=2000000", "--grpc-max-stream-requests=1", "--grpc-max-connections=2",
@@ -367,7 +369,7 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 		t.Errorf("more than the window: got frame %d %q", kind, payload)
 	}
 
-	// Both connections were answered a moment ago.
+	// Both connections have just received a reply.
 	full := 0
 	for range 3 {
 		c := dialRaw(t, s.grpc)
@@ -381,8 +383,8 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	}
 }
 
-// TestLimitsOfGRPCClientsAreThoseOfTheFlags reaches each limit that a flag has set low. Time limits
-// have their own servers, because on a slow machine any client could reach them.
+// TestLimitsOfGRPCClientsAreThoseOfTheFlags checks each limit that a flag sets for gRPC clients.
+// Time limits use separate servers, because any client could reach them on a slow machine.
 func TestLimitsOfGRPCClientsAreThoseOfTheFlags(t *testing.T) {
 	s, _ := startForClients(t, "--grpc-max-message-size=50000", "--grpc-max-header-size=2000", "--grpc-max-calls=2", "--grpc-max-stream-requests=2")
 	hurried, _ := startForClients(t, "--grpc-read-timeout-seconds=1", "--grpc-handshake-timeout-seconds=1")

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// identityModel returns the inputs of a request.
+// identityModel returns its inputs.
 const identityModel = `
 import triton_python_backend_utils as pb_utils
 
@@ -27,8 +27,8 @@ var dataTypes = []string{
 	"BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FP16", "FP32", "FP64", "STRING",
 }
 
-// identityRepository has a model for each rank, with an optional input and an output for each data
-// type.
+// identityRepository creates a model for each rank, with an optional input and an output of each
+// data type.
 func identityRepository(t *testing.T) string {
 	files := map[string]string{
 		"scalar/config.pbtxt": `
@@ -63,7 +63,7 @@ class TritonPythonModel:
 	return writeFiles(t, files)
 }
 
-// oldestAndNewest returns the oldest and the newest supported interpreter.
+// oldestAndNewest returns the oldest and the newest supported Python.
 func oldestAndNewest(t *testing.T) []testkit.Interpreter {
 	pythons := testkit.Pythons(t)
 	if len(pythons) == 1 {
@@ -82,8 +82,8 @@ func TestRealClientsAreServed(t *testing.T) {
 	}
 }
 
-// TestClientsWithNamedRegions checks that named regions make no difference to clients, and that no
-// name is left over.
+// TestClientsWithNamedRegions checks that clients work with named regions too, and that no name is
+// left in /dev/shm.
 func TestClientsWithNamedRegions(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,shm-region-prefix-name="+regionPrefix)
 	if n := sharedMemoryNames(t); n != 0 {
@@ -92,8 +92,8 @@ func TestClientsWithNamedRegions(t *testing.T) {
 	s.runClient("clients.py")
 }
 
-// TestClientsAreServedWithoutTemplate starts stubs as separate programs instead of forking the
-// template.
+// TestClientsAreServedWithoutTemplate checks that clients are served by stubs that start as
+// separate programs instead of forks of the template.
 func TestClientsAreServedWithoutTemplate(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,stub-template=off")
 	s.runClient("clients.py")

@@ -14,18 +14,19 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// cloudRequest is a request to a cloud platform's endpoint and its reply. Each byte is written as
-// the character with its number.
+// cloudRequest is a request to the endpoint of a cloud platform and its reply. Each byte of a body
+// is written as the character with its number.
 type cloudRequest struct {
 	Cloud, Method, Path, Body string
 	Headers                   map[string]string
 	Status                    int
 	Type, Length, Reply       string
-	Begins                    bool // Body is only a prefix of the reply
+	Begins                    bool // Reply is only a prefix of the body
 	Differs                   bool // the reply differs from Triton 24.10
 }
 
-// cloudRepository has one model, in the environment that cloud platforms give a server.
+// cloudRepository creates a repository with one model, and sets the environment variables of the
+// cloud platforms.
 func cloudRepository(t *testing.T) string {
 	t.Setenv("AIP_PREDICT_ROUTE", "/predict")
 	t.Setenv("AIP_HEALTH_ROUTE", "/health")
@@ -47,8 +48,8 @@ func cloudFlags(t *testing.T) (flags []string, ports map[string]int) {
 		fmt.Sprintf("--vertex-ai-port=%d", free[1])}, map[string]int{"S": free[0], "V": free[1]}
 }
 
-// awaitPorts waits until these ports accept connections: Triton opens some after it reports that it
-// is live.
+// awaitPorts waits until the ports accept connections. Triton opens some of them only after it
+// reports that it is live.
 func awaitPorts(t *testing.T, ports map[string]int) {
 	t.Helper()
 	for _, port := range ports {
@@ -62,7 +63,7 @@ func awaitPorts(t *testing.T, ports map[string]int) {
 	}
 }
 
-// checkClouds sends the requests of a file one after the other. In them, BASE stands for base.
+// checkClouds sends the requests of a file in order. BASE in them stands for base.
 func checkClouds(t *testing.T, file string, ports map[string]int, base string, differing bool) {
 	t.Helper()
 	checkRows(t, filepath.Join("testdata", file), func(row cloudRequest) {
@@ -128,7 +129,7 @@ func bytesOf(text string) string {
 }
 
 // TestCloudsAreAnsweredAsByTriton compares replies with the rows of testdata/clouds.jsonl. They are
-// Triton's replies, except for rows marked as different.
+// Triton's replies, except in rows marked as different.
 func TestCloudsAreAnsweredAsByTriton(t *testing.T) {
 	flags, ports := cloudFlags(t)
 	start(t, testkit.Python(t).Path, cloudRepository(t), flags...)
@@ -144,7 +145,7 @@ func TestCloudsSameAsTriton(t *testing.T) {
 	checkClouds(t, "clouds.jsonl", ports, "", false)
 }
 
-// TestSageMakerGenerates sets SAGEMAKER_TRITON_INFERENCE_TYPE.
+// TestSageMakerGenerates checks the reply for each SAGEMAKER_TRITON_INFERENCE_TYPE.
 func TestSageMakerGenerates(t *testing.T) {
 	for kind, want := range map[string]string{
 		"generate":        `{"OUT":[1,2],"model_name":"batch","model_version":"1"}`,
@@ -168,7 +169,8 @@ func TestSageMakerGenerates(t *testing.T) {
 	}
 }
 
-// TestVertexEnvironmentIsEnough starts the server without flags, as in a Vertex AI container.
+// TestVertexEnvironmentIsEnough checks that the environment variables of a Vertex AI container
+// enable its endpoint, and only that, without flags.
 func TestVertexEnvironmentIsEnough(t *testing.T) {
 	repository := cloudRepository(t)
 	port := testkit.Port(t)
@@ -194,7 +196,8 @@ func TestVertexEnvironmentIsEnough(t *testing.T) {
 	}
 }
 
-// TestCloudsThatCannotStartSayWhy expects Triton's texts.
+// TestCloudsThatCannotStartSayWhy checks that a failed start of the Vertex AI endpoint prints
+// Triton's error.
 func TestCloudsThatCannotStartSayWhy(t *testing.T) {
 	repository := cloudRepository(t)
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// namedNereid creates a folder for PATH in which the server is called nereid.
+// namedNereid creates a directory for PATH that has the server as nereid.
 func namedNereid(t *testing.T) (folder string) {
 	t.Helper()
 	binary, err := buildServer()
@@ -24,7 +24,7 @@ func namedNereid(t *testing.T) (folder string) {
 	return folder
 }
 
-// shell runs shell commands with the server on PATH as nereid, and returns their output.
+// shell runs a shell command with the server on PATH and returns its output.
 func shell(t *testing.T, folder string, line ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(line[0])
@@ -44,7 +44,8 @@ func shell(t *testing.T, folder string, line ...string) string {
 	return string(output)
 }
 
-// TestBashCompletes types lines into an interactive bash, followed by the completion key.
+// TestBashCompletes types the beginning of command lines and Tab into an interactive bash, and
+// checks the completed lines.
 func TestBashCompletes(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -73,7 +74,7 @@ func TestBashCompletes(t *testing.T) {
 		s.Await("ready> ", startLimit)
 		s.Type(line.typed)
 		s.Await(line.want, startLimit)
-		s.Type("\x15\n") // Ctrl-U drops the line; an interrupt could arrive while bash still completes
+		s.Type("\x15\n") // Ctrl-U clears the line; an interrupt could arrive while bash is still completing
 	}
 	s.Await("ready> ", startLimit)
 	s.Type("exit\n")
@@ -91,7 +92,7 @@ complete -C "nereid benc"; complete -C "nereid --log-format "; complete -C "nere
 	}
 }
 
-// TestZshCompletes calls the completion function directly, and replaces the zsh functions that
+// TestZshCompletes calls the completion function directly, with stubs for the zsh functions that
 // display candidates.
 func TestZshCompletes(t *testing.T) {
 	folder := namedNereid(t)
@@ -111,7 +112,8 @@ words=(nereid bench m --json '') CURRENT=5 _nereid`)
 	}
 }
 
-// TestManualPageIsClean lets groff read the page with all of its warnings enabled.
+// TestManualPageIsClean checks that groff, with all warnings enabled, has none for the manual page,
+// and that man can show it.
 func TestManualPageIsClean(t *testing.T) {
 	folder := namedNereid(t)
 	if output := shell(t, folder, "sh", "-c", "! command -v groff >/dev/null || nereid man | groff -man -ww -Tutf8 -z 2>&1"); output != "" {

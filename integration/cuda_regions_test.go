@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// cudaHeld doubles its input. A request with an id waits for a file.
+// cudaHeld doubles its input. A request with an id holds its execution until a file exists.
 const cudaHeld = `
 import os, time
 
@@ -59,7 +59,7 @@ class TritonPythonModel(Base):
 	return s, state
 }
 
-// runCUDAClient runs testdata/cuda_regions.py with the server's driver.
+// runCUDAClient runs testdata/cuda_regions.py with the server's CUDA driver.
 func (s *runningServer) runCUDAClient(state, model string, what ...string) {
 	s.t.Helper()
 	s.runCUDAScript("cuda_regions.py", state, model, what...)
@@ -77,7 +77,7 @@ func (s *runningServer) runCUDAScript(script, state, model string, what ...strin
 	}
 }
 
-// allClosed waits until no process has an allocation of another process open.
+// allClosed waits until no process has memory of another process open.
 func (s *runningServer) allClosed(state string) {
 	s.t.Helper()
 	s.until("rid of all regions", func() bool {
@@ -87,14 +87,15 @@ func (s *runningServer) allClosed(state string) {
 	s.notLeaking(state)
 }
 
-// TestClientsRegisterMemoryOfDevices exchanges tensors with real clients through device memory.
+// TestClientsRegisterMemoryOfDevices checks that real clients can exchange tensors through device
+// memory.
 func TestClientsRegisterMemoryOfDevices(t *testing.T) {
 	for _, model := range []string{"host", "device"} { // the location of the model's inputs
 		t.Run(model, func(t *testing.T) {
 			s, state := cudaServer(t)
 			s.runCUDAClient(state, model)
 			s.allClosed(state)
-			// Every handle is opened and closed the same number of times.
+			// Handles are opened and closed, and none is closed more often than it was opened.
 			counts, _ := fakeState(t, state)
 			if opened, closed := counts["cuIpcOpenMemHandle_v2"], counts["cuIpcCloseMemHandle"]; !realDevice() && (opened == 0 || closed == 0 || closed > opened) {
 				t.Errorf("allocations were opened %d times and closed %d times", opened, closed)
@@ -103,7 +104,8 @@ func TestClientsRegisterMemoryOfDevices(t *testing.T) {
 	}
 }
 
-// TestMemoryOfDevicesSurvivesTheCopier kills the processes that have clients' memory open.
+// TestMemoryOfDevicesSurvivesTheCopier kills the copiers, which have the clients' memory open. The
+// clients must be served again.
 func TestMemoryOfDevicesSurvivesTheCopier(t *testing.T) {
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "host")
@@ -115,8 +117,8 @@ func TestMemoryOfDevicesSurvivesTheCopier(t *testing.T) {
 	s.allClosed(state)
 }
 
-// TestOutputsStayOnTheDeviceOfTheirClient makes a model return inputs in device memory of its
-// clients into such memory. Only the clients' reads may copy to the host.
+// TestOutputsStayOnTheDeviceOfTheirClient returns inputs in the clients' device memory as outputs
+// in device memory. Only the clients' own reads may copy to the host.
 func TestOutputsStayOnTheDeviceOfTheirClient(t *testing.T) {
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "device", "stays")
@@ -125,12 +127,12 @@ func TestOutputsStayOnTheDeviceOfTheirClient(t *testing.T) {
 		return // a real driver counts nothing
 	}
 	counts, _ := fakeState(t, state)
-	const read, asked = 2 * 2 * 400_000, 2 * 2 * 5 // two clients read two outputs each, and ask five times for each
+	const read, asked = 2 * 2 * 400_000, 2 * 2 * 5 // two clients read two outputs each, and request each five times
 	if n := counts["bytes_to_host"]; n != read {
 		t.Errorf("%d bytes came to the host, want the %d that the clients read", n, read)
 	}
-	// Each input is copied for the model, and the output back: for the second client between
-	// devices.
+	// Each input is copied for the model and each output is copied back. For the second client, the
+	// output is copied between devices.
 	if n, m := counts["cuMemcpyDtoD_v2"], counts["cuMemcpyPeer"]; n != asked+asked/2 || m != asked/2 {
 		t.Errorf("%d copies on a device and %d between devices, want %d and %d", n, m, asked+asked/2, asked/2)
 	}
@@ -140,8 +142,8 @@ func TestOutputsStayOnTheDeviceOfTheirClient(t *testing.T) {
 	}
 }
 
-// TestOutputsOfClientsThatHaveEnded checks that outputs for memory of a client that has exited go
-// through the host to the process that has the memory open.
+// TestOutputsOfClientsThatHaveEnded checks outputs for memory of a client that has exited. They
+// must go through the host to the process that has the memory open.
 func TestOutputsOfClientsThatHaveEnded(t *testing.T) {
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "device", "ended")

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callingModel follows the plan in its input, which is JSON: it meets other requests in a
-// directory, and calls models with plans of their own, in turn, in threads or in coroutines. It
-// returns their answers.
+// callingModel executes the JSON plan in its input: it waits for other requests in a directory, and
+// makes BLS requests with further plans, one after another, in threads or in coroutines. It returns
+// their results.
 const callingModel = `
 import asyncio, concurrent.futures, json, os, threading, time
 import numpy as np
@@ -84,8 +84,8 @@ instance_group [ { count: ` + instances + ` kind: KIND_CPU } ]
 `
 }
 
-// TestModelsThatCallInCircles checks that a call that could never be executed gets an error that
-// names the cycle. All other calls are executed, and the server keeps serving.
+// TestModelsThatCallInCircles checks that a BLS request that could never be executed gets an error
+// that names the cycle. All other requests must be executed, and the server must keep serving.
 func TestModelsThatCallInCircles(t *testing.T) {
 	files := map[string]string{}
 	for model, instances := range map[string]string{"a": "1", "b": "1", "c": "1", "d": "1", "two": "2"} {
@@ -101,14 +101,14 @@ func TestModelsThatCallInCircles(t *testing.T) {
 	}
 }
 
-// plan tells a calling model what to do.
+// plan is the input of a calling model.
 type plan struct {
 	Model string `json:"model"`
 	Calls []plan `json:"calls,omitempty"`
-	Meet  []any  `json:"meet,omitempty"` // a directory, a name in it, and the number of requests that must arrive
+	Meet  []any  `json:"meet,omitempty"` // a directory, a file name in it, and the number of requests to wait for
 }
 
-// carryOut sends a plan to its model and returns the answer.
+// carryOut sends a plan to its model and returns a channel for the result.
 func (s *runningServer) carryOut(p plan) <-chan string {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *runningServer) carryOut(p plan) <-chan string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	answer := make(chan string, 1) // one value
+	answer := make(chan string, 1) // receives one value
 	go func() {
 		_, text, err := s.try("POST", "/v2/models/"+p.Model+"/infer", nil, body)
 		var reply struct {
@@ -139,7 +139,7 @@ func (s *runningServer) carryOut(p plan) <-chan string {
 	return answer
 }
 
-// comes waits until a model has arrived at a meeting.
+// comes waits until a model has created its file in the directory.
 func (s *runningServer) comes(directory, name string) {
 	s.t.Helper()
 	s.until("asking "+name, func() bool {
@@ -148,7 +148,7 @@ func (s *runningServer) comes(directory, name string) {
 	})
 }
 
-// come releases the requests that meet in the directory.
+// come releases the requests that wait in the directory.
 func come(t *testing.T, directory string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(directory, "the test"), nil, 0o644); err != nil {
@@ -156,14 +156,14 @@ func come(t *testing.T, directory string) {
 	}
 }
 
-// TestCallsWhileModelsAreUnloaded unloads the calling model, or the called model before or during
-// its execution, or stops the server. Requests in flight must finish, and nothing may hang.
+// TestCallsWhileModelsAreUnloaded unloads the calling model, unloads the called model before or
+// during its execution, or stops the server. Requests in flight must finish, and nothing may hang.
 func TestCallsWhileModelsAreUnloaded(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		plan   func(directory string) plan
-		waits  string // the name that has arrived at the meeting by then
-		unload string // "" stops the server
+		waits  string // the file that exists by then
+		unload string // a model, or "" to stop the server
 		want   string
 	}{
 		{

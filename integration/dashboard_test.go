@@ -27,16 +27,16 @@ type dashboard struct {
 	}
 }
 
-// ofTarget matches labels that Prometheus adds to the metrics that it scrapes in a cluster. Outside
-// a cluster they are absent, and the .* that Grafana sends for "all" matches that.
+// ofTarget matches labels that Prometheus adds to metrics scraped in a cluster. Elsewhere they are
+// absent, which the .* that Grafana sends for "all" matches too.
 const ofTarget = `namespace=~"$namespace",pod=~"$pod"`
 
 // legendLabel is a label in a legend, such as {{model}}.
 var legendLabel = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 
-// TestDashboardAsksForWhatThereIs runs every query of docs/dashboard.json against the metrics of a
-// server with a cache. Before that, one request succeeds, one is answered by the cache, and one
-// kills its process. Metrics, matchers, groupings and legends must all name existing series.
+// TestDashboardAsksForWhatThereIs checks that all queries of docs/dashboard.json name existing
+// metrics, labels and groupings. The server has a cache, and has had a success, a cache hit and a
+// killed process.
 func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	text, err := os.ReadFile("../docs/dashboard.json")
 	if err != nil {
@@ -139,8 +139,8 @@ var (
 	groupedBy    = regexp.MustCompile(`\bby \(([\w, ]+)\) \((?:\w+\()*((?:nv|nereid)_\w+)`)
 )
 
-// deployedSeries checks the series and grouping labels in the chart's alerts, rules and queries and
-// in the examples for KServe.
+// deployedSeries checks the metrics and grouping labels in the chart's alerts, rules and queries,
+// and in the examples for KServe.
 func deployedSeries(t *testing.T, all sampled) {
 	t.Helper()
 	own := map[string]bool{} // metrics that the adapter creates
@@ -171,8 +171,7 @@ func deployedSeries(t *testing.T, all sampled) {
 	}
 }
 
-// TestDashboardPanelsDoNotOverlap checks that Grafana can show the panels at their written
-// positions.
+// TestDashboardPanelsDoNotOverlap checks that the panels fit Grafana's grid and do not overlap.
 func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 	text, err := os.ReadFile("../docs/dashboard.json")
 	if err != nil {

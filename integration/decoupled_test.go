@@ -36,8 +36,8 @@ def number(request):
 class TritonPythonModel:
 `
 
-// countModel sends the numbers up to its input. A negative input makes it forget its request, or
-// fail halfway.
+// countModel sends the numbers up to its input. For a negative input it never responds, or fails
+// after one response.
 const countModel = sendingHead + `
     def execute(self, requests):
         for request in requests:
@@ -77,8 +77,8 @@ const onceModel = sendingHead + `
         return [answer(n)]
 `
 
-// TestDecoupledResponsesReachTheRealClient compares the real client's view with the senders' calls,
-// on the oldest and the newest Python.
+// TestDecoupledResponsesReachTheRealClient checks the responses that the real client receives from
+// decoupled and other senders, on the oldest and the newest Python.
 func TestDecoupledResponsesReachTheRealClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestDecoupledResponsesReachTheRealClient(t *testing.T) {
 	}
 }
 
-// TestLongStreamCostsNoMemory sends a hundred thousand responses to a client that is slower than
-// the model. Neither the server nor the stub may grow.
+// TestLongStreamCostsNoMemory sends a long stream to a client that is slower than the model. The
+// memory of the server and the stub must not grow.
 func TestLongStreamCostsNoMemory(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig, "count/1/model.py": countModel,
@@ -114,7 +114,8 @@ func TestLongStreamCostsNoMemory(t *testing.T) {
 	}
 }
 
-// TestModelsSeeThatClientsLeave checks that models see disconnected clients over each protocol.
+// TestModelsSeeThatClientsLeave checks that models soon see that their client has disconnected,
+// over each protocol.
 func TestModelsSeeThatClientsLeave(t *testing.T) {
 	directory := t.TempDir()
 	waiting := func(body string) string {
@@ -175,7 +176,7 @@ func TestModelsSeeThatClientsLeave(t *testing.T) {
 		})
 		late := time.Duration((read("seen") - read("left")) * float64(time.Second))
 		t.Logf("%s: seen after %v", how, late)
-		// On an idle machine it takes a few milliseconds.
+		// This takes a few milliseconds on an idle machine.
 		if late > slack/2 {
 			t.Errorf("%s: the model has seen that its client left after %v", how, late)
 		}
@@ -187,7 +188,8 @@ func TestModelsSeeThatClientsLeave(t *testing.T) {
 	}
 }
 
-// TestUnloadWaitsForStreams unloads a model that is still sending.
+// TestUnloadWaitsForStreams unloads a model that is still sending. The client must receive the
+// whole stream before the model is unloaded.
 func TestUnloadWaitsForStreams(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig, "count/1/model.py": strings.Replace(countModel, "sender.send(answer(i))", "sender.send(answer(i)); time.sleep(0.005)", 1),

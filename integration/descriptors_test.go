@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFewDescriptorsKeepTheServerServing opens more idle connections than the server may have
-// descriptors. The server must still restart a model and answer new clients.
+// TestFewDescriptorsKeepTheServerServing opens more idle connections than the server has
+// descriptors. The server must still restart a stub and serve new clients.
 func TestFewDescriptorsKeepTheServerServing(t *testing.T) {
 	const descriptors, connections = 256, 1100
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
@@ -53,14 +53,15 @@ func TestFewDescriptorsKeepTheServerServing(t *testing.T) {
 	if status, text := s.request("POST", "/v2/models/m/infer", body); status != 200 {
 		t.Errorf("after the restart: got %d: %s", status, text)
 	}
-	// The server has closed the oldest connections, and stops as usual.
+	// The server has closed the oldest connections.
 	if n, err := idle[0].Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("the oldest connection: got %d bytes, %v; want its end", n, err)
 	}
 }
 
-// TestModelsBeyondTheDescriptors loads more models than there are descriptors for. Some serve, and
-// the index gives the reason for the others. Once some models are unloaded, others fit.
+// TestModelsBeyondTheDescriptors loads more models than the server has descriptors for. Some must
+// serve, and the index must give the reason for the others. After some models are unloaded, another
+// must load.
 func TestModelsBeyondTheDescriptors(t *testing.T) {
 	const descriptors, models = 128, 20
 	files := map[string]string{}

@@ -19,9 +19,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// deviceModes are the called models of testdata/device_modes.py by name, with the rest of their
-// config after the tensors. Each exists twice: the end of its name is its setting of
-// FORCE_CPU_ONLY_INPUT_TENSORS.
+// deviceModes are the models of testdata/device_modes.py that the caller calls, by name, with their
+// tensors and the rest of their config. Each exists twice: the suffix of its name says whether it
+// accepts device tensors (FORCE_CPU_ONLY_INPUT_TENSORS).
 var deviceModes = map[string]struct{ acts, inputs, outputs, more string }{
 	"plain":   {"plain", "IN:FP32[2,-1]", "OUT:FP32[2,-1] WHERE:INT32[2,1]", ""},
 	"listed":  {"listed", "IN:FP32[-1]", "OUT:FP32[-1] WHERE:INT32[1]", "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 2000 }\n"},
@@ -41,12 +41,13 @@ var deviceModes = map[string]struct{ acts, inputs, outputs, more string }{
 	"adds":     {"adds", "IN:FP32[2,-1] MAYBE:FP32[2,-1]?", "OUT:FP32[2,-1] WHERE:INT32[2,1]", ""},
 }
 
-// setting is a parameter of a model's config.
+// setting returns a parameter for a model's config.
 func setting(name, value string) string {
 	return fmt.Sprintf("parameters { key: %q value { string_value: %q } }\n", name, value)
 }
 
-// deviceModeServer launches a server with all of them and a caller, and loads the models in load.
+// deviceModeServer launches a server with the deviceModes and a caller, and loads the models in
+// load.
 func deviceModeServer(t *testing.T, load string, flags ...string) (s *runningServer, state, repository string) {
 	source, err := os.ReadFile(filepath.Join("testdata", "device_modes.py"))
 	if err != nil {
@@ -82,7 +83,7 @@ func deviceModeServer(t *testing.T, load string, flags ...string) (s *runningSer
 	return s, state, repository
 }
 
-// mode makes the caller run a case, in a request with an id, and returns its result.
+// mode runs a test case in the caller, in a request with an id, and returns its result.
 func (s *runningServer) mode(testCase, id string) (status int, result string) {
 	s.t.Helper()
 	status, text := s.request("POST", "/v2/models/caller/infer",
@@ -94,7 +95,7 @@ func (s *runningServer) mode(testCase, id string) (status int, result string) {
 	return status, answer.Outputs[0].Data[0]
 }
 
-// deviceCases returns the cases that the caller checks itself.
+// deviceCases returns the test cases that the caller itself verifies.
 func deviceCases() (cases []string) {
 	for _, takes := range []string{"yes", "no"} {
 		for _, kind := range []string{"plain", "listed", "stacked", "states", "cached", "warmed", "ensemble", "shown"} {
@@ -120,11 +121,11 @@ func deviceCases() (cases []string) {
 	return cases
 }
 
-// TestTensorsOnDevicesInAllModes calls models of all kinds with tensors on devices, and expects
-// such tensors in return.
+// TestTensorsOnDevicesInAllModes calls models of all kinds with device tensors. The caller verifies
+// the responses.
 func TestTensorsOnDevicesInAllModes(t *testing.T) {
 	s, state, _ := deviceModeServer(t, "*")
-	for range 2 { // in the second round the caller knows which models take them
+	for range 2 { // in the second round the caller knows which models accept device tensors
 		for _, c := range deviceCases() {
 			if status, result := s.mode(c, ""); status != http.StatusOK || result != "good" {
 				t.Errorf("%s: status %d: %s", c, status, result)
@@ -138,7 +139,7 @@ func TestTensorsOnDevicesInAllModes(t *testing.T) {
 }
 
 // TestOutputsThatCannotBeOnDevices checks BLS requests that prefer outputs on a device. Outputs
-// that cannot be moved there stay where they are, and the log says why.
+// that cannot be moved there must stay where they are, and the log must give the reason.
 func TestOutputsThatCannotBeOnDevices(t *testing.T) {
 	standInAlone(t, "no call of a real driver fails when a test wants it")
 	s, state, _ := deviceModeServer(t, "*")
@@ -163,8 +164,8 @@ func TestOutputsThatCannotBeOnDevices(t *testing.T) {
 	s.nothingOnDevices(state)
 }
 
-// TestTracedTensorsOfDevices checks that the tensors of traced requests are on the host, where they
-// are recorded.
+// TestTracedTensorsOfDevices checks that device tensors are recorded correctly in the traces of
+// requests.
 func TestTracedTensorsOfDevices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	s, state, _ := deviceModeServer(t, "*", "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS", "--trace-config=rate=1", "--trace-config=triton,file="+path)
@@ -216,16 +217,16 @@ func TestTracedTensorsOfDevices(t *testing.T) {
 	}
 }
 
-// TestMemoryOfClientsInAllModes sends models of all kinds tensors in a client's device memory.
+// TestMemoryOfClientsInAllModes sends tensors in a client's device memory to models of all kinds.
 func TestMemoryOfClientsInAllModes(t *testing.T) {
 	s, state, _ := deviceModeServer(t, "*", "--allow-client-shm=true")
 	s.runCUDAScript("device_modes_client.py", state, "", "import")
 	s.nothingOnDevices(state)
 }
 
-// TestTensorsOfModelsThatEnd unloads, reloads and kills models while another model holds tensors of
-// theirs that it has not read. A process waits for that before it exits; if it was killed, the
-// tensors are lost.
+// TestTensorsOfModelsThatEnd unloads, reloads and kills a model while another model holds unread
+// device tensors of it. The process must wait for the reads before it exits. If it is killed, the
+// reads must fail.
 func TestTensorsOfModelsThatEnd(t *testing.T) {
 	const model = "listed_yes"
 	s, state, repository := deviceModeServer(t, model, "--load-model=caller")
@@ -265,7 +266,7 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 		}
 		come(t, marks)
 		got, want := <-done, "200 "+ends.want
-		if realDevice() { // which has several messages for it
+		if realDevice() { // a real driver has several errors for this case
 			got = regexp.MustCompile(`error: [^;]*`).ReplaceAllString(got, "error: invalid argument")
 		}
 		if got != want {
@@ -273,7 +274,7 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 		}
 		<-ended
 	}
-	// Both models end at once, so neither waits for the tensors that the other holds.
+	// Both models end at once, so neither may wait for tensors that the other holds.
 	s.mustLoad(model)
 	if _, result := s.mode("keeps:"+model, ""); result != "good" {
 		t.Error(result)
@@ -281,8 +282,8 @@ func TestTensorsOfModelsThatEnd(t *testing.T) {
 	s.nothingOnDevices(state)
 }
 
-// TestModelsThatTakeTensorsOnDevicesLater calls a model before it is loaded, and before its config
-// accepts tensors on devices. Its caller must notice the change.
+// TestModelsThatTakeTensorsOnDevicesLater calls a model before it is loaded and before its config
+// accepts device tensors. The caller must notice each change.
 func TestModelsThatTakeTensorsOnDevicesLater(t *testing.T) {
 	s, state, repository := deviceModeServer(t, "caller")
 	good := func(testCase string) {
@@ -315,8 +316,8 @@ func TestModelsThatTakeTensorsOnDevicesLater(t *testing.T) {
 	s.nothingOnDevices(state)
 }
 
-// TestStubsKilledInAllModes kills processes that lend and that hold tensors, while models of all
-// kinds are called. Each request must be answered, and everything must work afterwards.
+// TestStubsKilledInAllModes kills the stubs of lenders and holders of device tensors during calls
+// of all kinds. Each request must get a reply, and all calls must work afterwards.
 func TestStubsKilledInAllModes(t *testing.T) {
 	s, state, _ := deviceModeServer(t, "*")
 	cases := slices.DeleteFunc(deviceCases(), func(c string) bool { return strings.Contains(c, "_no") })
@@ -329,7 +330,7 @@ func TestStubsKilledInAllModes(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					s.mode(cases[i%len(cases)], "") // an error is an answer as well
+					s.mode(cases[i%len(cases)], "") // an error is a reply too
 				}
 			}
 		})
@@ -369,7 +370,7 @@ func twice(got, of string) bool {
 	return err == nil && other == nil && a >= 2*b && a <= 2*b+2
 }
 
-// nothingOnDevices unloads all models, and checks that they leave nothing on the devices.
+// nothingOnDevices unloads all models and checks that no device memory is left.
 func (s *runningServer) nothingOnDevices(state string) {
 	s.t.Helper()
 	s.notLeaking(state)
@@ -384,7 +385,7 @@ func (s *runningServer) nothingOnDevices(state string) {
 	all.Wait()
 	s.until("rid of all memory of devices", func() bool {
 		_, live := fakeState(s.t, state)
-		delete(live, "context") // of the copying process
+		delete(live, "context") // of the copier
 		delete(live, "stream")
 		for _, n := range live {
 			if n != 0 {

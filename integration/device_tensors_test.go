@@ -20,8 +20,8 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU } ]
 `
 
-// deviceHead begins models with outputs on a device. The outputs have N elements 0, 1, 2 …, plus a
-// constant.
+// deviceHead is the beginning of models with outputs on a device. The outputs have N elements 0, 1,
+// 2 …, plus a constant.
 const deviceHead = `
 import sys
 sys.path.append(%q)
@@ -91,8 +91,8 @@ class TritonPythonModel:
 `,
 }
 
-// onDevices starts a server with models whose tensors are on the fake devices, and returns a
-// function that reads the driver's counts.
+// onDevices starts a server whose models have tensors on devices, and returns a function that reads
+// the fake driver's counts.
 func onDevices(t *testing.T, python testkit.Interpreter, environment ...string) (*runningServer, func() fakecuda.Counts) {
 	t.Helper()
 	producer := filepath.Join(testkit.Root(t), "stub", "tests")
@@ -110,7 +110,7 @@ func onDevices(t *testing.T, python testkit.Interpreter, environment ...string) 
 	return s, func() fakecuda.Counts { return fakecuda.ReadCounts(t, state) }
 }
 
-// outputs requests n elements from a model, and returns the outputs of its responses.
+// outputs requests n elements from a model and returns the outputs of its responses.
 func (s *runningServer) outputs(model, method string, n int) (status int, all [][]float32, text string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`, n)
@@ -142,7 +142,7 @@ func (s *runningServer) outputs(model, method string, n int) (status int, all []
 	return status, all, text
 }
 
-// wantSequence checks for n elements of factor × i + plus.
+// wantSequence checks that got has n elements of the form factor × i + plus.
 func wantSequence(t *testing.T, what string, got []float32, n int, factor, plus float32) {
 	t.Helper()
 	if len(got) != n {
@@ -157,8 +157,8 @@ func wantSequence(t *testing.T, what string, got []float32, n int, factor, plus 
 	}
 }
 
-// TestTensorsOnDevicesAreAnswered makes models return tensors on devices to clients, to streams and
-// to other models. Each is copied to the host once, by the process that owns it.
+// TestTensorsOnDevicesAreAnswered returns device tensors to clients, in streams and from BLS
+// requests. Each must be copied to the host once, by the process that owns it.
 func TestTensorsOnDevicesAreAnswered(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -185,14 +185,14 @@ func TestTensorsOnDevicesAreAnswered(t *testing.T) {
 					t.Fatalf("caller: got %.200s", text)
 				}
 				wantSequence(t, "caller", all[0], n, 4, 0)
-				// One output, three responses, the input of two requests, which is copied once, and
-				// an output.
+				// These are one output, three responses, the input of two requests, which is copied
+				// once, and one output.
 				copied += 1 + 3 + 1 + 1
 				size += 6 * 4 * uint64(n)
 			}
-			// The input of the first call to another model is copied on the device. The server's
-			// process copies it to the host, because the caller does not know yet that the callee
-			// needs it there.
+			// The input of the first BLS request is copied on the device. The copier then copies it
+			// to the host, because the caller does not know yet that the called model needs it
+			// there.
 			copied, size = copied+1, size+40
 			got := counts()
 			if realDevice() {
@@ -210,14 +210,14 @@ func TestTensorsOnDevicesAreAnswered(t *testing.T) {
 					t.Errorf("%s: %d, want none", mistake, got.Calls[mistake])
 				}
 			}
-			// The caller keeps a pool.
+			// The caller's process keeps a pool.
 			s.until("rid of all device memory", func() bool { return counts().Live(fakecuda.Allocation) <= 1 })
 		})
 	}
 }
 
-// TestCopiesFromDevicesThatFail makes single copies fail. The request that needed the copy gets an
-// error, and the others continue.
+// TestCopiesFromDevicesThatFail makes single copies fail. The request that needed the copy must get
+// an error, and the others must succeed.
 func TestCopiesFromDevicesThatFail(t *testing.T) {
 	standInAlone(t, "no call of a real driver fails when a test wants it")
 	s, counts := onDevices(t, testkit.Python(t), fakecuda.Fail+"=cuMemcpyDtoH_v2:2=700")
@@ -235,19 +235,19 @@ func TestCopiesFromDevicesThatFail(t *testing.T) {
 			t.Errorf("request %d: got status %d: %q, want %q", k, status, text, want)
 		}
 	}
-	// The caller's second copy is of its own output.
+	// The caller's second copy is that of its own output.
 	if _, _, text := s.outputs("caller", "infer", 5000); !strings.HasSuffix(text, reason) {
 		t.Errorf("caller: got %q", text)
 	}
 	if status, _, text := s.outputs("caller", "infer", 5000); status != http.StatusOK {
 		t.Errorf("caller: got status %d: %s", status, text)
 	}
-	// The caller keeps a pool.
+	// The caller's process keeps a pool.
 	s.until("rid of all device memory", func() bool { return counts().Live(fakecuda.Allocation) <= 1 })
 }
 
-// TestPreferredDevicesWithoutOne checks that without a driver or a device, outputs are on the host
-// even if a BLS request prefers a device, and that nothing is logged about it.
+// TestPreferredDevicesWithoutOne checks BLS requests that prefer a device when there is no driver
+// or no device. The outputs must be on the host, and nothing may be logged about it.
 func TestPreferredDevicesWithoutOne(t *testing.T) {
 	const source = `
 import numpy as np

@@ -26,26 +26,25 @@ import (
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
-// recordedConfigs are configurations and Triton 2.51's results for them; the tests of package
-// models compare with the same file. With NEREID_RECORD=1 the test below asks an installed Triton
-// about entries without a result and writes the answers into the file, with NEREID_RECORD=all about
-// all entries.
+// recordedConfigs are configs and Triton 2.51's results for them. The tests of packages config and
+// repository use the same file. With NEREID_RECORD=1 TestConfigsSameAsTriton adds the missing
+// results from an installed Triton, and with NEREID_RECORD=all it replaces all of them.
 const recordedConfigs = "../models/config/testdata/recorded.json"
 
-// configCase is one configuration of a model and its result. The model's name is written as NAME in
-// the configuration, and as m in the result.
+// configCase is a model's config and its result. The model's name is NAME in the config and m in
+// the result.
 type configCase struct {
 	Config   string            `json:"config"`
-	Files    map[string]string `json:"files,omitempty"`    // other files of the model; a null config.pbtxt is written as "-"
+	Files    map[string]string `json:"files,omitempty"`    // other files of the model; "-" for config.pbtxt means no file
 	Override string            `json:"override,omitempty"` // the parameter config of the load request
 	Strict   bool              `json:"strict,omitempty"`   // --disable-auto-complete-config, with configs/other.pbtxt as the file
-	Differs  string            `json:"differs,omitempty"`  // why this server behaves differently
+	Differs  string            `json:"differs,omitempty"`  // why this server differs
 	Poll     string            `json:"poll,omitempty"`     // logged when the file was read
 	Load     string            `json:"load,omitempty"`     // the reason for a failed load
 	Shown    string            `json:"shown,omitempty"`    // as returned by the config endpoint
 }
 
-// shownParts occur in most configurations, and the record abbreviates them.
+// shownParts are common parts of configs, abbreviated in the record.
 var shownParts = []string{
 	"<start>", `{"name":"m","platform":"","backend":"python","runtime":"","version_policy":{"latest":{"num_versions":1}},"max_batch_size":`,
 	"<none>", `"input":[],"output":[]`,
@@ -70,7 +69,7 @@ func readConfigCases(t *testing.T) []configCase {
 	return cases
 }
 
-// configAnswer is everything that a server says about a model that it was asked to load.
+// configAnswer is everything that a server reports about a model after its load.
 type configAnswer struct {
 	load     string // status and text of the load
 	poll     string // from the log
@@ -79,14 +78,14 @@ type configAnswer struct {
 	ready    string // in the index
 	message  *kserve.ModelConfig
 	tensors  *kserve.ModelMetadataResponse
-	failed   error // set if there was no answer
+	failed   error // set if there was no reply
 }
 
 func (a configAnswer) String() string {
 	return fmt.Sprintf("load %s | poll %s | index %s | config %s | metadata %s", a.load, a.poll, a.ready, a.config, a.metadata)
 }
 
-// newerFields are in this server's configs, but not in those of Triton 2.51.
+// newerFields removes fields that this server's configs have and Triton 2.51's do not.
 var newerFields = strings.NewReplacer(`,"max_inflight_requests":0`, "")
 
 func (a configAnswer) same(t *testing.T, triton configAnswer) bool {
@@ -104,8 +103,8 @@ func (a configAnswer) same(t *testing.T, triton configAnswer) bool {
 		proto.Equal(a.message, triton.message) && proto.Equal(a.tensors, triton.tensors)
 }
 
-// loadCase loads a case's model, whose files are in place, and collects everything that a client
-// can see of it.
+// loadCase loads the model of a case, whose files are in place, and collects everything that a
+// client can see of it.
 func (s *runningServer) loadCase(grpcClient grpcservice.GRPCInferenceServiceClient, name string, c configCase) (configAnswer, error) {
 	var a configAnswer
 	anonymous := func(text string) string { return strings.ReplaceAll(text, name, "m") }
@@ -168,7 +167,7 @@ func (s *runningServer) loadCase(grpcClient grpcservice.GRPCInferenceServiceClie
 	return a, err
 }
 
-// place writes a case's model into a repository.
+// place writes the model of a case into a repository.
 func (c configCase) place(root, name string) error {
 	files := map[string]string{"config.pbtxt": c.Config, "1/model.py": "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"}
 	maps.Copy(files, c.Files)
@@ -194,7 +193,7 @@ func (c configCase) place(root, name string) error {
 	return nil
 }
 
-// askBoth makes Triton and this server load the cases, several at once.
+// askBoth loads the cases on Triton and on this server, several at a time.
 func askBoth(t *testing.T, cases []configCase, flags ...string) (triton, nereid []configAnswer) {
 	t.Helper()
 	dir := yardstick(t)
@@ -243,7 +242,7 @@ func askBoth(t *testing.T, cases []configCase, flags ...string) (triton, nereid 
 	return answers[0], answers[1]
 }
 
-// reportDifferences compares the answers of both.
+// reportDifferences compares the results of both servers.
 func reportDifferences(t *testing.T, cases []configCase, triton, nereid []configAnswer) {
 	t.Helper()
 	compared := 0
@@ -266,9 +265,9 @@ func reportDifferences(t *testing.T, cases []configCase, triton, nereid []config
 	}
 }
 
-// TestConfigsSameAsTriton makes Triton and this server load the recorded configurations. Both must
-// give clients the same answers over HTTP and gRPC, and log the same about errors that clients do
-// not see. Triton's answers must match the record.
+// TestConfigsSameAsTriton loads the recorded configs on Triton and on this server. Clients must get
+// the same results over HTTP and gRPC, and the log must report the same errors. Triton's results
+// must match the record.
 func TestConfigsSameAsTriton(t *testing.T) {
 	all := readConfigCases(t)
 	record := os.Getenv("NEREID_RECORD")
@@ -279,7 +278,7 @@ func TestConfigsSameAsTriton(t *testing.T) {
 			for i, c := range all {
 				switch {
 				case c.Strict != strict:
-				case record == "" && c.Poll == "" && i%4 != 0: // each starts processes
+				case record == "" && c.Poll == "" && i%4 != 0: // skip most, because each case starts processes
 				case record == "1" && c.Poll+c.Load+c.Shown != "":
 				default:
 					cases, places = append(cases, c), append(places, i)
@@ -354,11 +353,11 @@ func writeConfigCases(t *testing.T, cases []configCase) {
 	}
 }
 
-// configMaps are the objects whose keys are data. The order of their keys has no meaning.
+// configMaps are the objects whose keys are data, in any order.
 var configMaps = []string{"cc_model_filenames", "metric_tags", "parameters", "input", "inputs", "input_map", "output_map", "priority_queue_policy"}
 
-// canonicalConfig rewrites the JSON form of a configuration, so that two forms are equal if they
-// differ only in the order of a map's keys.
+// canonicalConfig normalizes the JSON form of a config, so that configs that differ only in the
+// order of map keys are equal.
 func canonicalConfig(t *testing.T, text string) string {
 	t.Helper()
 	if text == "" {
@@ -371,7 +370,7 @@ func canonicalConfig(t *testing.T, text string) string {
 		open, err := decoder.Token()
 		delimiter, nested := open.(json.Delim)
 		if number, isNumber := open.(float64); isNumber && bytes.ContainsAny(raw, ".e") {
-			return strconv.FormatFloat(number, 'g', -1, 64) // one number in a thousand has one more digit in Triton
+			return strconv.FormatFloat(number, 'g', -1, 64) // Triton prints one digit more for one number in a thousand
 		}
 		if err != nil || !nested {
 			return string(raw)
@@ -399,7 +398,7 @@ func canonicalConfig(t *testing.T, text string) string {
 	return walk(json.RawMessage(text), false)
 }
 
-// TestRandomConfigsSameAsTriton compares the two servers' results for configurations with all
+// TestRandomConfigsSameAsTriton checks that both servers have the same results for configs with all
 // fields set.
 func TestRandomConfigsSameAsTriton(t *testing.T) {
 	cases := make([]configCase, 30)

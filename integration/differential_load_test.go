@@ -13,14 +13,14 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// loadConfig is the config of most models here, which report their view of the load.
+// loadConfig is the config of most models here. They report how they were loaded.
 const loadConfig = `
 backend: "python"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// tells makes a model that answers with the value of an expression.
+// tells returns a model that responds with the value of an expression.
 func tells(expression, before, methods string) string {
 	return before + `
 import json, os, sys
@@ -39,7 +39,7 @@ func indented(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
 }
 
-// completes makes a model whose auto_complete_config has this body.
+// completes returns a model with the given body of auto_complete_config.
 func completes(body string) string {
 	return tells("1", "", "@staticmethod\ndef auto_complete_config(c):\n"+indented(body))
 }
@@ -51,9 +51,9 @@ if "SEEN" not in [t["name"] for t in c.as_dict()["output"]]:
     c.add_output({"name": "SEEN", "data_type": "TYPE_STRING", "dims": [1]})
 `
 
-// loads are models by name, each with the files below its directory. The key "" is its 1/model.py.
+// loads are models by name, each with the files of its directory. The key "" is its 1/model.py.
 var loads = map[string]map[string]string{
-	// Effects of auto_complete_config.
+	// These models test auto_complete_config.
 	"ac_nothing":        {"config.pbtxt": loadConfig, "": completes("return c")},
 	"ac_alone":          {"": completes(addSeen + "return c")},
 	"ac_batch":          {"": completes(addSeen + "c.set_max_batch_size(4)\nc.set_dynamic_batching()\nreturn c")},
@@ -80,7 +80,7 @@ var loads = map[string]map[string]string{
 	"ac_signature":      {"config.pbtxt": loadConfig, "": strings.Replace(completes("return c"), "(c)", "()", 1)},
 	"ac_not_static":     {"config.pbtxt": loadConfig, "": strings.Replace(completes("return c"), "@staticmethod", "", 1)},
 
-	// Ways to import a model.
+	// These models test imports.
 	"im_package": {
 		"config.pbtxt": loadConfig, "1/pkg/__init__.py": "from .sub import value\n", "1/pkg/sub.py": "value = 5\n",
 		"1/other.py": "from .pkg.sub import value\nfrom . import model\n",
@@ -109,7 +109,7 @@ var loads = map[string]map[string]string{
 	"im_no_python": {"config.pbtxt": loadConfig + `default_model_filename: "model.txt"`, "1/model.txt": ""},
 	"im_dotted":    {"config.pbtxt": loadConfig + `default_model_filename: "my.model.py"`, "1/my.model.py": tells("1", "", "")},
 
-	// Variants of the class.
+	// These models test variants of the class.
 	"cl_function": {"config.pbtxt": loadConfig, "": strings.Replace(tells("1", "", ""), "TritonPythonModel", "Hidden", 1) +
 		"\ndef TritonPythonModel():\n    return Hidden()\n"},
 	"cl_number":      {"config.pbtxt": loadConfig, "": "TritonPythonModel = 5\n"},
@@ -129,7 +129,7 @@ var loads = map[string]map[string]string{
 		"def initialize(self, args):\n    self.m = threading.current_thread() is threading.main_thread()")},
 	"cl_finalize": {"config.pbtxt": loadConfig, "": tells("1", "", "def finalize(self, args): pass")},
 
-	// Python-based backends.
+	// These models use Python-based backends.
 	"pb_based":       {"config.pbtxt": `backend: "based"`, "1/data": ""},
 	"pb_runtime":     {"config.pbtxt": `backend: "based" runtime: "model.py"`, "1/data": ""},
 	"pb_versions":    {"config.pbtxt": `backend: "based" version_policy { all { } }`, "1/data": "", "2/data": ""},
@@ -145,17 +145,17 @@ var loads = map[string]map[string]string{
 	"pb_escape":      {"config.pbtxt": `backend: "based" runtime: "../based/model.py"`, "1/data": ""},
 }
 
-// loadsDiffer gives the reason why a model of loads may load differently from Triton.
+// loadsDiffer gives the reason why a model of loads may load differently than in Triton.
 var loadsDiffer = map[string]string{
 	"pb_escape": "later releases of Triton refuse a runtime that leaves the directory",
 }
 
-// helperFrames are the lines of Triton's own Python files in an exception's text. Nereid does not
-// show its own.
+// helperFrames are the lines of Triton's own Python files in the text of an exception. Nereid hides
+// its own.
 var helperFrames = regexp.MustCompile(`  [^\n]*/triton_python_backend_utils\.py\(\d+\): \w+\n`)
 
 // TestLoadsSameAsTriton loads the same models on Triton and on this server. Loaded models must have
-// the same config and report the same; failed ones must have the same reason.
+// the same config and the same response. Failed loads must have the same reason.
 func TestLoadsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	files := map[string]string{}

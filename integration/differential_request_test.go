@@ -20,9 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
-// echo reports its view of its request: name, type, shape and bytes of each input, and the
-// requested outputs. The parameter "outputs" gives name, shape and type of the outputs other than
-// SEEN.
+// echo reports its request: name, type, shape and value of each input, the requested outputs, and
+// the id. The parameter "outputs" gives the name, shape and type of the outputs other than SEEN.
 const echo = `
 import json
 import numpy as np
@@ -47,7 +46,7 @@ class TritonPythonModel:
         return responses
 `
 
-// echoModels are configurations by model; the output SEEN is added to each.
+// echoModels are configs by model name. The output SEEN is added to each.
 var echoModels = map[string]string{
 	"plain":      `input { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } input { name: "B" data_type: TYPE_INT32 dims: [ -1 ] optional: true }`,
 	"two":        `input { name: "A" data_type: TYPE_FP32 dims: [ -1, 2 ] } input { name: "B" data_type: TYPE_INT32 dims: [ 1 ] }`,
@@ -97,12 +96,12 @@ type sentInput struct {
 	data           []byte
 }
 
-// sent is a request for one of echoModels.
+// sent is a request to one of echoModels.
 type sent struct {
 	model   string
 	inputs  []sentInput
 	outputs []string
-	raw     []byte // HTTP only: the body of a request without a header
+	raw     []byte // HTTP only: the body of a raw binary request
 }
 
 func (r sent) String() string {
@@ -117,7 +116,7 @@ func (r sent) String() string {
 	return text.String()
 }
 
-// http encodes the request in the binary extension's format.
+// http encodes the request in the format of the binary extension.
 func (r sent) http() []byte {
 	if r.raw != nil {
 		return httpRequest("POST", "/v2/models/"+r.model+"/infer", "Inference-Header-Content-Length: 0", string(r.raw))
@@ -164,7 +163,7 @@ func (r sent) grpc() *kserve.ModelInferRequest {
 	return request
 }
 
-// gotInputs matches a list that Triton writes in hash-table order.
+// gotInputs matches a list that Triton writes in the order of a hash table.
 var gotInputs = regexp.MustCompile(`Got input\(s\) \[([^]]*)\]`)
 
 func sortGot(text string) string {
@@ -175,7 +174,7 @@ func sortGot(text string) string {
 	})
 }
 
-// askGRPC makes a call and returns its answer as text.
+// askGRPC makes an RPC and returns its reply as text.
 func askGRPC(client grpcservice.GRPCInferenceServiceClient, request *kserve.ModelInferRequest) string {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -191,7 +190,7 @@ func askGRPC(client grpcservice.GRPCInferenceServiceClient, request *kserve.Mode
 	return text.String()
 }
 
-// zeros returns the bytes of n zero elements of a type; strings are empty.
+// zeros returns the bytes of n zero elements of a type. Strings are empty.
 func zeros(dataType string, n int64) []byte {
 	if dataType == "BYTES" {
 		return make([]byte, 4*n)
@@ -223,7 +222,7 @@ func writtenRequests() []sent {
 	with := func(i sentInput, data []byte) sentInput { i.data = data; return i }
 	a, b := in("A", "FP32", 2), in("B", "INT32", 3)
 
-	// The number and names of inputs.
+	// These requests vary the number and the names of inputs.
 	add("plain", a)
 	add("plain", a, b)
 	add("plain", b, a)
@@ -259,7 +258,7 @@ func writtenRequests() []sent {
 	add("same_name", in("A", "FP32", 3))
 	add("same_name", in("A", "FP32", 2), in("A", "FP32", 3))
 
-	// Batches.
+	// These requests vary the batch.
 	for _, n := range []int64{0, 1, 4, 5, -1, -2} {
 		add("batched", in("A", "FP32", n, 2))
 		add("batched", in("A", "FP32", n, 2), in("B", "INT32", n, 2))
@@ -281,7 +280,7 @@ func writtenRequests() []sent {
 	add("wild_batch", in("A", "UINT8", 2, 0, 3))
 	add("wild_batch", in("A", "UINT8", 2, 2, 4))
 
-	// Reshapes.
+	// These requests use reshapes.
 	add("reshape", in("A", "FP32", 2, 3))
 	add("reshape", in("A", "FP32", 3, 2))
 	add("reshape", in("A", "FP32", 2, 3), in("B", "INT32", 2, 4, 3))
@@ -304,7 +303,7 @@ func writtenRequests() []sent {
 	}
 	slices.SortStableFunc(list, func(a, b sent) int { return strings.Compare(a.model, b.model) })
 
-	// Types and sizes.
+	// These requests vary types and sizes.
 	for _, dataType := range []string{"BOOL", "INT8", "FP16", "FP32", "FP64", "BYTES", "BF16", "INT32", "X", ""} {
 		add("fixed", in("A", dataType, 2, 2))
 		add("half", in("A", dataType, 2))
@@ -322,7 +321,7 @@ func writtenRequests() []sent {
 	add("wild", with(in("A", "INT16", 2), make([]byte, 8)))
 	add("wilder", sentInput{"A", "INT16", []int64{1 << 62, 1}, make([]byte, 8)})
 
-	// Strings.
+	// These requests vary strings.
 	short := []byte{1, 0, 0}
 	for _, data := range [][]byte{
 		texts("a", "b"), texts("", ""), texts("a"), texts("a", "b", "c"), nil, short, append(texts("a"), short...), append(texts("a", "b"), short...),
@@ -335,13 +334,13 @@ func writtenRequests() []sent {
 		add("texts", sentInput{"A", "BYTES", []int64{2, 0}, data})
 	}
 
-	// Requested outputs.
+	// These requests vary the requested outputs.
 	for _, outputs := range [][]string{{"SEEN"}, {"OTHER"}, {"SEEN", "OTHER"}, {""}} {
 		list = append(list, sent{model: "plain", inputs: []sentInput{a}, outputs: outputs}, sent{model: "plain", inputs: []sentInput{b}, outputs: outputs})
 	}
 	list = append(list, sent{model: "out_more", inputs: []sentInput{in("A", "FP32", 1)}, outputs: []string{"P", "O"}})
 
-	// Bodies without a header.
+	// These are raw binary requests.
 	for _, model := range []string{"plain", "two", "none", "batched", "optional", "text", "text_batch", "texts", "strings", "flags", "wild", "wilder", "fixed", "wild_batch", "half", "long", "reshape", "same_name"} {
 		for _, data := range []string{"", "ab", "\x00\x00\x80\x3f\x00\x00\x00\x40", "0123456789ab", strings.Repeat("x", 32)} {
 			list = append(list, sent{model: model, raw: []byte(data)})
@@ -350,7 +349,7 @@ func writtenRequests() []sent {
 	return list
 }
 
-// randomRequests makes requests that are almost valid.
+// randomRequests returns random requests that are almost valid.
 func randomRequests(n int) []sent {
 	random := rand.New(rand.NewPCG(1, 2))
 	models := slices.Sorted(func(yield func(string) bool) {
@@ -385,7 +384,7 @@ func randomRequests(n int) []sent {
 			}
 			r.inputs = append(r.inputs, in)
 		}
-		// Triton may name any of several bad inputs.
+		// Spoil one input only, because Triton may report any of several bad inputs.
 		bad := random.IntN(max(len(r.inputs), 1))
 		for range random.IntN(3) {
 			spoil(random, &r, bad)
@@ -435,7 +434,7 @@ func spoil(random *rand.Rand, r *sent, k int) {
 	}
 }
 
-// differs returns the reason why this server answers differently, or "".
+// differs returns the reason why this server replies differently, or "".
 func (r sent) differs() string {
 	config := echoModels[r.model]
 	for _, in := range r.inputs {
@@ -458,11 +457,12 @@ func (r sent) differs() string {
 	return ""
 }
 
-// firstOf removes the name of the input from an error about two inputs with different batch sizes.
+// firstOf matches an error about inputs with different batch sizes. Which of the inputs it names
+// may differ.
 var firstOf = regexp.MustCompile(`input '\w+' (batch size does not match other inputs)`)
 
-// TestRequestsSameAsTriton sends good and bad requests to Triton and to this server, over HTTP and
-// gRPC. Models must see the same, and clients must get the same answers.
+// TestRequestsSameAsTriton sends valid and invalid requests to Triton and to this server, over HTTP
+// and gRPC. Models must receive the same, and clients must get the same replies.
 func TestRequestsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	files := map[string]string{}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestSchedulingSameAsTriton gives both servers the same loads, sending each request once the
-// previous one is seen to wait. It compares the numbers of pending requests and the batches.
+// TestSchedulingSameAsTriton sends the same requests to both servers, each once the previous one is
+// pending. Both servers must form the same batches.
 func TestSchedulingSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	directory := t.TempDir()
@@ -55,7 +55,7 @@ func removeIn(t *testing.T, directory string) {
 	}
 }
 
-// schedules runs the loads and returns a description of each.
+// schedules runs the loads and returns a description of the batches.
 func (s *runningServer) schedules(directory string) string {
 	var told strings.Builder
 	for _, load := range []struct{ holder, model string }{{"single", "single"}, {"fills", "fills"}, {"holds", "fills"}} {
@@ -94,7 +94,7 @@ func (s *runningServer) schedules(directory string) string {
 		}
 	}
 
-	// A late request yields to two that form a preferred size.
+	// A late request yields to two requests that form a preferred batch size.
 	var clients sync.WaitGroup
 	answers := make([]string, 3)
 	for i, rows := range []string{"2", "1", "2"} {

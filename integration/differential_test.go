@@ -21,9 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// yardstick returns the directory of a real Triton, with which "make differential" compares. Other
-// test runs skip these tests even if Triton is installed, because its failures say nothing about
-// this server.
+// yardstick returns the directory of a real Triton for "make differential". Other test runs skip
+// these tests even if Triton is installed, because Triton's failures say nothing about this server.
 func yardstick(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("NEREID_YARDSTICK")
@@ -36,7 +35,7 @@ func yardstick(t *testing.T) string {
 	return dir
 }
 
-// startTriton starts a real Triton.
+// startTriton starts a real Triton and waits until it is live.
 func startTriton(t *testing.T, dir, repository string, flags ...string) *runningServer {
 	t.Helper()
 	ports := testkit.Ports(t, 3)
@@ -65,7 +64,8 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	})
-	// On a busy machine Triton sometimes hangs at its start, which says nothing about this server.
+	// On a busy machine Triton sometimes hangs during startup, which says nothing about this
+	// server.
 	if !testkit.Within(startLimit, func() bool {
 		status, _, err := s.try("GET", "/v2/health/live", nil, nil)
 		return err == nil && status == http.StatusOK
@@ -75,10 +75,10 @@ func startTriton(t *testing.T, dir, repository string, flags ...string) *running
 	return s
 }
 
-// comparedHeaders are the headers that clients read.
+// comparedHeaders are the headers that clients use.
 var comparedHeaders = []string{"Content-Type", "Inference-Header-Content-Length", "Content-Encoding"}
 
-// raw sends bytes unchanged and reads one reply.
+// raw sends bytes unchanged and returns the reply as text.
 func (s *runningServer) raw(request []byte) (string, error) {
 	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", s.http), startLimit)
 	if err != nil {
@@ -116,8 +116,8 @@ var (
 	repeated    = regexp.MustCompile(`(  [^\\]*: f\\n)+`)
 )
 
-// normalise removes parts that differ between any two servers: times, recursion depths, and the
-// memory of processes.
+// normalise removes parts of a reply that differ between any two servers: times, recursion depths,
+// and the memory of processes.
 func normalise(body []byte) string {
 	body = memoryUsage.ReplaceAll(body, []byte(`"memory_usage":[]`))
 	body = nanoseconds.ReplaceAll(body, []byte(`"$1":N`))
@@ -135,7 +135,7 @@ func httpRequest(method, path, headers, body string) []byte {
 	return []byte(head + "\r\n" + body)
 }
 
-// binaryRequest returns the JSON followed by the bytes of binary inputs.
+// binaryRequest returns the headers and the body of a request with binary inputs.
 func binaryRequest(json, tail string) (headers, body string) {
 	return "Inference-Header-Content-Length: " + strconv.Itoa(len(json)), json + tail
 }
@@ -159,7 +159,7 @@ const (
 	fp32 = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[4],"data":[1,2,3,4]}]}`
 )
 
-// comparable reports whether Triton survives a misbehaviour and replies.
+// comparable reports whether Triton survives a misbehaviour and sends a reply.
 func comparable(m misbehaviour) bool {
 	return m.want != "" && m.want != dead && !strings.HasPrefix(m.name, "returns_none")
 }
@@ -228,7 +228,7 @@ func httpExchanges() []exchange {
 	add("load", httpRequest("POST", "/v2/repository/models/fixed/load", "", ""))
 	add("unload", httpRequest("POST", "/v2/repository/models/fixed/unload", "", ""))
 
-	// Good requests of each type.
+	// These are valid requests of each type.
 	for dataType, data := range map[string]string{
 		"bool": "[true,false,true]", "int8": "[-128,0,127]", "int16": "[-32768,0,32767]", "int32": "[-2147483648,0,2147483647]",
 		"int64": "[-9223372036854775808,0,9223372036854775807]", "uint8": "[0,1,255]", "uint16": "[0,1,65535]", "uint32": "[0,1,4294967295]",
@@ -260,7 +260,7 @@ func httpExchanges() []exchange {
 	add("wanted output", post("two", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]},{"name":"INPUT1","datatype":"INT32","shape":[1],"data":[2]}],"outputs":[{"name":"OUTPUT1"}]}`))
 	add("unknown output", post("two", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}],"outputs":[{"name":"OTHER"}]}`))
 
-	// Bad requests.
+	// These are invalid requests.
 	for name, body := range map[string]string{
 		"no body": "", "no json": "{", "array": "[]", "null": "null", "no inputs": "{}", "inputs null": `{"inputs":null}`, "inputs empty": `{"inputs":[]}`,
 		"inputs object": `{"inputs":{}}`, "input text": `{"inputs":["x"]}`, "no name": `{"inputs":[{"datatype":"FP32","shape":[4],"data":[1,2,3,4]}]}`,
@@ -292,7 +292,7 @@ func httpExchanges() []exchange {
 		add("bad: "+name, post("id_fp32", body))
 	}
 
-	// The binary extension.
+	// These requests use the binary extension.
 	in := func(size int) string {
 		return fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[4],"parameters":{"binary_data_size":%d}}]}`, size)
 	}
@@ -318,7 +318,7 @@ func httpExchanges() []exchange {
 	add("encoding unknown", httpRequest("POST", "/v2/models/id_fp32/infer", "Content-Encoding: br", fp32))
 	add("encoding wrong", httpRequest("POST", "/v2/models/id_fp32/infer", "Content-Encoding: gzip", fp32))
 
-	// Classification.
+	// These requests use classification.
 	for _, count := range []string{"1", "2", "9", "0", "-1", `"x"`} {
 		add("classification "+count, post("labels", strings.TrimSuffix(fp32, "}")+`,"outputs":[{"name":"OUTPUT0","parameters":{"classification":`+count+`}}]}`))
 	}
@@ -334,7 +334,7 @@ func httpExchanges() []exchange {
 	return list
 }
 
-// better are the exchanges whose replies differ on purpose, with the reason.
+// better maps the exchanges whose replies differ on purpose to the reason.
 var better = map[string]string{
 	"GET /v2/models/none/ready":          "later releases of Triton say what is missing, with 404",
 	"bad: too few":                       "later releases of Triton tell too few from too many",
@@ -346,8 +346,8 @@ var better = map[string]string{
 	"gRPC output twice":                  "later releases of Triton refuse it",
 }
 
-// TestSameAsTritonOverHTTP sends the same requests to Triton and this server, and compares the
-// replies.
+// TestSameAsTritonOverHTTP sends the same HTTP requests to Triton and this server and expects the
+// same replies.
 func TestSameAsTritonOverHTTP(t *testing.T) {
 	dir := yardstick(t)
 	repository := differentialRepository(t)
@@ -370,8 +370,8 @@ func TestSameAsTritonOverHTTP(t *testing.T) {
 	t.Logf("%d answers differ of %d", different, len(httpExchanges()))
 }
 
-// TestSameAsTritonOverGRPC runs a script that prints the reply to each gRPC call as one line of
-// JSON.
+// TestSameAsTritonOverGRPC makes the same RPCs on Triton and this server, with a script that prints
+// the replies as JSON, and expects the same replies.
 func TestSameAsTritonOverGRPC(t *testing.T) {
 	dir := yardstick(t)
 	repository := differentialRepository(t)

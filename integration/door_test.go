@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// doorModel runs its input as Python code and returns the code's variable "answer", a response or a
-// text.
+// doorModel runs its input as Python code and returns the code's variable "answer", which is a
+// response or a string.
 const doorModel = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -32,8 +32,8 @@ class TritonPythonModel:
         return answer
 `
 
-// TestDoorOverHTTP sends strings that are not UTF-8 in every field that holds a string. Each must
-// be rejected with an error that names the field, and no stub may exit.
+// TestDoorOverHTTP sends strings that are not UTF-8 in every string field. Each must be rejected
+// with an error that names the field, and no stub may exit.
 func TestDoorOverHTTP(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"door/config.pbtxt": asksConfig, "door/1/model.py": doorModel}),
 		"--http-header-forward-pattern=^x-", "--grpc-header-forward-pattern=^x-", "--model-control-mode=explicit", "--load-model=door")
@@ -91,8 +91,8 @@ func TestDoorOverHTTP(t *testing.T) {
 	}
 }
 
-// TestBadStringsFromModelsEndNoStub makes a model use strings with unpaired surrogates in every
-// call and output. The call raises, or the text is escaped, and no stub exits.
+// TestBadStringsFromModelsEndNoStub uses strings with unpaired surrogates in every call and output
+// of a model. The call must raise an exception or the string be escaped, and no stub may exit.
 func TestBadStringsFromModelsEndNoStub(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"door/config.pbtxt": asksConfig, "door/1/model.py": doorModel, "other/config.pbtxt": asksConfig, "other/1/model.py": doorModel,
@@ -109,7 +109,7 @@ func TestBadStringsFromModelsEndNoStub(t *testing.T) {
 		`correlation_id='\udc00'`:           "RuntimeError",
 		`model_name='\udc00'`:               "TypeError",
 		`requested_output_names=['\udc00']`: "TypeError",
-		`parameters={'\udc00': 1}`:          "fine", // JSON escapes it, and readers decode U+FFFD
+		`parameters={'\udc00': 1}`:          "fine", // JSON escapes it, and readers decode it as U+FFFD
 		`parameters={'k': '\udc00'}`:        "fine",
 	} {
 		text := fmt.Sprintf(call, change)

@@ -19,8 +19,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// inFlight are the models of TestDrainFinishesAllKindsOfRequests. Each signals that it has begun,
-// and waits for permission to continue.
+// inFlight returns the models of TestDrainFinishesAllKindsOfRequests. Each creates a file when it
+// begins, and waits for the file "gate" before it continues.
 func inFlight(t *testing.T, signs string) string {
 	waits := func(name string) string {
 		return fmt.Sprintf("open('%[1]s/%[2]s', 'w').close()\n        while not os.path.exists('%[1]s/gate'):\n            time.sleep(0.01)\n", signs, name)
@@ -47,9 +47,9 @@ func inFlight(t *testing.T, signs string) string {
 }
 
 // TestDrainFinishesAllKindsOfRequests sends SIGTERM while requests of all kinds are in flight: over
-// HTTP, from a model by BLS, with server-sent events, as a unary RPC, and on streams with one or
-// many responses, plus an idle stream. All requests get their complete response. Connections and
-// streams that clients keep open do not delay the shutdown.
+// HTTP, by BLS, with server-sent events, as a unary RPC, and on streams with one or many responses.
+// All must get their complete response. Connections and streams that clients keep open must not
+// delay the shutdown.
 func TestDrainFinishesAllKindsOfRequests(t *testing.T) {
 	for name, flags := range map[string][]string{"at once": nil, "with a delay": {"--exit-delay-secs=1"}} {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestDrainFinishesAllKindsOfRequests(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					for range responses { // the client keeps its side open
+					for range responses { // the client keeps its side of the stream open
 						reply, err := stream.Recv()
 						if err != nil {
 							return err

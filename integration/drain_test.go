@@ -12,8 +12,8 @@ import (
 )
 
 // TestDrainServesKeptConnections sends requests on keep-alive connections while SIGTERM stops the
-// server. No client may get an error: the response that closes a connection says so. The server
-// waits for an idle connection, and stops when its client closes it.
+// server. No client may get an error, because the last reply on a connection announces its close.
+// The server must wait for an idle connection and exit after its last request.
 func TestDrainServesKeptConnections(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
 	s := start(t, testkit.Python(t).Path, repository, "--exit-timeout-secs=7200", "--http-drain-seconds=3600")

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// modelFiles adds the files of a model. Tensors are written as "IN0:INT32[1]".
+// modelFiles adds the files of a model. Tensors have the form "IN0:INT32[1]".
 func modelFiles(files map[string]string, name, inputs, outputs, more, code string) {
 	files[name+"/config.pbtxt"] = "backend: \"python\"\n" + tensorLines("input", inputs) + tensorLines("output", outputs) + more
 	files[name+"/1/model.py"] = code
 }
 
-// ensembleFiles adds the files of an ensemble. Steps are written as "id(IN0=A)->OUT0=B".
+// ensembleFiles adds the files of an ensemble. Steps have the form "id(IN0=A)->OUT0=B".
 func ensembleFiles(files map[string]string, name, inputs, outputs, more string, steps ...string) {
 	var b strings.Builder
 	b.WriteString("platform: \"ensemble\"\n" + tensorLines("input", inputs) + tensorLines("output", outputs) + "ensemble_scheduling {\n")
@@ -57,7 +57,7 @@ func tensorLines(kind, tensors string) string {
 }
 
 const (
-	// echoes returns the inputs of a request.
+	// echoes returns its inputs.
 	echoes = `
 import triton_python_backend_utils as pb_utils
 
@@ -68,7 +68,7 @@ class TritonPythonModel:
             for r in requests
         ]
 `
-	// chooses returns what its input asks for.
+	// chooses returns zero to two outputs, or an error, depending on its input.
 	chooses = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -88,8 +88,8 @@ class TritonPythonModel:
             raise RuntimeError("boom")
         return pb_utils.InferenceResponse({0: [], 1: [one], 2: [one, other], 6: [other]}[n])
 `
-	// repeats sends as many responses as its input says; 11 fails in between, 12 ends with a
-	// response.
+	// repeats sends the number of responses in its input. 11 is an error, and 12 is a response with
+	// the final flag.
 	repeats = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -116,7 +116,7 @@ class TritonPythonModel:
                     send(i)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
-	// sees reports its view of the request.
+	// sees reports its request.
 	sees = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -131,7 +131,7 @@ class TritonPythonModel:
             ",".join(sorted(r.requested_output_names())), ",".join(t.name() + str(list(t.shape())).replace(" ", "") for t in r.inputs()),
         ])
 `
-	// belongs sets the sequence of its response from its parameters.
+	// belongs returns response parameters that set the sequence, depending on its input.
 	belongs = `
 import triton_python_backend_utils as pb_utils
 
@@ -147,7 +147,7 @@ class TritonPythonModel:
             for r in requests
         ]
 `
-	// counts returns how many requests were executed together.
+	// counts returns the number of requests in its batch.
 	counts = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -157,7 +157,7 @@ class TritonPythonModel:
         n = np.array([[len(requests)]], np.int32)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", n)]) for _ in requests]
 `
-	// takesTime returns when it began and ended, in seconds of the system clock.
+	// takesTime returns the times of its start and end, in seconds of the monotonic clock.
 	takesTime = `
 import time
 import numpy as np
@@ -170,7 +170,7 @@ class TritonPythonModel:
         times = np.array([began, time.monotonic()])
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", times)]) for _ in requests]
 `
-	// waitsForLeave answers once its client has gone.
+	// waitsForLeave responds once its client has disconnected.
 	waitsForLeave = `
 import os
 import time
@@ -184,7 +184,7 @@ class TritonPythonModel:
             time.sleep(0.001)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
-	// asksEnsemble calls the ensemble named by its parameter.
+	// asksEnsemble calls the ensemble in its parameter "callee" if its input is 7.
 	asksEnsemble = `
 import json
 import triton_python_backend_utils as pb_utils

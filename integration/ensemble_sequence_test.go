@@ -3,7 +3,8 @@ package integration
 import "testing"
 
 const (
-	// feeds answers a request for n with 1 to n, as one complete sequence with the request's id.
+	// feeds responds to a request for n with 1 to n, as one complete sequence with the request's
+	// correlation id.
 	feeds = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -39,7 +40,7 @@ class TritonPythonModel:
 `
 )
 
-// TestEnsemblesKeepTheStateOfSequences runs ensembles with stateful steps before and after steps
+// TestEnsemblesKeepTheStateOfSequences checks ensembles with a stateful step before or after steps
 // with any number of responses.
 func TestEnsemblesKeepTheStateOfSequences(t *testing.T) {
 	files := make(map[string]string)

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// loadAll loads models one after the other.
+// loadAll loads models one after another.
 func (s *runningServer) loadAll(names ...string) {
 	s.t.Helper()
 	for _, name := range names {
@@ -28,7 +28,7 @@ func (s *runningServer) loadAll(names ...string) {
 	}
 }
 
-// ensembleStories are requests and the expected replies.
+// ensembleStories are requests and their expected replies.
 var ensembleStories = []struct{ ask, want string }{
 	{"http e_two A=[3]", "B[1]=3 C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
 	{"grpc e_two A=[3]", "B[1]=3 C[1]=3 (sequence_id=0 sequence_start=False sequence_end=False)"},
@@ -69,7 +69,7 @@ var ensembleStories = []struct{ ask, want string }{
 	{"http e_rep A=[1]", "error HTTP end point doesn't support models with decoupled transaction policy"},
 }
 
-// storyEnsembles adds the ensembles of the stories, and returns their names in an order in which
+// storyEnsembles adds the ensembles of the stories and returns their names in an order in which
 // they can be loaded.
 func storyEnsembles(files map[string]string) (names []string) {
 	add := func(name, inputs, outputs, more string, steps ...string) {
@@ -93,7 +93,7 @@ func storyEnsembles(files map[string]string) (names []string) {
 	return names
 }
 
-// tellStories sends the requests and returns the replies, by story.
+// tellStories sends the requests of the stories and returns the replies by request.
 func (s *runningServer) tellStories() map[string]string {
 	s.t.Helper()
 	var asks []string
@@ -103,7 +103,7 @@ func (s *runningServer) tellStories() map[string]string {
 	return s.askAll(asks...)
 }
 
-// askAll sends requests and returns the replies, by request.
+// askAll sends requests and returns the replies by request.
 func (s *runningServer) askAll(asks ...string) map[string]string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "stories")
@@ -136,7 +136,8 @@ func TestEnsemblesAnswerAsTheirStepsDo(t *testing.T) {
 	}
 }
 
-// TestEnsemblesSameAsTriton sends the same requests to a real Triton.
+// TestEnsemblesSameAsTriton sends the stories' requests to a real Triton and expects the same
+// replies.
 func TestEnsemblesSameAsTriton(t *testing.T) {
 	triton := yardstick(t)
 	files, _ := stepModels()
@@ -149,7 +150,7 @@ func TestEnsemblesSameAsTriton(t *testing.T) {
 	}
 }
 
-// brokenEnsembles adds ensembles that cannot be loaded, except the last.
+// brokenEnsembles adds ensembles that cannot be loaded, except for e_good, and returns their names.
 func brokenEnsembles(files map[string]string) (names []string) {
 	for name, of := range map[string][]string{
 		"e_batch":      {"A", "B", "|max_batch_size: 8\n", "idb4(IN0=A)->OUT0=B"},
@@ -174,8 +175,8 @@ func brokenEnsembles(files map[string]string) (names []string) {
 	return names
 }
 
-// TestBrokenEnsemblesSameAsTriton compares the errors for ensembles that do not fit their models, and
-// the config of a correct ensemble.
+// TestBrokenEnsemblesSameAsTriton checks that both servers report the same errors for ensembles
+// that do not fit their models, and the same config of a correct ensemble.
 func TestBrokenEnsemblesSameAsTriton(t *testing.T) {
 	triton := yardstick(t)
 	files, models := stepModels()
@@ -202,7 +203,7 @@ func TestBrokenEnsemblesSameAsTriton(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, value := range wanted {
-		if key != "ensemble_scheduling" && string(config[key]) != string(value) { // Nereid's config has a newer field there
+		if key != "ensemble_scheduling" && string(config[key]) != string(value) { // Nereid's config has a newer field in it
 			t.Errorf("config of e_good: %s is %s, want %s", key, config[key], value)
 		}
 	}
@@ -234,8 +235,8 @@ func TestEnsembleStepsChooseTheSequence(t *testing.T) {
 	}
 }
 
-// TestEnsembleStepsAreBatched checks that steps of many requests are batched according to the
-// config of the step's model.
+// TestEnsembleStepsAreBatched checks that the steps of several requests are batched as the config
+// of the step's model says.
 func TestEnsembleStepsAreBatched(t *testing.T) {
 	files := make(map[string]string)
 	const at = 6
@@ -262,8 +263,8 @@ func TestEnsembleStepsAreBatched(t *testing.T) {
 	}
 }
 
-// TestEnsembleStreamStaysWholeAndInOrder sends a stream through a step that is longer than the
-// ensemble's limit in flight. It must stay complete and in order.
+// TestEnsembleStreamStaysWholeAndInOrder checks that a stream that is longer than the ensemble's
+// in-flight limit stays complete and in order.
 func TestEnsembleStreamStaysWholeAndInOrder(t *testing.T) {
 	files, models := stepModels()
 	ensembleFiles(files, "e_rep", "A", "B C", "", "rep(IN0=A)->OUT0=X,OUT1=C", "id(IN0=X)->OUT0=B")
@@ -279,14 +280,14 @@ func TestEnsembleStreamStaysWholeAndInOrder(t *testing.T) {
 	if got := told[long]; got != strings.Join(want, " / ") {
 		t.Errorf("a stream of 700 responses: got %.500s …", got)
 	}
-	// The sums 0 + … + n-1 over the numbers of the stream before.
+	// The count is the sum of 0 + … + n-1 over the numbers n of the previous stream.
 	if got, want := strings.Count(told[twice], "B[1]="), 120; got != want {
 		t.Errorf("a stream of streams, twice of one model: got %d responses, want %d", got, want)
 	}
 }
 
-// TestModelsCallEnsemblesAroundThem checks that models may call ensembles, including their own,
-// as long as an instance is free.
+// TestModelsCallEnsemblesAroundThem checks that a model in an ensemble can call another ensemble. A
+// call of its own ensemble must be an error if it needs an instance that waits for it.
 func TestModelsCallEnsemblesAroundThem(t *testing.T) {
 	files, models := stepModels()
 	modelFiles(files, "asks", "IN0", "OUT0", `parameters { key: "callee" value { string_value: "e_circle" } }`, asksEnsemble)
@@ -306,8 +307,8 @@ func TestModelsCallEnsemblesAroundThem(t *testing.T) {
 	}
 }
 
-// TestEnsembleInflightBoundsASlowStep checks that no more requests of a step are in flight than the
-// ensemble allows, although its model could take more.
+// TestEnsembleInflightBoundsASlowStep checks that max_inflight_requests limits the requests of a
+// step, although the step's model could execute more.
 func TestEnsembleInflightBoundsASlowStep(t *testing.T) {
 	files := make(map[string]string)
 	modelFiles(files, "time", "IN0", "OUT0:FP64[2]", "instance_group { count: 3 kind: KIND_CPU }\n", takesTime)
@@ -338,7 +339,8 @@ func TestEnsembleInflightBoundsASlowStep(t *testing.T) {
 	}
 }
 
-// TestEnsembleEndsWhenItsClientLeaves checks that the steps after the running one are not started.
+// TestEnsembleEndsWhenItsClientLeaves checks that no further step starts after the client has
+// disconnected.
 func TestEnsembleEndsWhenItsClientLeaves(t *testing.T) {
 	files, models := stepModels()
 	directory := t.TempDir()
@@ -348,7 +350,7 @@ func TestEnsembleEndsWhenItsClientLeaves(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--model-control-mode=explicit")
 	s.loadAll(append(models, "waits", "after", "e_waits")...)
 	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan error, 1) // one value
+	gone := make(chan error, 1) // receives one value
 	go func() {
 		req, err := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://127.0.0.1:%d/v2/models/e_waits/infer", s.http), strings.NewReader(oneAsked))
 		if err == nil {
@@ -384,9 +386,9 @@ func (s *runningServer) clientOutput(script string, arguments ...string) string 
 	return string(output)
 }
 
-// TestResponsesThatWaitForASlowStepAreCharged: a decoupled model sends more than its slow successor takes.
-// The ensemble keeps no slots, as it calls that model twice. The responses that wait count for the model
-// that sent them, until its request fails; other models go on.
+// TestResponsesThatWaitForASlowStepAreCharged sends responses faster than the next step executes.
+// The ensemble calls the sending model twice, so it has no in-flight limit. Pending responses must
+// be charged to that model until its request fails, and other models must continue.
 func TestResponsesThatWaitForASlowStepAreCharged(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "open")
 	files := map[string]string{}

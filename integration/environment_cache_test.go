@@ -12,14 +12,14 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// isUnpacking reports whether files of a largeEnvironment are in a cache.
+// isUnpacking reports whether a cache contains files of a largeEnvironment.
 func isUnpacking(environments string) bool {
 	found, err := filepath.Glob(filepath.Join(environments, "*", "share", "1?"))
 	return err == nil && len(found) > 0
 }
 
-// TestLoadsWhileUnpacking loads a model while an archive is unpacked for another, and then stops
-// the server, which must abandon the unpacking and leave nothing of it.
+// TestLoadsWhileUnpacking loads a model while an archive is unpacked for another. Then it stops the
+// server, which must abandon the unpacking and leave nothing of it.
 func TestLoadsWhileUnpacking(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,
@@ -28,7 +28,7 @@ func TestLoadsWhileUnpacking(t *testing.T) {
 	environments := filepath.Join(t.TempDir(), "environments")
 	pack(t, root+"/m/env.tar.gz", largeEnvironment(t))
 	s := start(t, testkit.Python(t).Path, root, cacheFlag(environments), "--model-control-mode=explicit")
-	loaded := make(chan struct{}) // closed when the load has been answered, or the server is gone
+	loaded := make(chan struct{}) // closed when the load has had a reply or the server is gone
 	go func() {
 		defer close(loaded)
 		_, _, _ = s.try("POST", "/v2/repository/models/m/load", nil, nil)
@@ -48,8 +48,8 @@ func TestLoadsWhileUnpacking(t *testing.T) {
 	}
 }
 
-// TestKilledWhileUnpacking kills a server in the middle of unpacking. The next server must unpack
-// from the start, and remove the rest of the first attempt.
+// TestKilledWhileUnpacking kills a server while it is unpacking. The next server must unpack the
+// archive from the start and remove the remains.
 func TestKilledWhileUnpacking(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "models/m/1/model.py": tellingModel,
@@ -76,7 +76,8 @@ func TestKilledWhileUnpacking(t *testing.T) {
 	next.until("clean", func() bool { return len(unpackedIn(t, environments)) == 1 })
 }
 
-// TestServersUnpackOnce starts ten servers at once on an empty cache.
+// TestServersUnpackOnce starts ten servers at once with an empty cache. Only one may unpack the
+// archive.
 func TestServersUnpackOnce(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,
@@ -100,18 +101,17 @@ func TestServersUnpackOnce(t *testing.T) {
 	}
 }
 
-// TestReadOnlyServer runs a server as a user who can write neither to the repository nor to the
-// cache, into which another server has unpacked the environment. It uses that environment, and
-// rejects a model whose environment is not cached. Without a configured cache it creates a
-// temporary one.
+// TestReadOnlyServer runs a server as a user without write access to the repository and the cache.
+// It must use the environments in the cache and reject a model whose environment is not there.
+// Without a configured cache it must use a temporary one.
 func TestReadOnlyServer(t *testing.T) {
-	archive := testkit.Environment(t, "conda.tar.gz") // its interpreter can be run by any user
+	archive := testkit.Environment(t, "conda.tar.gz") // any user can run its interpreter
 	base, err := os.MkdirTemp("", "read-only-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(base) })
-	// mode sets the modes below a directory: writable for its owner, or read-only.
+	// mode makes everything below a directory writable for its owner, or read-only.
 	mode := func(top string, writable bool) {
 		t.Helper()
 		if err := filepath.WalkDir(top, func(path string, e os.DirEntry, err error) error {
@@ -216,9 +216,8 @@ func TestReadOnlyServer(t *testing.T) {
 	}
 }
 
-// TestSecondStartReadsNoEnvironment starts servers with a large environment. The first reads the
-// archive. The second reads neither the archive nor the unpacked files, and starts as fast as a
-// server without an environment.
+// TestSecondStartReadsNoEnvironment checks that the first start with a large environment reads its
+// archive, and that the second reads hardly more than a server without an environment.
 func TestSecondStartReadsNoEnvironment(t *testing.T) {
 	pieces, piece := 4, int64(16<<20)
 	if testkit.Long() {
@@ -231,7 +230,8 @@ func TestSecondStartReadsNoEnvironment(t *testing.T) {
 	})
 	packHollow(t, root+"/env/m/env.tar", smallEnvironment(t, "large"), pieces, piece)
 	flags := cacheFlag(filepath.Join(t.TempDir(), "environments"))
-	// run returns how much the server has read until it was ready, and how long that took.
+	// run returns the number of bytes that a server reads until it is ready, and the time until
+	// then.
 	run := func(repository string) (read int64, took time.Duration) {
 		t.Helper()
 		began := time.Now()

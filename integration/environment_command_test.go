@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestEnvCommandBesideAServer lists, checks and prunes the cache of a running server. The
+// TestEnvCommandBesideAServer lists, verifies and prunes the cache of a running server. The
 // environment of a loaded model must stay until the model is unloaded.
 func TestEnvCommandBesideAServer(t *testing.T) {
 	root := writeFiles(t, map[string]string{

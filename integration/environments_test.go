@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// tellingModel reports its environment, and completes its config there.
+// tellingModel reports its environment. Its auto-completed config has its Python's version.
 const tellingModel = `
 import ctypes, json, os, subprocess, sys
 import numpy as np
@@ -50,7 +50,7 @@ type told struct {
 	Environment                  map[string]string
 }
 
-// inEnvironment is the config of a model in an environment.
+// inEnvironment returns the config of a model with an EXECUTION_ENV_PATH.
 func inEnvironment(value string) string {
 	return fmt.Sprintf("backend: \"python\"\nparameters { key: \"EXECUTION_ENV_PATH\" value { string_value: %q } }\n", value)
 }
@@ -76,7 +76,7 @@ func (s *runningServer) asks(model string) (told, error) {
 	return t, json.Unmarshal([]byte(answer.Outputs[0].Data[0]), &t)
 }
 
-// mustAsk is asks without an error.
+// mustAsk is like asks but fails the test on an error.
 func (s *runningServer) mustAsk(model string) told {
 	s.t.Helper()
 	t, err := s.asks(model)
@@ -86,7 +86,7 @@ func (s *runningServer) mustAsk(model string) told {
 	return t
 }
 
-// versionsOf returns the versions of an environment's Python and numpy.
+// versionsOf returns the versions of Python and numpy in an environment.
 func versionsOf(t *testing.T, python string) (version, numpy string) {
 	t.Helper()
 	output, err := exec.Command(python, "-c", "import sys, numpy; print('%d.%d.%d' % sys.version_info[:3], numpy.__version__)").Output()
@@ -97,9 +97,9 @@ func versionsOf(t *testing.T, python string) (version, numpy string) {
 	return fields[0], fields[1]
 }
 
-// TestModelsOnTheirOwnPythons serves models at once on the oldest Python with numpy 1, on the
-// newest, and on the server's interpreter, given as virtual environments and as paths of
-// interpreters.
+// TestModelsOnTheirOwnPythons serves models concurrently on the oldest Python with numpy 1, on the
+// newest, and on the server's own. A virtual environment and the path of an interpreter must both
+// work.
 func TestModelsOnTheirOwnPythons(t *testing.T) {
 	servedAtOnce(t, map[string]string{
 		"oldest": testkit.Environment(t, "uv-oldest"),
@@ -107,16 +107,16 @@ func TestModelsOnTheirOwnPythons(t *testing.T) {
 	}, nil, []string{"--backend-config=python,stub-template=off"})
 }
 
-// TestModelsOnRelocatedPythons does the same with interpreters that were moved after they were
-// built, in the layout of conda, and with Python 3.14.
+// TestModelsOnRelocatedPythons checks Pythons that were moved after their build: one in the layout
+// of conda, and a standalone one.
 func TestModelsOnRelocatedPythons(t *testing.T) {
 	for _, name := range []string{"conda", "standalone"} {
 		t.Run(name, func(t *testing.T) { servedAtOnce(t, map[string]string{name: testkit.Environment(t, name)}, nil) })
 	}
 }
 
-// servedAtOnce serves one model for each value of environments, named by its key, and one on the
-// server's interpreter. It does so with each set of flags.
+// servedAtOnce serves one model in each of the environments, named by the key, and one on the
+// server's Python. It repeats this with each set of flags.
 func servedAtOnce(t *testing.T, environments map[string]string, sets ...[]string) {
 	t.Helper()
 	python := testkit.Python(t)
@@ -174,7 +174,7 @@ func servedAtOnce(t *testing.T, environments map[string]string, sets ...[]string
 	}
 }
 
-// streamingModel answers three times with its Python's version.
+// streamingModel sends its Python version three times.
 const streamingModel = `
 import sys
 import numpy as np
@@ -191,7 +191,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// streamCallingModel calls a streamingModel and returns its answers, followed by its own version.
+// streamCallingModel calls a streamingModel and returns its responses, followed by its own version.
 const streamCallingModel = `
 import sys
 import numpy as np
@@ -209,7 +209,8 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([told], object))])
 `
 
-// TestCallsBetweenEnvironments makes a model in one environment call a decoupled one in another.
+// TestCallsBetweenEnvironments checks that a model in one environment can call a decoupled model in
+// another.
 func TestCallsBetweenEnvironments(t *testing.T) {
 	caller, callee := testkit.Environment(t, "uv-newest"), testkit.Environment(t, "uv-oldest")
 	root := writeFiles(t, map[string]string{
@@ -229,7 +230,7 @@ func TestCallsBetweenEnvironments(t *testing.T) {
 }
 
 // TestPackedCondaEnvironment runs a model in an archive made by conda-pack. The archive must be
-// unpacked and relocated, its variables set, and its programs must run.
+// unpacked and relocated, its variables must be set, and its programs must run.
 func TestPackedCondaEnvironment(t *testing.T) {
 	archive := testkit.Environment(t, "conda.tar.gz")
 	root := writeFiles(t, map[string]string{"m/config.pbtxt": inEnvironment(archive), "m/1/model.py": tellingModel})
@@ -259,8 +260,8 @@ func TestPackedCondaEnvironment(t *testing.T) {
 	}
 }
 
-// TestPythonBasedBackendHasItsEnvironment packs a backend's environment next to its model.py, and
-// has one model that names a different environment.
+// TestPythonBasedBackendHasItsEnvironment packs a backend's environment next to its model.py.
+// Models must use it unless they name another.
 func TestPythonBasedBackendHasItsEnvironment(t *testing.T) {
 	other := testkit.Environment(t, "uv-oldest")
 	backends := writeFiles(t, map[string]string{"llm/model.py": tellingModel})
@@ -278,8 +279,8 @@ func TestPythonBasedBackendHasItsEnvironment(t *testing.T) {
 	}
 }
 
-// TestEnvironmentsThatCannotRun checks that the load error names the missing part and the command
-// that installs it, and that the model loads afterwards.
+// TestEnvironmentsThatCannotRun checks that the log names the missing part of an environment and
+// the command that installs it, and that the model loads after that.
 func TestEnvironmentsThatCannotRun(t *testing.T) {
 	empty := t.TempDir()
 	base, err := exec.Command(testkit.Python(t).Path, "-c", "import sys; print(sys._base_executable)").Output()
@@ -335,8 +336,8 @@ func TestEnvironmentsThatCannotRun(t *testing.T) {
 	}
 }
 
-// TestRequirementsBecomeTheEnvironment checks that a model's environment is built from its
-// requirements.txt, once for two models, and that the file has no effect without the setting.
+// TestRequirementsBecomeTheEnvironment checks that env-build builds an environment from
+// requirements.txt, once for two models. Without the setting, the file must have no effect.
 func TestRequirementsBecomeTheEnvironment(t *testing.T) {
 	wheels, tools := testkit.Environment(t, "wheels"), testkit.Environment(t, "tools")
 	python := testkit.Python(t)

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// examples are the clients of examples/models, and the output of each on success.
+// examples are the clients of examples/models, with the output of each on success.
 var examples = []struct {
 	client string
 	pass   string
-	skip   string // the package without which the client skips itself, or ""
-	beyond bool   // it shows a feature that Triton lacks
+	skip   string // the package without which the client skips, or ""
+	beyond bool   // uses a feature that Triton lacks
 }{
 	{"add_sub", "add_sub", "", false},
 	{"pytorch", "pytorch", "torch", false},
@@ -42,13 +42,13 @@ var examples = []struct {
 	{"warm_up", "warm_up", "", false},
 }
 
-// exampleFlag is a server flag that one of the examples needs.
+// exampleFlag is a server flag that one example needs.
 const exampleFlag = "--cache-config=local,size=1048576"
 
 const exampleRepository = "../examples/models"
 
-// runExamples runs every client of examples/models against the server. On Triton it leaves out the
-// clients that Triton cannot satisfy.
+// runExamples runs all clients of examples/models against the server. For Triton it leaves out the
+// clients of features that Triton lacks.
 func (s *runningServer) runExamples(t *testing.T, triton bool) {
 	// All clients accept the same options.
 	options := []string{
@@ -82,14 +82,14 @@ func (s *runningServer) runExamples(t *testing.T, triton bool) {
 	}
 }
 
-// TestExamplesRunTheirClients serves examples/models like a newcomer and runs each client.
+// TestExamplesRunTheirClients serves examples/models and expects each client to pass.
 func TestExamplesRunTheirClients(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
-			s := start(t, python.Path, exampleRepository, exampleFlag, "--strict-outputs=true") // outputs must match the configs of the examples
+			s := start(t, python.Path, exampleRepository, exampleFlag, "--strict-outputs=true") // outputs must match the examples' configs
 			s.runExamples(t, false)
 			s.stop()
-			// Each instance logs a message in finalize, including the three of custom_metrics; the
+			// Each instance logs a message in finalize, including the three of custom_metrics. The
 			// identity models have no finalize.
 			if got, want := strings.Count(s.log.String(), "Cleaning up..."), 18; got != want {
 				t.Errorf("%d instances said that they clean up, want %d", got, want)
@@ -110,7 +110,7 @@ func TestExamplesOnTriton(t *testing.T) {
 	s.runExamples(t, true)
 }
 
-// TestEachExampleHasItsClient finds clients that no test runs.
+// TestEachExampleHasItsClient checks that each client in examples/models is run by a test.
 func TestEachExampleHasItsClient(t *testing.T) {
 	found, err := filepath.Glob(filepath.Join(exampleRepository, "*", "client.py"))
 	if err != nil {

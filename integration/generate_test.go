@@ -76,8 +76,8 @@ model_transaction_policy { decoupled: true }
 input [ { name: "N" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 `,
-		// It sends N numbers, with an error instead of number "fail". It writes the count and the
-		// outcome to the file "told".
+		// The model sends N numbers, with an error instead of the number "fail". It writes its
+		// progress to the file "told".
 		"dec/1/model.py": `
 import json
 
@@ -122,7 +122,7 @@ class TritonPythonModel:
 	})
 }
 
-// generation is a request to a generate endpoint and Triton's reply.
+// generation is a request to a generate endpoint with Triton's reply.
 type generation struct {
 	Path, Body, Method string
 	Headers            map[string]string
@@ -175,8 +175,8 @@ func (g *generation) check(t *testing.T, s *runningServer) {
 	}
 }
 
-// TestGenerateRepliesAsTritonDoes compares replies with the rows of testdata/generate.jsonl, which
-// are Triton's replies.
+// TestGenerateRepliesAsTritonDoes checks that replies match testdata/generate.jsonl, which has
+// Triton's replies.
 func TestGenerateRepliesAsTritonDoes(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, generateModels(t))
 	for _, g := range readGenerations(t) {
@@ -200,15 +200,16 @@ func TestGenerateForwardsHeaders(t *testing.T) {
 	}
 }
 
-// TestServerSentEventsOverRealClients reads events with httpx-sse, and with hand-written code like
-// that of LLM gateways.
+// TestServerSentEventsOverRealClients checks that httpx-sse can read the events, and hand-written
+// code like that of LLM gateways.
 func TestServerSentEventsOverRealClients(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, generateModels(t))
 	s.runClient("generate.py")
 }
 
-// TestUnreadEventsHoldTheModelUp checks that the model fills its window and the sockets, and then
-// waits. When its client disconnects, its request is cancelled.
+// TestUnreadEventsHoldTheModelUp checks that a model with a client that does not read fills its
+// window and the sockets and then waits. When the client disconnects, the request must be
+// cancelled.
 func TestUnreadEventsHoldTheModelUp(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, generateModels(t))
 	told := filepath.Join(t.TempDir(), "told")
@@ -235,8 +236,8 @@ func TestUnreadEventsHoldTheModelUp(t *testing.T) {
 		}
 		return string(b)
 	}
-	// The model continues until every buffer on the way to the client is full. Then its count stays
-	// the same while other requests are answered.
+	// The model continues until every buffer on the way to the client is full. Then its count must
+	// stay the same while other requests are served.
 	s.until("held up", func() bool {
 		before := content()
 		for range 100 {

@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launchOnFakes launches a server that sees the fake devices, with additional environment
-// variables, "NAME=value".
+// launchOnFakes launches a server that sees the fake devices, with additional environment variables
+// of the form "NAME=value".
 func launchOnFakes(t *testing.T, repository string, environment []string, flags ...string) *runningServer {
 	t.Helper()
 	program := append([]string{"env", "LD_LIBRARY_PATH=" + fakecuda.Dir(t)}, environment...)
 	return launchBehind(t, program, testkit.Python(t).Path, repository, flags...)
 }
 
-// places sends requests to a model until instances on that many devices have answered, and returns
-// "<kind> <device> <instance>" of each, sorted.
+// places sends requests to a model until instances on that number of devices have responded. It
+// returns the sorted "<kind> <device> <instance>" of each.
 func (s *runningServer) places(model string, devices int) []string {
 	s.t.Helper()
 	var mu sync.Mutex
@@ -56,8 +56,7 @@ func (s *runningServer) places(model string, devices int) []string {
 	return list
 }
 
-// TestInstancesArePlacedOnDevices loads models with each kind of placement on a machine with two
-// GPUs.
+// TestInstancesArePlacedOnDevices checks each kind of placement on a machine with two GPUs.
 func TestInstancesArePlacedOnDevices(t *testing.T) {
 	files := map[string]string{}
 	models := map[string]struct {
@@ -112,8 +111,8 @@ func TestInstancesArePlacedOnDevices(t *testing.T) {
 	}
 }
 
-// TestVisibleDevicesAreThoseOfTheDriver checks that the server neither hides nor reorders devices,
-// and passes the variable to models unchanged.
+// TestVisibleDevicesAreThoseOfTheDriver checks that the server uses the devices in the driver's
+// order, and passes CUDA_VISIBLE_DEVICES to models unchanged.
 func TestVisibleDevicesAreThoseOfTheDriver(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
 	for _, c := range []struct{ visible, want string }{{"1", "GPU 0 m_0"}, {"", "CPU 0 m_0"}, {"1,0", "GPU 0 m_0, GPU 1 m_0"}} {
@@ -130,7 +129,8 @@ func TestVisibleDevicesAreThoseOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestDevicesBelowTheMinimumAreLeftOut uses device 3 of the fakes, with compute capability 5.2.
+// TestDevicesBelowTheMinimumAreLeftOut checks --min-supported-compute-capability with device 3 of
+// the fakes, which has compute capability 5.2.
 func TestDevicesBelowTheMinimumAreLeftOut(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"m/config.pbtxt": placedConfig + "instance_group [ { kind: KIND_GPU } ]", "m/1/model.py": placedModel,
@@ -152,8 +152,8 @@ func TestDevicesBelowTheMinimumAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestMetricsOfDevices reads them while the helper measures, after it was killed, and while they
-// are disabled.
+// TestMetricsOfDevices checks the metrics while the device helper measures, after the helper was
+// killed, and when GPU metrics are disabled.
 func TestMetricsOfDevices(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
 	s := launchOnFakes(t, repository, nil, "--metrics-interval-ms=0")
@@ -200,8 +200,8 @@ func TestMetricsOfDevices(t *testing.T) {
 	s.until("without a device helper", func() bool { return len(s.deviceHelpers()) == 0 })
 }
 
-// TestMemoryLimitRefusesLoads has 100 MiB in use on each device, a tenth of the first and a
-// twentieth of the second.
+// TestMemoryLimitRefusesLoads checks --model-load-gpu-limit with 100 MiB in use on each device,
+// which is a tenth of the first and a twentieth of the second. Only the first must reject the load.
 func TestMemoryLimitRefusesLoads(t *testing.T) {
 	files := map[string]string{}
 	for gpu, model := range []string{"first", "second"} {
@@ -230,8 +230,8 @@ func (s *runningServer) deviceHelpers() (pids []int) {
 	return pids
 }
 
-// TestDeviceHelperEndsWithTheServer kills the server while the driver hangs. The helper must not
-// outlive it.
+// TestDeviceHelperEndsWithTheServer kills the server while the driver hangs. The device helper must
+// not outlive it.
 func TestDeviceHelperEndsWithTheServer(t *testing.T) {
 	s := launchOnFakes(t, writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel}), []string{fakecuda.Init + "=hang"})
 	var children []int
@@ -246,8 +246,8 @@ func TestDeviceHelperEndsWithTheServer(t *testing.T) {
 	s.gone(children)
 }
 
-// behindLifeline reports whether a process has a file whose end sends it a signal: the server asks
-// for that just after the start.
+// behindLifeline reports whether the end of a file sends a signal to the process. The server sets
+// this up right after the start.
 func behindLifeline(pid int) bool {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	return slices.ContainsFunc(files, func(path string) bool {
@@ -258,8 +258,8 @@ func behindLifeline(pid int) bool {
 	})
 }
 
-// TestScriptsForDevicesRunOnTheFakes runs the scripts of "make test-gpu" and "make bench-gpu" as on
-// a machine with a GPU and without torch.
+// TestScriptsForDevicesRunOnTheFakes runs the scripts of "make test-gpu" and "make bench-gpu" on
+// the fakes, as on a machine with a GPU and without torch.
 func TestScriptsForDevicesRunOnTheFakes(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {

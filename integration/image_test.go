@@ -23,10 +23,10 @@ import (
 type imageRoot struct {
 	t     *testing.T
 	root  string
-	paths string // those of the base image
+	paths string // paths of the base image
 }
 
-// makeImage creates an image with a binary. It skips the test if this machine does not allow
+// makeImage creates an image root with a binary. It skips the test if this machine does not allow
 // mounts.
 func makeImage(t *testing.T, binary string, base ...string) *imageRoot {
 	t.Helper()
@@ -43,14 +43,14 @@ func makeImage(t *testing.T, binary string, base ...string) *imageRoot {
 	return im
 }
 
-// line returns the command line that starts a program of the image as a user.
+// line returns the command line that runs a program of the image as a user.
 func (im *imageRoot) line(user, models string, program ...string) []string {
 	uid, gid, _ := strings.Cut(user, ":")
 	return append([]string{"unshare", "--mount", "--pid", "--fork", "--kill-child", "testdata/in_image.sh", im.root, uid, gid, models, im.paths}, program...)
 }
 
-// pythonBase returns the paths of this machine that the tests' Python needs, instead of an image of
-// Python.
+// pythonBase returns the paths of this machine that the tests' Python needs. They replace a Python
+// base image.
 func pythonBase(t *testing.T, python string) []string {
 	t.Helper()
 	output, err := exec.Command(python, "-c", "import sys; print(sys.prefix, sys.base_prefix)").Output()
@@ -69,7 +69,7 @@ func pythonBase(t *testing.T, python string) []string {
 	return paths
 }
 
-// first returns the process with number 1 in the container.
+// first returns the pid of the container's process 1.
 func (s *runningServer) first() int {
 	s.t.Helper()
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", s.cmd.Process.Pid, s.cmd.Process.Pid))
@@ -94,7 +94,7 @@ func (s *runningServer) endAsInPod() {
 	s.gone(all)
 }
 
-// zombie reports whether there is a zombie below the server.
+// zombie reports whether a descendant of the server is a zombie.
 func (s *runningServer) zombie() bool {
 	return slices.ContainsFunc(s.descendants(), func(pid int) bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -102,10 +102,10 @@ func (s *runningServer) zombie() bool {
 	})
 }
 
-// TestImageServes runs the server as process 1 of a container in a read-only image root without
-// /dev/shm. It must serve KServe's command line as the image's user and as any other user of group
-// 0, and so must `serve`. SIGTERM must stop it with status 0. Processes that models leave behind
-// must not stay zombies.
+// TestImageServes runs the server as process 1 of a container, in a read-only image root without
+// /dev/shm. It must serve with the command lines of KServe, as the image's user and as another user
+// of group 0, and of SageMaker. SIGTERM must stop it with status 0. No process that a model leaves
+// behind may stay a zombie.
 func TestImageServes(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
@@ -143,7 +143,7 @@ func TestImageServes(t *testing.T) {
 		}
 		port := testkit.Port(t)
 		t.Setenv("IMAGE_ENV", fmt.Sprintf("SAGEMAKER_BIND_TO_PORT=%d SAGEMAKER_TRITON_ADDITIONAL_ARGS=--backend-config=python,python-executable=%s", port, python))
-		// The shell drops the flags of launchProgram: SageMaker passes none.
+		// The shell drops the flags of launchProgram, because SageMaker passes none.
 		s := launchProgram(t, im.line("1000:1000", models, "nereid-entrypoint", "sh", "-c", "exec serve"), "", "/mnt/models")
 		s.http = port
 		s.until("healthy", func() bool {
@@ -157,8 +157,8 @@ func TestImageServes(t *testing.T) {
 	})
 }
 
-// TestImageOfTheBinaryAlone checks that the image has only the files of the layout, and a static
-// binary.
+// TestImageOfTheBinaryAlone checks that an image with only a static binary and the files of the
+// layout serves.
 func TestImageOfTheBinaryAlone(t *testing.T) {
 	binary, err := filepath.Abs("../bin/nereid-under-test-static")
 	if err != nil {
@@ -182,7 +182,7 @@ func TestImageOfTheBinaryAlone(t *testing.T) {
 	if output, err := exec.Command(binary, "health", "--ready", fmt.Sprintf("127.0.0.1:%d", s.http)).CombinedOutput(); err != nil {
 		t.Errorf("nereid health: %v\n%s", err, output)
 	}
-	// The root has no /etc/hosts.
+	// The image root has no /etc/hosts.
 	inside := im.line("1000:1000", empty, "nereid", "health", fmt.Sprintf("localhost:%d", s.http))
 	if output, err := exec.Command(inside[0], inside[1:]...).CombinedOutput(); err != nil {
 		t.Errorf("nereid health in the image: %v\n%s", err, output)
@@ -190,7 +190,7 @@ func TestImageOfTheBinaryAlone(t *testing.T) {
 	s.endAsInPod()
 }
 
-// TestImageHasTimeZones checks that an image from scratch knows TZ and the named time zones.
+// TestImageHasTimeZones checks that the image has the time zone database.
 func TestImageHasTimeZones(t *testing.T) {
 	output, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -216,8 +216,8 @@ func TestImageHasTimeZones(t *testing.T) {
 	}
 }
 
-// TestDockerfileIsThatOfTheLayout compares the Dockerfile with the layout, because tests cannot run
-// an image builder.
+// TestDockerfileIsThatOfTheLayout checks that the Dockerfile matches the layout script, because
+// tests cannot run an image builder.
 func TestDockerfileIsThatOfTheLayout(t *testing.T) {
 	content, err := os.ReadFile("../Dockerfile")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// askModel sends a request to a model of a seat.
+// askModel sends a request to a model of the server in a terminal.
 func (s *seat) askModel(model string) (status int, body string, err error) {
 	response, err := http.Post(s.address("/v2/models/"+model+"/infer"), "application/json",
 		strings.NewReader(`{"inputs": [{"name": "X", "shape": [1], "datatype": "INT32", "data": [0]}]}`))
@@ -26,7 +26,7 @@ func (s *seat) askModel(model string) (status int, body string, err error) {
 	return response.StatusCode, string(text), err
 }
 
-// modelAnswers waits until a model answers with a number.
+// modelAnswers waits until a model responds with a number.
 func (s *seat) modelAnswers(t *testing.T, model, number string) {
 	t.Helper()
 	status, body, err := 0, "", error(nil)
@@ -39,8 +39,8 @@ func (s *seat) modelAnswers(t *testing.T, model, number string) {
 }
 
 // TestDevWatchesImportsElsewhere changes code outside the models' directories: a module that two
-// models import, a module that is imported in execute, and modules that do not exist yet when they
-// are imported.
+// models import, a module imported in execute, and modules that do not exist yet when they are
+// imported. The models must be reloaded.
 func TestDevWatchesImportsElsewhere(t *testing.T) {
 	modules := t.TempDir()
 	t.Setenv("PYTHONPATH", modules)
@@ -82,7 +82,7 @@ func TestDevWatchesImportsElsewhere(t *testing.T) {
 	s.modelAnswers(t, "both", "45")
 	s.modelAnswers(t, "one", "4")
 
-	put("later.py", "from lacking import K") // which loads do not notice
+	put("later.py", "from lacking import K") // loads do not import this module
 	var body string
 	if !testkit.Within(startLimit, func() bool {
 		status := 0
@@ -113,8 +113,8 @@ static definition fast = {1, 0, 0, 0, 0, "fast", 0, -1};
 void *PyInit_fast(void) { void *module = PyModule_Create2(&fast, 1013); PyModule_AddIntConstant(module, "N", %s); return module; }
 `
 
-// TestDevWatchesExtensionModules rebuilds a module that two models import, in a directory of its
-// own and in that of one model.
+// TestDevWatchesExtensionModules rebuilds an extension module, in a directory outside the models
+// and in a model's directory. The model that imports it must be reloaded.
 func TestDevWatchesExtensionModules(t *testing.T) {
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
@@ -158,8 +158,7 @@ func TestDevWatchesExtensionModules(t *testing.T) {
 	}
 }
 
-// modelThatWrites counts each load of an instance, and writes the count into a module that it
-// imports later.
+// modelThatWrites counts its loads, and writes the count into a module that it imports later.
 const modelThatWrites = `
 import pathlib, sys, time
 counter = pathlib.Path(__file__).with_name("loads.txt")
@@ -174,9 +173,9 @@ sys.dont_write_bytecode = True
 module = __import__(made.stem)
 `
 
-// TestDevPassesOverWhatLoadsWrite has models that overwrite one of their modules at each load: in
-// the model's directory, quickly or long before the load ends, and outside of it by each of two
-// instances. They must not reload for ever, but must still reload when a user saves a file.
+// TestDevPassesOverWhatLoadsWrite loads models that overwrite one of their modules at each load: in
+// the model's directory, quickly or long before the load ends, or outside of it by two instances.
+// They must not reload forever, but must still reload when a user saves a file.
 func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
 	modules := t.TempDir()
 	writing := func(path, wait string) string {
@@ -229,7 +228,7 @@ func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
 		for model := range settled {
 			before[model] = loads(model)
 		}
-		for range 2 { // two polls after this have seen all changes
+		for range 2 { // two reloads of another model show that the poll has seen all changes
 			number++
 			save(t, filepath.Join(repository, "calm/1/model.py"), fmt.Sprintf(modelThatAnswers, strconv.Itoa(number)))
 			s.modelAnswers(t, "calm", strconv.Itoa(number))

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// placedModel reports its instance and its placement. A negative number makes it wait for a file.
+// placedModel reports its instance and placement. A negative input makes it wait for a file.
 const placedModel = `
 import json
 import os
@@ -67,7 +67,7 @@ type placed struct {
 	Count    int
 }
 
-// placement queries one instance of a model.
+// placement queries one instance of a placedModel.
 func (s *runningServer) placement(model string, n int) (p placed, err error) {
 	status, body, err := s.try("POST", "/v2/models/"+model+"/infer", nil,
 		fmt.Appendf(nil, `{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`, n))
@@ -80,7 +80,7 @@ func (s *runningServer) placement(model string, n int) (p placed, err error) {
 	return p, json.Unmarshal([]byte(seenIn(s.t, body)), &p)
 }
 
-// instancesNow returns the instances that answer several concurrent requests.
+// instancesNow returns the instances that respond to n concurrent requests.
 func (s *runningServer) instancesNow(model string, n int) string {
 	s.t.Helper()
 	var mu sync.Mutex
@@ -107,8 +107,8 @@ func (s *runningServer) instancesNow(model string, n int) string {
 	return strings.Join(list, " ")
 }
 
-// TestInstancesChangeWithoutLoss changes the number of instances by loads and by the administration
-// endpoint under constant load. No request may be lost, and removed instances must finish theirs.
+// TestInstancesChangeWithoutLoss changes the number of instances under constant load, by loads and
+// by the administration endpoint. No request may be lost, and removed instances must finish theirs.
 func TestInstancesChangeWithoutLoss(t *testing.T) {
 	root := filepath.Join(writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": placedConfig + "instance_group [ { count: 1 kind: KIND_CPU } ]", "models/m/1/model.py": placedModel,
@@ -119,7 +119,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A client sends requests all the time.
+	// These clients send requests all the time.
 	var stop atomic.Bool
 	var asked atomic.Int64
 	var clients sync.WaitGroup
@@ -140,7 +140,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	set := func(count int, want string) {
 		t.Helper()
 		status, body := s.request("POST", "/v2/repository/models/m/instances", fmt.Sprintf(`{"count":%d}`, count))
-		// The answer lists the removed instances that are still busy.
+		// The reply also lists removed instances that are still busy.
 		for _, name := range []string{"m_0_1", "m_0_2"} {
 			body = strings.Replace(body, ","+in(name, "DRAINING"), "", 1)
 		}
@@ -156,7 +156,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	set(1, in("m_0_0", "READY"))
 	testkit.Eventually(t, startLimit, func() bool { return len(s.stubs()) == 1 })
 
-	// The same by a load whose config has no other change.
+	// A load does the same if its config has no other change.
 	load := func(groups string) (int, string) {
 		config := `{"backend":"python","input":[{"name":"N","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"SEEN","data_type":"TYPE_STRING","dims":[1]}],"instance_group":` + groups + `}`
 		body, err := json.Marshal(map[string]any{"parameters": map[string]any{"config": config}})
@@ -181,7 +181,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 		t.Errorf("of %d requests the statistics say %s", asked.Load(), got)
 	}
 
-	// A removed instance finishes its requests, and its successor serves.
+	// A removed instance must finish its requests while its successor serves.
 	var busy sync.WaitGroup
 	for range 2 {
 		busy.Go(func() {
@@ -209,7 +209,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	busy.Wait()
 	testkit.Eventually(t, startLimit, func() bool { return len(s.stubs()) == 1 })
 
-	// An instance that fails to start changes nothing.
+	// An instance that fails to start must change nothing.
 	if err := os.WriteFile(filepath.Join(root, "m", "1", "model.py"), []byte(placedModel+"\nraise RuntimeError('worse')\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestPassiveInstancesTakeNoRequests(t *testing.T) {
 	}
 }
 
-// TestHostPolicyPlacesInstances checks that instances run where the command line says.
+// TestHostPolicyPlacesInstances checks that instances run on the cores of their --host-policy.
 func TestHostPolicyPlacesInstances(t *testing.T) {
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil || runtime.NumCPU() < 2 || !mine.IsSet(0) || !mine.IsSet(1) {
@@ -311,7 +311,7 @@ func TestHostPolicyPlacesInstances(t *testing.T) {
 }
 
 // TestRetiredInstanceFinishesItsSequence removes an instance that has a sequence. The sequence must
-// continue on it to its end.
+// continue on that instance to its end.
 func TestRetiredInstanceFinishesItsSequence(t *testing.T) {
 	root := filepath.Join(writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": placedConfig + "sequence_batching { direct { } max_sequence_idle_microseconds: 600000000 } instance_group [ { count: 2 kind: KIND_CPU } ]",
@@ -358,7 +358,8 @@ func TestRetiredInstanceFinishesItsSequence(t *testing.T) {
 	}
 }
 
-// TestWarmupOfStackedBatches warms up a model with stacked batches behind the rate limiter.
+// TestWarmupOfStackedBatches checks the warm-up of a model with stacked batches under the rate
+// limiter.
 func TestWarmupOfStackedBatches(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": warmedConfig + `dynamic_batching { } parameters { key: "BATCH_MODE" value { string_value: "stacked" } } instance_group [ { count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]` +
@@ -372,8 +373,8 @@ func TestWarmupOfStackedBatches(t *testing.T) {
 	}
 }
 
-// TestSlowRequestsGoRound sends requests one after the other, with pauses, to two instances. Both
-// must answer, so that users see that both are running.
+// TestSlowRequestsGoRound sends requests one after another, with pauses, to two instances. They
+// must respond in turn, so that users see both.
 func TestSlowRequestsGoRound(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"m/config.pbtxt": loadConfig + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",

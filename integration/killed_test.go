@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKilledModelsLoseOnlyWhatTheyExecute repeatedly kills model processes under twelve clients,
-// more often than the crash limit of a model would allow. Only requests inside a killed process may
-// fail; all others wait for another process, even if the model has only one.
+// TestKilledModelsLoseOnlyWhatTheyExecute repeatedly kills stubs while twelve clients send
+// requests, more often than a crash loop would allow. Only requests in a killed stub may fail. All
+// others must wait for another stub, even if the model has one instance.
 func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 	healthy := regexp.MustCompile(`Stub process 'slow_0(_[01])?' is not healthy\.`)
 	for _, instances := range []int{1, 2} {
@@ -57,14 +57,14 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 			for range kills {
 				so := good.Load()
 				var pid int
-				// A process that is killed at its start is a failed start, and three of those mean
-				// that the instance keeps failing.
+				// A stub that is killed during startup counts as a failed start. After three of
+				// them the instance keeps failing.
 				s.until("all processes serve", func() bool {
 					serving := s.serving()
 					if len(serving) != instances || slices.ContainsFunc(serving, func(pid int) bool { return slices.Contains(killed, pid) }) {
 						return false
 					}
-					pid = serving[len(killed)%instances] // the instances in turn
+					pid = serving[len(killed)%instances] // kill the instances in turn
 					return good.Load() > so+20
 				})
 				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
@@ -76,8 +76,7 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 			s.until("requests are answered", func() bool { return good.Load() > so+20 })
 			close(stop)
 			clients.Wait()
-			// Besides the executing request, one may be queued in the process, but not in two
-			// processes.
+			// Besides the executing request, one may be queued in the stub, but not in two stubs.
 			if n := failed.Load(); n > 2*kills {
 				t.Errorf("%d requests failed, %d were answered; want at most two for each of %d processes that were killed", n, good.Load(), kills)
 			}
@@ -88,7 +87,7 @@ func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
 	}
 }
 
-// serving lists the processes of instances that are ready or busy.
+// serving lists the stubs of instances that are ready or busy.
 func (s *runningServer) serving() (pids []int) {
 	for _, m := range s.status("").Versions {
 		for _, in := range m.Instances {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leavesBehind starts processes that leave its process group, and writes their pids into files in
-// its directory: a program in its own session, a daemonized fork of the stub, and a program without
-// environment.
+// leavesBehind starts processes outside its process group and writes their pids into files: a
+// program in its own session, a daemonized fork of the stub, and a program without environment
+// variables.
 const leavesBehind = misbehavingHead + `
 class TritonPythonModel:
     def initialize(self, args):
@@ -41,7 +41,7 @@ class TritonPythonModel:
         return answer(requests)
 `
 
-// leftovers returns the processes that leavesBehind has started, by kind.
+// leftovers returns the pids of the processes that leavesBehind has started, by kind.
 func leftovers(s *runningServer, root string) map[string]int {
 	s.t.Helper()
 	pids := map[string]int{}
@@ -66,8 +66,8 @@ func values(m map[string]int) (list []int) {
 }
 
 // TestModelsLeaveNothingBehind checks that processes started by a model end with its stub, in any
-// session, whether the model is unloaded, its process is killed, the server stops, or the server
-// itself is killed.
+// session: after an unload, after the stub is killed, after a shutdown, and after the server is
+// killed.
 func TestModelsLeaveNothingBehind(t *testing.T) {
 	python := testkit.Python(t).Path
 	for _, template := range []string{"on", "off"} {
@@ -99,7 +99,7 @@ func TestModelsLeaveNothingBehind(t *testing.T) {
 			_ = unix.Kill(second["scrubbed"], unix.SIGKILL)
 			s.gone(values(second))
 
-			third := leftovers(s, root) // of the restarted stub
+			third := leftovers(s, root) // those of the restarted stub
 			forget()
 			s.stop()
 			s.gone(values(third))
@@ -114,8 +114,8 @@ func TestModelsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestSidecarLivesOn checks that the server leaves a process alone that was this process's child
-// before it became the server.
+// TestSidecarLivesOn checks that the server does not kill a child process that it inherited from
+// the program that exec'd it.
 func TestSidecarLivesOn(t *testing.T) {
 	root := writeFiles(t, map[string]string{"leaves/config.pbtxt": oneFloat, "leaves/1/model.py": leavesBehind})
 	note := filepath.Join(root, "sidecar")

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// busyModel occupies its stub for minutes after a negative input, and creates a file named after
-// its instance.
+// busyModel runs a statement when its input is negative, and creates a file named after its
+// instance before that.
 func busyModel(statement string) string {
 	return misbehavingHead + `
 class TritonPythonModel:
@@ -35,8 +35,8 @@ class TritonPythonModel:
 `
 }
 
-// TestKilledServerLeavesNothing checks that no process and no memory survives a killed server,
-// whatever the models do.
+// TestKilledServerLeavesNothing checks that no process and no shared memory survives a killed
+// server, whatever the models are doing.
 func TestKilledServerLeavesNothing(t *testing.T) {
 	python := testkit.Python(t).Path
 	for _, flags := range [][]string{
@@ -87,7 +87,7 @@ func TestShutdownFinishesRequests(t *testing.T) {
 		"slow/1/model.py":   busyModel("while not os.path.exists(self.directory + '.go'):\n    time.sleep(0.01)"),
 	})
 	s := start(t, testkit.Python(t).Path, root)
-	answered := make(chan int, 1) // one value, the status
+	answered := make(chan int, 1) // receives the status once
 	go func() {
 		status, _, _ := s.try("POST", "/v2/models/slow/infer", nil, fmt.Appendf(nil, inferBody, -1))
 		answered <- status
@@ -126,7 +126,7 @@ func TestShutdownEndsInTime(t *testing.T) {
 	if status := s.wait(startLimit); status != 1 {
 		t.Errorf("exit status %d, want 1", status)
 	}
-	// On an idle machine it takes hardly more than the 4 s.
+	// On an idle machine it takes hardly more than 4 s.
 	if took := time.Since(begin); took > 4*time.Second+slack {
 		t.Errorf("the end took %s, want 4 s", took)
 	}
@@ -143,8 +143,8 @@ func TestShutdownEndsInTime(t *testing.T) {
 	}
 }
 
-// TestSecondSignalEndsAtOnce checks that after a second signal the server waits for nothing:
-// neither a model that executes forever nor a client that does not read its response.
+// TestSecondSignalEndsAtOnce checks that the server waits for nothing after a second signal:
+// neither for a model that executes forever nor for a client that does not read its response.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)"),
@@ -198,8 +198,8 @@ func TestShutdownWithIdleConnections(t *testing.T) {
 	}
 }
 
-// TestRepositoryThatIsNotThere starts a server without --exit-on-error and without a repository.
-// Like Triton it stays up, but it is neither live nor ready.
+// TestRepositoryThatIsNotThere starts a server without its repository. With --exit-on-error=false
+// it must stay up like Triton, neither live nor ready.
 func TestRepositoryThatIsNotThere(t *testing.T) {
 	there := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
 	missing := filepath.Join(there, "nowhere")
@@ -260,8 +260,8 @@ func TestFailedModelEndsTheStart(t *testing.T) {
 	}
 }
 
-// TestNamedModelsEndTheStart checks that a model named on the command line that fails to load ends
-// the start with the reason.
+// TestNamedModelsEndTheStart checks that startup fails with the reason if a model in --load-model
+// fails to load.
 func TestNamedModelsEndTheStart(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
@@ -319,8 +319,8 @@ func TestPortInUseEndsTheStart(t *testing.T) {
 	}
 }
 
-// TestCrashLoopLeavesOthersServing checks that a lost stub is replaced at once. A model in a crash
-// loop is not ready, and the other models keep serving.
+// TestCrashLoopLeavesOthersServing checks that a model in a crash loop is not ready and rejects
+// requests, while other models keep serving.
 func TestCrashLoopLeavesOthersServing(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"good/config.pbtxt": oneFloat, "good/1/model.py": executing("pass"),
@@ -353,15 +353,16 @@ class TritonPythonModel:
 	if status, body := s.infer("good", 1); status != http.StatusOK {
 		t.Errorf("the good model: status %d: %s", status, body)
 	}
-	// Requests fail instead of waiting forever.
+	// Requests must fail instead of waiting forever.
 	s.until("hopeless", func() bool {
 		status, _ := s.infer("loops", 1)
 		return status != http.StatusOK
 	})
 }
 
-// TestCrashLoopInExecute has a model that starts but dies with every request. The server retries it
-// at growing intervals; meanwhile it is not ready, and requests are rejected at once.
+// TestCrashLoopInExecute serves a model that starts but dies with every request. The server must
+// restart it at growing intervals. Between them the model must not be ready, and requests must be
+// rejected at once.
 func TestCrashLoopInExecute(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"dies/config.pbtxt": oneFloat,
@@ -392,8 +393,8 @@ class TritonPythonModel:
 		status, _ = s.request("GET", "/v2/models/dies/ready", "")
 		return status == http.StatusBadRequest
 	}
-	// The pause after the eighth loss is more than a second, enough for a few requests.
-	var begin time.Time // before the last loss
+	// The pause after the eighth loss is longer than a second, which is enough for a few requests.
+	var begin time.Time // the time before the last loss
 	for executed() < 8 {
 		s.until("tried again", func() bool {
 			status, _ := s.request("GET", "/v2/models/dies/ready", "")
@@ -415,8 +416,8 @@ class TritonPythonModel:
 	}
 }
 
-// TestStubKilledWhileIdle checks that a stub killed while idle is replaced. A request that arrives
-// before that gets a clear error.
+// TestStubKilledWhileIdle checks that a stub killed while idle is restarted. Until then a request
+// may get an error that says so.
 func TestStubKilledWhileIdle(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}))
 	for i := range 5 {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lifecycleHead begins model.py of the models here. stop(phase) writes the process's pid into a
-// file next to the version's directory, and hangs.
+// lifecycleHead is the beginning of the models here. stop(phase) writes the pid into a file beside
+// the version's directory, and hangs.
 const lifecycleHead = `
 import os, sys, time
 import numpy as np
@@ -39,7 +39,7 @@ def answer(requests):
 
 `
 
-// ask lets tritonclient query models.
+// ask queries models with tritonclient, over HTTP and gRPC.
 func (s *runningServer) ask(question string, names ...string) map[string][2]json.RawMessage {
 	s.t.Helper()
 	arguments := append([]string{runScript, "testdata/lifecycle.py", fmt.Sprintf("127.0.0.1:%d", s.http), fmt.Sprintf("127.0.0.1:%d", s.grpc), question}, names...)
@@ -56,7 +56,7 @@ func (s *runningServer) ask(question string, names ...string) map[string][2]json
 	return answers
 }
 
-// completing makes a model whose auto_complete_config has this body.
+// completing returns a model with the given body of auto_complete_config.
 func completing(body string) string {
 	return lifecycleHead + "class TritonPythonModel:\n    @staticmethod\n    def auto_complete_config(config):\n        " +
 		strings.ReplaceAll(strings.TrimSpace(body), "\n", "\n        ") + "\n\n    def execute(self, requests):\n        return answer(requests)\n"
@@ -69,7 +69,7 @@ for add, known, name in ((config.add_input, "input", "INPUT0"), (config.add_outp
 `
 
 // TestAutoCompleteIsServedToClients loads models that complete their config, with and without a
-// file. Clients read the configs and use the models.
+// config file. Clients must see the completed configs and be able to use the models.
 func TestAutoCompleteIsServedToClients(t *testing.T) {
 	models := map[string]struct {
 		config, model string
@@ -134,8 +134,8 @@ func TestAutoCompleteIsServedToClients(t *testing.T) {
 	}
 }
 
-// TestModelsDecideWhetherTheyAreDecoupled has models that set their own decoupled mode, and do so
-// again at each load.
+// TestModelsDecideWhetherTheyAreDecoupled checks that a model can set its decoupled mode in
+// auto_complete_config, again at each load.
 func TestModelsDecideWhetherTheyAreDecoupled(t *testing.T) {
 	model := func(policy string) string {
 		return completing(addBoth + "config.set_model_transaction_policy({'decoupled': " + policy + "})\nreturn config")
@@ -165,8 +165,8 @@ func TestModelsDecideWhetherTheyAreDecoupled(t *testing.T) {
 	}
 }
 
-// TestIncompleteConfigsFailTheLoad has models whose config stays incomplete. The load must fail
-// with the reason.
+// TestIncompleteConfigsFailTheLoad checks that the load of a model fails with the reason if its
+// auto_complete_config fails or its config stays invalid.
 func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 	const where = `auto-complete-config function for model '%[1]s'`
 	at := `\n\nAt:\n  .*/%[1]s/1/model\.py\(\d+\): auto_complete_config\n$`
@@ -240,7 +240,7 @@ func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 	if stubs := s.stubs(); len(stubs) != 1 {
 		t.Errorf("%d stubs run, want that of the good model alone", len(stubs))
 	}
-	// The load API returns the same text as Triton.
+	// The load API must return the same text as Triton.
 	status, body := s.request("POST", "/v2/repository/models/smaller_batch/load", "")
 	want := "load failed for model 'smaller_batch': version 1 is at UNAVAILABLE state: Internal: ValueError: configuration specified max_batch_size 6, but in "
 	if message := errorOf(t, body); status != http.StatusBadRequest || !strings.HasPrefix(message, want) || !strings.HasSuffix(message, ";\n") {
@@ -261,8 +261,8 @@ func TestIncompleteConfigsFailTheLoad(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteOffAsksNoModel disables auto-completion. Settings that are not in the file are
-// missing.
+// TestAutoCompleteOffAsksNoModel disables auto-completion. auto_complete_config must not be called,
+// and incomplete configs must be rejected.
 func TestAutoCompleteOffAsksNoModel(t *testing.T) {
 	files := map[string]string{
 		"complete/config.pbtxt": oneFloat, "complete/1/model.py": completing("raise ValueError('it was asked')"),
@@ -292,13 +292,13 @@ func TestAutoCompleteOffAsksNoModel(t *testing.T) {
 	}
 }
 
-// asked makes a model whose is_ready has this line.
+// asked returns a model with the given line in is_ready.
 func asked(line string) string {
 	return lifecycleHead + "class TritonPythonModel:\n    checks = 0\n\n    def is_ready(self):\n        TritonPythonModel.checks += 1\n        " + line +
 		"\n\n    def execute(self, requests):\n        return answer(requests)\n"
 }
 
-// TestReadinessAsksModels queries the readiness of models that implement is_ready.
+// TestReadinessAsksModels checks the readiness of models that implement is_ready.
 func TestReadinessAsksModels(t *testing.T) {
 	files := map[string]string{}
 	for name, model := range map[string]string{
@@ -327,7 +327,7 @@ func TestReadinessAsksModels(t *testing.T) {
 					t.Errorf("%q: got ready %v, want %v", name, got, wants[name])
 				}
 			}
-			// Their third check is the first that succeeds.
+			// The third check of these models is the first that succeeds.
 			for name, answers := range s.ask("ready", "alternates", "asynchronous") {
 				if string(answers[0]) != "true" || string(answers[1]) != "false" {
 					t.Errorf("%s: got ready %s, want true, then false", name, answers)
@@ -336,7 +336,7 @@ func TestReadinessAsksModels(t *testing.T) {
 			if status, body := s.request("GET", "/v2/models/never/ready", ""); status != http.StatusBadRequest || errorOf(t, body) != "Model version not ready" {
 				t.Errorf("never: status %d: %s", status, body)
 			}
-			// All of them serve requests.
+			// Models that are not ready must serve requests nevertheless.
 			for _, name := range []string{"never", "one", "raises"} {
 				if status, body := s.infer(name, 5); status != http.StatusOK {
 					t.Errorf("%s: status %d: %s", name, status, body)
@@ -355,7 +355,7 @@ func TestReadinessAsksModels(t *testing.T) {
 	}
 }
 
-// calling makes a model that returns another model's answer.
+// calling is a function that calls another model and returns its response.
 const calling = `
 
 def call(model, inputs):
@@ -367,8 +367,8 @@ def call(model, inputs):
 
 `
 
-// TestReadinessGivesUpOnASlowModel has a model whose check waits until it is released. Before that
-// clients see that it is not ready, and afterwards that it is.
+// TestReadinessGivesUpOnASlowModel checks a model whose is_ready waits for a file. It must not be
+// ready before the file exists, and ready after that.
 func TestReadinessGivesUpOnASlowModel(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -399,8 +399,8 @@ func TestReadinessGivesUpOnASlowModel(t *testing.T) {
 	}
 }
 
-// TestReadinessOfCalledModelsIsAsked calls models from a model. A called model that says that it is
-// not ready cannot be called, although clients can use it. A check may call models itself.
+// TestReadinessOfCalledModelsIsAsked checks that a BLS request to a model that says it is not ready
+// fails, although clients can use the model. is_ready may make BLS requests itself.
 func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 	caller := func(target string) string {
 		return lifecycleHead + calling + "class TritonPythonModel:\n    def execute(self, requests):\n        return [call('" + target + "', r.inputs()) for r in requests]\n"
@@ -443,8 +443,8 @@ func TestReadinessOfCalledModelsIsAsked(t *testing.T) {
 	}
 }
 
-// TestStrictReadinessCountsEveryModel checks that one model that is not ready makes the server not
-// ready.
+// TestStrictReadinessCountsEveryModel checks that the server is not ready while one of its models
+// is not.
 func TestStrictReadinessCountsEveryModel(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": oneFloat + "instance_group [ { count: 2 } ]",
@@ -474,7 +474,8 @@ func TestStrictReadinessCountsEveryModel(t *testing.T) {
 	}
 }
 
-// TestStubIsKilledInEachPhase kills a stub in each method of its model.
+// TestStubIsKilledInEachPhase kills a stub in each method of its model. The load or request must
+// fail, a stub that was serving must be restarted, and no resources may be left.
 func TestStubIsKilledInEachPhase(t *testing.T) {
 	method := func(name, arguments string) string {
 		return lifecycleHead + "class TritonPythonModel:\n    " + map[bool]string{true: "@staticmethod\n    "}[name == "auto_complete_config"] +
@@ -483,7 +484,7 @@ func TestStubIsKilledInEachPhase(t *testing.T) {
 	for _, c := range []struct {
 		name, model string
 		reason      string // of a failed load
-		status      int    // of a waiting request
+		status      int    // of the waiting request
 	}{
 		{name: "import", model: lifecycleHead + "stop('phase')\n", reason: "Internal: Stub process '' is not healthy."},
 		{name: "auto_complete_config", model: method("auto_complete_config", "config"), reason: "Internal: Stub process '' is not healthy."},
@@ -550,7 +551,7 @@ func TestStubIsKilledInEachPhase(t *testing.T) {
 				testkit.Eventually(t, startLimit, func() bool { return s.index()["m"].Reason == "unloaded" })
 			}
 			if c.reason == "" && c.name != "finalize" {
-				// A new stub has started; the model is unloaded with it.
+				// A new stub must have started, and the model can be unloaded.
 				testkit.Eventually(t, startLimit, func() bool { stubs := s.stubs(); return len(stubs) == 1 && stubs[0] != pid })
 				if status, body := s.request("POST", "/v2/repository/models/m/unload", ""); status != http.StatusOK {
 					t.Fatalf("unload: status %d: %s", status, body)

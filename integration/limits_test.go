@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestLimitsOfModelsAreThoseOfTheFlags reaches each model limit that a flag of this server has set
-// low. The server must continue.
+// TestLimitsOfModelsAreThoseOfTheFlags exceeds each limit that a flag sets for models. The excess
+// must be rejected or dropped, and the server must continue.
 func TestLimitsOfModelsAreThoseOfTheFlags(t *testing.T) {
 	marks := t.TempDir()
 	began := time.Now()
@@ -70,8 +70,8 @@ finally:
 	asked("asks", "1 calls of 42 bytes are under way, at most 1 of 1000 can be")
 	asked("measures", "more would be beyond the limit of 1000")
 
-	// One executes, another may be queued in the process, and two wait in the queue. The rest is
-	// rejected.
+	// One request executes, another may be queued in the stub, and two wait in the queue. The rest
+	// must be rejected.
 	var asking sync.WaitGroup
 	var full atomic.Int32
 	for range 6 {
@@ -122,7 +122,7 @@ finally:
 		t.Fatal(err)
 	}
 	<-chatted
-	// Four lines, and one more for each second since the process started.
+	// The limit is four lines, and one more for each second since the stub started.
 	if n, most := strings.Count(s.log.String(), "chat\n"), 5+time.Since(began).Seconds(); float64(n) > most {
 		t.Errorf("%d lines are printed, want at most %.0f", n, most)
 	}
@@ -134,7 +134,7 @@ finally:
 		t.Errorf("status %d: %s", status, text)
 	}
 	s.until("lines are dropped", func() bool { return s.prints("output of the model was dropped") })
-	most := min(8, 5+time.Since(began).Seconds()) // twice the burst, however long the process was silent before
+	most := min(8, 5+time.Since(began).Seconds()) // twice the burst, however long the stub was silent before
 	if text := s.log.String(); !s.prints("a printed line was too long and was truncated") || strings.Contains(text, "a line that is cut\n") || float64(strings.Count(text, "more\n")) > most {
 		t.Errorf("lines are not cut, or not dropped:\n%s", s.log)
 	}

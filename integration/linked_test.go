@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// buildLinked builds the server of testdata/linked, with the race detector if the tests have it.
+// buildLinked builds the server of testdata/linked, with the race detector if the tests use it.
 var buildLinked = sync.OnceValues(func() (string, error) {
 	return buildCommand("nereid-linked-under-test", "./testdata/linked", raceEnabled)
 })
 
-// startLinked starts that server and waits until it is ready.
+// startLinked starts the server of testdata/linked and waits until it is ready.
 func startLinked(t *testing.T, repository string, flags ...string) *runningServer {
 	t.Helper()
 	binary, err := buildLinked()
@@ -27,14 +27,14 @@ func startLinked(t *testing.T, repository string, flags ...string) *runningServe
 	return s
 }
 
-// probe returns the config of a model of testdata/linked with a parameter.
+// probe returns the config of a model of testdata/linked with one parameter.
 func probe(parameter, value, fields string) string {
 	return fmt.Sprintf("backend: \"probe\"\nparameters { key: %q value { string_value: %q } }\n%s", parameter, value, fields)
 }
 
-// TestLinkedBackendServesTheRealClient runs a custom server with a linked backend. Its models
-// complete their configs, answer over HTTP and gRPC, call each other, send streams, and report
-// statistics, metrics and memory.
+// TestLinkedBackendServesTheRealClient checks a server with a linked backend. Its models complete
+// their configs, serve HTTP and gRPC, call each other, send streams, and report statistics, metrics
+// and memory.
 func TestLinkedBackendServesTheRealClient(t *testing.T) {
 	s := startLinked(t, writeFiles(t, map[string]string{
 		"plain/config.pbtxt": `backend: "probe" dynamic_batching {} instance_group { kind: KIND_CPU count: 2 }`, "plain/1/.keep": "",
@@ -61,9 +61,9 @@ func TestLinkedBackendServesTheRealClient(t *testing.T) {
 	s.stop()
 }
 
-// TestLinkedBackendLoadsAndUnloads checks that loaded models are initialized, additional instances
-// need no new model, and unloaded models are closed. A panic in a hook fails only its load or
-// request.
+// TestLinkedBackendLoadsAndUnloads checks that models are initialized at their load and closed at
+// their unload, and that more instances need no new model. A panic in a hook must fail only its
+// load or request.
 func TestLinkedBackendLoadsAndUnloads(t *testing.T) {
 	const fixed = `input { name: "IN" data_type: TYPE_INT32 dims: -1 } output { name: "OUT" data_type: TYPE_INT32 dims: -1 } `
 	files := map[string]string{"plain/config.pbtxt": `backend: "probe" ` + fixed + `instance_group { kind: KIND_CPU count: 1 }`, "plain/1/.keep": ""}
@@ -113,7 +113,7 @@ func TestLinkedBackendLoadsAndUnloads(t *testing.T) {
 		t.Error("a model whose Ready ends its goroutine is ready")
 	}
 
-	// Two more instances, without a new model.
+	// Two more instances must not initialize the model again.
 	config := strings.Replace(files["plain/config.pbtxt"], "count: 1", "count: 3", 1)
 	if err := os.WriteFile(filepath.Join(repository, "plain", "config.pbtxt"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)

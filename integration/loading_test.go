@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// loadingModel records in a directory when its initialize begins and ends. It fails as often as its
-// config says. In the next attempt it waits for a file, if its config says so.
+// loadingModel records in a directory when its initialize begins and ends. The first attempts fail,
+// as many as its config says. After those it waits for a file if its config says so.
 const loadingModel = `
 import json, os, time
 import numpy as np
@@ -48,7 +48,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
-// loadingConfig is the config of a loadingModel. parameters alternates names and values.
+// loadingConfig returns the config of a loadingModel. parameters alternates names and values.
 func loadingConfig(directory string, parameters ...string) string {
 	text := oneFloat
 	parameters = append(parameters, "directory", directory)
@@ -58,8 +58,8 @@ func loadingConfig(directory string, parameters ...string) string {
 	return text
 }
 
-// TestLoadRetriesAsOftenAsConfigured has models whose first initializations fail. Those that
-// succeed within the server's number of retries load; the others fail until they are loaded again.
+// TestLoadRetriesAsOftenAsConfigured loads models whose first attempts fail. A model that succeeds
+// within --model-load-retry-count must load, and others must fail.
 func TestLoadRetriesAsOftenAsConfigured(t *testing.T) {
 	directory := t.TempDir()
 	files := map[string]string{}
@@ -110,8 +110,8 @@ func TestLoadRetriesAsOftenAsConfigured(t *testing.T) {
 	}
 }
 
-// TestLoadThreadsBoundLoads loads models that wait until they are released. The number of
-// concurrent loads must be the configured one, both at the start and for loads by clients.
+// TestLoadThreadsBoundLoads checks that --model-load-thread-count limits the concurrent loads,
+// during startup and for loads by clients. The models wait until the test releases them.
 func TestLoadThreadsBoundLoads(t *testing.T) {
 	versions := []string{"a.1", "b.1", "c.1", "d.1", "d.2", "e.1"}
 	for _, test := range []struct {
@@ -161,7 +161,7 @@ func TestLoadThreadsBoundLoads(t *testing.T) {
 	}
 }
 
-// mostAtOnce returns the largest number of versions that were initializing at the same time.
+// mostAtOnce returns the maximum number of versions that were initializing at the same time.
 func mostAtOnce(t *testing.T, directory string, versions []string) (most int) {
 	t.Helper()
 	at := func(version, what string) int64 {
@@ -187,9 +187,8 @@ func mostAtOnce(t *testing.T, directory string, versions []string) (most int) {
 	return most
 }
 
-// TestLoadErrorsTellNothingOfFiles loads models with a config from a client that names files. The
-// error must not reveal paths of the server, contents of files, or whether a file exists. The log
-// has all of these.
+// TestLoadErrorsTellNothingOfFiles sends configs that name files of the server. The error must not
+// reveal paths, contents of files, or whether a file exists. The log must have the details.
 func TestLoadErrorsTellNothingOfFiles(t *testing.T) {
 	secret := writeFiles(t, map[string]string{"secret": "s3cr3t!!", "environment/empty": ""})
 	root := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})

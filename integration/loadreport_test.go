@@ -10,7 +10,7 @@ import (
 )
 
 // blocksModel publishes the metric of load reports. Each request sets the number of used blocks to
-// its first number.
+// its input.
 const blocksModel = `
 import triton_python_backend_utils as pb
 class TritonPythonModel:
@@ -29,7 +29,7 @@ class TritonPythonModel:
         return replies
 `
 
-// loadReport returns the load header of a reply to a generate request.
+// loadReport returns the load header of the reply to a generate request.
 func loadReport(t *testing.T, port int, path, format string, number int) string {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d%s", port, path), strings.NewReader(fmt.Sprintf(`{"N":[%d]}`, number)))
@@ -48,8 +48,8 @@ func loadReport(t *testing.T, port int, path, format string, number int) string 
 	return reply.Header.Get("endpoint-load-metrics")
 }
 
-// TestGenerationsReportTheLoadOfTheModel checks the load reports on the main port and on
-// SageMaker's port against the model's metrics after its response.
+// TestGenerationsReportTheLoadOfTheModel checks that replies on the main port and on SageMaker's
+// port report the load from the model's metrics after its response.
 func TestGenerationsReportTheLoadOfTheModel(t *testing.T) {
 	t.Setenv("SAGEMAKER_TRITON_INFERENCE_TYPE", "generate_stream")
 	repository := cloudRepository(t)

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// buildServer builds the server under test, with the race detector if the tests have it. On
-// machines without Go, NEREID_TEST_SERVER names an existing binary.
+// buildServer builds the server under test, with the race detector if the tests use it. On machines
+// without Go, NEREID_TEST_SERVER names an existing binary.
 var buildServer = sync.OnceValues(func() (string, error) {
 	if built := os.Getenv("NEREID_TEST_SERVER"); built != "" {
 		return filepath.Abs(built)
@@ -21,8 +21,8 @@ var buildServer = sync.OnceValues(func() (string, error) {
 	return build("nereid-under-test", raceEnabled)
 })
 
-// buildPlainServer builds the server without the race detector, which multiplies memory use, for
-// tests that measure memory.
+// buildPlainServer builds the server without the race detector, for tests that measure memory,
+// because the race detector multiplies memory use.
 var buildPlainServer = sync.OnceValues(func() (string, error) { return build("nereid-under-test-plain", false) })
 
 func build(name string, race bool) (string, error) { return buildCommand(name, "../cmd/nereid", race) }

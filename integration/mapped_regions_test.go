@@ -2,8 +2,8 @@ package integration
 
 import "testing"
 
-// sumsModel returns the sum of its input, and how many mappings its process has of files with the
-// test's prefix. The request's id selects further actions.
+// sumsModel returns the sum of its input and the number of mappings that its process has of files
+// with the test's prefix. The request's id selects further actions.
 const sumsModel = `
 import os, time
 import numpy as np
@@ -36,9 +36,9 @@ class TritonPythonModel:
         return responses
 `
 
-// TestModelsMapRegions sends large inputs in real clients' shared memory, which the model's process
-// maps itself. While requests run, the model writes to the regions and keeps them, clients
-// unregister and truncate them, and one client is killed.
+// TestModelsMapRegions sends large inputs in clients' shared memory, which the stub maps itself.
+// Meanwhile the model writes to the regions and keeps them, clients unregister and truncate them,
+// and a client is killed. Only truncations may end the stub.
 func TestModelsMapRegions(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {

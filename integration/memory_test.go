@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// plusOne computes a new array, so that its output needs memory of its own.
+// plusOne returns its input plus one in a new array, so that its output needs separate memory.
 const plusOne = `
 import triton_python_backend_utils as pb_utils
 
@@ -41,7 +41,7 @@ func plusOneModel(t *testing.T) string {
 	return writeFiles(t, map[string]string{"plus/config.pbtxt": plusOneConfig, "plus/1/model.py": plusOne})
 }
 
-// binaryBody returns a request with size zeros, and its headers.
+// binaryBody returns a request with size zeros and its headers.
 func binaryBody(size int) (body []byte, header map[string]string) {
 	head := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`, size, size)
 	return append([]byte(head), make([]byte, size)...), map[string]string{"Inference-Header-Content-Length": strconv.Itoa(len(head))}
@@ -54,7 +54,7 @@ func jsonBody(size int) []byte {
 		n, strings.Repeat("0,", n-1))
 }
 
-// figure reads a metric, which there must be.
+// figure returns the value of a metric, which must exist.
 func (s *runningServer) figure(name string) float64 {
 	s.t.Helper()
 	value, ok := s.figureOf(name)
@@ -64,7 +64,7 @@ func (s *runningServer) figure(name string) float64 {
 	return value
 }
 
-// figureOf reads a metric, if it exists.
+// figureOf returns the value of a metric and whether it exists.
 func (s *runningServer) figureOf(name string) (value float64, ok bool) {
 	s.t.Helper()
 	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", s.metrics))
@@ -95,13 +95,13 @@ func (s *runningServer) taken() float64 {
 	return sum
 }
 
-// memoryGroup is a control group with little memory.
+// memoryGroup is a control group with a memory limit.
 type memoryGroup struct {
 	dir string
 	v2  bool
 }
 
-// newMemoryGroup creates a group, or skips the test if that is not possible.
+// newMemoryGroup creates a control group, or skips the test if this machine does not allow it.
 func newMemoryGroup(t *testing.T, limit int64) *memoryGroup {
 	t.Helper()
 	root, file, v2 := "/sys/fs/cgroup/memory", "memory.limit_in_bytes", false
@@ -128,7 +128,7 @@ func newMemoryGroup(t *testing.T, limit int64) *memoryGroup {
 	return g
 }
 
-// kills returns how many processes the kernel has killed because of lack of memory.
+// kills returns how many processes the kernel has killed because of a lack of memory.
 func (g *memoryGroup) kills(t *testing.T) int {
 	t.Helper()
 	name := "memory.oom_control"
@@ -154,7 +154,7 @@ func startInGroup(t *testing.T, g *memoryGroup, repository string, flags ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The plain server replaces the binary in launchBehind's command line.
+	// The server without the race detector replaces the binary in launchBehind's command line.
 	const script = `echo $$ > "$0" && plain=$1 && shift 2 && exec "$plain" "$@"`
 	enter := []string{"/bin/sh", "-c", script, filepath.Join(g.dir, "cgroup.procs"), plain}
 	s := launchBehind(t, enter, testkit.Python(t).Path, repository, flags...)
@@ -163,7 +163,7 @@ func startInGroup(t *testing.T, g *memoryGroup, repository string, flags ...stri
 }
 
 // TestLargeBodiesInASmallGroup sends more bodies at once than fit into the memory of the server's
-// control group. Clients get answers or 503, and the kernel kills nothing.
+// control group. Clients must get 200 or 503, and the kernel must not kill a process.
 func TestLargeBodiesInASmallGroup(t *testing.T) {
 	group := newMemoryGroup(t, 700<<20)
 	s := startInGroup(t, group, plusOneModel(t))
@@ -214,7 +214,7 @@ func TestLargeBodiesInASmallGroup(t *testing.T) {
 	s.until("rid of what clients took", func() bool { return s.taken() < 2<<20 })
 }
 
-// resident returns the resident memory of the server's process, without its children, in bytes.
+// resident returns the resident memory of the server process in bytes, without its children.
 func (s *runningServer) resident() int {
 	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
@@ -233,8 +233,8 @@ func (s *runningServer) resident() int {
 	return sum
 }
 
-// TestBombsLeaveNothing sends bodies that expand to the limit. Afterwards the server must be as
-// small as before.
+// TestBombsLeaveNothing sends compressed bodies that expand to almost the limit. Afterwards the
+// server must be as small as before.
 func TestBombsLeaveNothing(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, plusOneModel(t))
 	var packed bytes.Buffer
@@ -257,8 +257,8 @@ func TestBombsLeaveNothing(t *testing.T) {
 	s.until("as small as before", func() bool { return s.resident() < before+most && s.taken() < 2<<20 })
 }
 
-// TestAnnouncedBodiesLeaveMemoryToOthers has a hundred clients that announce bodies as large as all
-// memory, and send 675 bytes each.
+// TestAnnouncedBodiesLeaveMemoryToOthers opens 100 connections that announce a body of half the
+// memory limit and send 675 bytes. Other clients must still be able to send large bodies.
 func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, plusOneModel(t), "--request-memory-byte-size=268435456")
 	const announced = 128 << 20
@@ -286,9 +286,9 @@ func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 	}
 }
 
-// TestOutputsAreOnTheAccount checks that a model whose output exceeds the memory gets 503 for that
-// request, and other requests continue. Memory reserved by the process is charged until it returns
-// it.
+// TestOutputsAreOnTheAccount checks that memory for outputs is charged until the stub returns it.
+// An output that exceeds the limit must get 500, and one that exceeds the remaining memory 503.
+// Other requests must succeed.
 func TestOutputsAreOnTheAccount(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"large/config.pbtxt": `
@@ -326,7 +326,7 @@ class TritonPythonModel:
 		if status, reply := ask(60); status != http.StatusInternalServerError || !strings.Contains(reply, "Failed to increase the shared memory pool size") {
 			t.Errorf("60 MiB, which are never to be had: status %d, %.300q, want 500", status, reply)
 		}
-		// Most of the memory is taken by another client's body, which never ends.
+		// Another client's body, which never ends, takes most of the memory.
 		const begun, sent = 36 << 20, 34 << 20
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.http))
 		if err != nil {
@@ -355,8 +355,8 @@ class TritonPythonModel:
 	}
 }
 
-// TestPaddingIsNotMultiplied sends a large request to the last of 64 slots, with all others empty.
-// It needs its own memory and the same again, not 63 times as much.
+// TestPaddingIsNotMultiplied sends a large request to the last of 64 slots while the others are
+// empty. The padding must need as much memory as the request, not 63 times as much.
 func TestPaddingIsNotMultiplied(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"slots/config.pbtxt": `

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// misbehavingHead begins model.py of every misbehaving model. A model misbehaves when its input is
+// misbehavingHead is the beginning of every misbehaving model. A model misbehaves if its input is
 // negative, and otherwise returns it.
 const misbehavingHead = `
 import ctypes, os, signal, subprocess, sys, threading, time
@@ -31,7 +31,7 @@ def is_bad(requests):
 
 `
 
-// executing makes a model whose execute runs the statement for a bad request.
+// executing returns a model whose execute runs the statement if its input is negative.
 func executing(statement string) string {
 	return misbehavingHead + "class TritonPythonModel:\n    def execute(self, requests):\n        if is_bad(requests):\n" +
 		"            " + strings.ReplaceAll(strings.TrimSpace(statement), "\n", "\n            ") + "\n        return answer(requests)\n"
@@ -41,10 +41,10 @@ func executing(statement string) string {
 type misbehaviour struct {
 	name   string
 	model  string
-	want   string // matches the error that the client gets; "" if the request succeeds
+	want   string // matches the client's error; "" if the request succeeds
 	status int    // default 500
 	logged string // part of the server's log
-	either bool   // this request may also succeed
+	either bool   // the request may also succeed
 }
 
 const dead = `^Stub process '%s_0' is not healthy\.$`
@@ -96,7 +96,7 @@ var misbehaviours = []misbehaviour{
 	{name: "stops_itself", model: executing(`os.kill(os.getpid(), signal.SIGSTOP)`), want: dead, logged: "execute"},
 }
 
-// held counts resources of a server that must not grow.
+// held counts the resources of a server that must not grow.
 type held struct{ files, mappings, processes int }
 
 func (h held) String() string {
@@ -124,7 +124,7 @@ func (s *runningServer) holds() held {
 	return h
 }
 
-// regionPrefix begins the names of regions in tests with named ones.
+// regionPrefix is the prefix of regions in tests with named regions.
 var regionPrefix = fmt.Sprintf("nereid_integration_%d", os.Getpid())
 
 func sharedMemoryNames(t *testing.T) int {
@@ -148,8 +148,8 @@ input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
 `
 
-// TestMisbehavingModelsFailOneRequestEach makes each model fail one request in its own way. The
-// client gets a clear error, nothing is left over, and the next request succeeds.
+// TestMisbehavingModelsFailOneRequestEach checks that each misbehaviour fails only one request. The
+// client must get a clear error, nothing may be left over, and the next request must succeed.
 func TestMisbehavingModelsFailOneRequestEach(t *testing.T) {
 	files := map[string]string{}
 	for _, m := range misbehaviours {
@@ -229,8 +229,8 @@ func TestMisbehavingModelsFailOneRequestEach(t *testing.T) {
 	}
 }
 
-// TestModelsThatDoNotStart checks that a model that does not start fails only its own load, with a
-// reason.
+// TestModelsThatDoNotStart checks that a model that fails to start fails only its own load, and
+// that the index gives the reason.
 func TestModelsThatDoNotStart(t *testing.T) {
 	class := "class TritonPythonModel:\n    def initialize(self, args):\n        "
 	models := []struct{ name, model, want string }{
@@ -265,7 +265,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	}
 	root := writeFiles(t, files)
 	outside := writeFiles(t, map[string]string{"model.py": executing("pass")})
-	links := map[string]string{ // targets by link; a link within the repository is allowed
+	links := map[string]string{ // link to target; a link within the repository is allowed
 		"leaves/1/model.py": filepath.Join(outside, "model.py"), "stays/1/model.py": "../../good/1/model.py",
 	}
 	for link, target := range links {
@@ -280,7 +280,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Models that hang have their own server, with a short timeout.
+	// A model that hangs uses a separate server with a short timeout.
 	const hangs = "hangs_in_initialize"
 	if err := os.RemoveAll(filepath.Join(root, hangs)); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU count: 2 } ]
 `
 
-// TestBLSRequestsMixInAllWays makes a model call others in all ways at once: gathered, in threads,
-// in executors, in event loops that end before the responses arrive, cancelled, and as streams that
+// TestBLSRequestsMixInAllWays makes BLS requests in all ways at once: gathered, in threads, in
+// executors, in event loops that end before the responses arrive, cancelled, and as streams that
 // are read or dropped.
 func TestBLSRequestsMixInAllWays(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
@@ -52,14 +52,15 @@ class TritonPythonModel:
 				})
 			}
 			clients.Wait()
-			// Dropped calls end by themselves. The server waits for them before it stops.
+			// Dropped BLS requests end without their caller. The server waits for them before it
+			// stops.
 			s.stop()
 			s.gone(stubs)
 		})
 	}
 }
 
-// manyModel answers n with n responses, from a thread.
+// manyModel responds to n with n responses, sent by a thread.
 const manyModel = `
 import threading
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// lifeModel is stormModel, except that generation -1 waits for the file "go" during its load.
+// lifeModel is stormModel, but generation -1 waits in initialize for the file "go".
 var lifeModel = strings.Replace(stormModel, "    def execute", `        if self.generation[0] == -1:
             print("waits to go", flush=True)
         while self.generation[0] == -1 and not os.path.exists(os.path.join(args["model_repository"], "go")):
@@ -20,7 +20,7 @@ var lifeModel = strings.Replace(stormModel, "    def execute", `        if self.
     def execute`, 1)
 
 // ensembleOf returns the config of an ensemble that passes its input through models of stormConfig,
-// one after the other. "a:2" is version 2 of a.
+// one after another. "a:2" is version 2 of a.
 func ensembleOf(steps ...string) string {
 	var text strings.Builder
 	text.WriteString(strings.Replace(stormConfig, `backend: "python"`, `platform: "ensemble"`, 1) + "ensemble_scheduling {\n")
@@ -42,7 +42,7 @@ func ensembleOf(steps ...string) string {
 	return text.String() + "}\n"
 }
 
-// lifeFiles returns the files of models and of ensembles of them, by their steps.
+// lifeFiles returns the files of models, and of ensembles given by their steps.
 func lifeFiles(models []string, ensembles map[string]string) map[string]string {
 	files := map[string]string{}
 	for _, name := range models {
@@ -55,14 +55,16 @@ func lifeFiles(models []string, ensembles map[string]string) map[string]string {
 	return files
 }
 
-// TestClientsLoadAndUnloadModels loads and unloads models and an ensemble with both clients.
+// TestClientsLoadAndUnloadModels checks that both clients can load and unload models and an
+// ensemble.
 func TestClientsLoadAndUnloadModels(t *testing.T) {
 	root := writeFiles(t, lifeFiles([]string{"first", "second", "third"}, map[string]string{"both": "first second"}))
 	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit", "--load-model=first")
 	s.runClient("models_life.py", root)
 }
 
-// TestPollFollowsChanges changes a repository that the server polls each second.
+// TestPollFollowsChanges changes a repository that the server polls every second. The server must
+// load, reload and unload models accordingly.
 func TestPollFollowsChanges(t *testing.T) {
 	root := writeFiles(t, lifeFiles([]string{"m", "n"}, map[string]string{"both": "m late"}))
 	s := launch(t, testkit.Python(t).Path, root, "--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
@@ -119,13 +121,12 @@ func TestPollFollowsChanges(t *testing.T) {
 		_, there := i["late"]
 		return !there && i["both"].Reason == "unloaded"
 	})
-	// By now Python has compiled modules, and an editor has opened a file. Neither may cause a
-	// reload.
+	// Python has compiled modules, and an editor has opened a file. Neither may cause a reload.
 	put("m/1/.model.py.swp", "")
 	put("m/1/__pycache__/model.cpython-311.pyc", "")
 	put("n/1/generation", "2")
 	s.until("loaded anew after the editor was opened", func() bool { return generation("n") == "2" })
-	// A load that never ends is abandoned when there is a newer version.
+	// A load that never ends must be abandoned when the model changes again.
 	stuck := lifeFiles([]string{"stuck"}, nil)
 	stuck["stuck/1/generation"] = "-1"
 	for _, path := range []string{"1/generation", "1/model.py", "config.pbtxt"} {
@@ -144,11 +145,11 @@ func TestPollFollowsChanges(t *testing.T) {
 	}
 }
 
-// lifeStep is a request about a model.
+// lifeStep is a load or unload of a model.
 type lifeStep struct{ call, model, body string }
 
-// TestLifeSameAsTriton sends the same loads and unloads to Triton and to this server, one after
-// another. Replies and index must be the same.
+// TestLifeSameAsTriton sends the same loads and unloads to Triton and to this server. Replies,
+// index and metadata must be the same after each.
 func TestLifeSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	files := lifeFiles([]string{"a", "b", "c", "bad", "slow"}, map[string]string{

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// asksByName calls the model that its input names, and returns the reply.
+// asksByName makes a BLS request to the model named by its input and returns the result.
 const asksByName = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -32,9 +32,8 @@ input [ { name: "NAME" data_type: TYPE_STRING dims: [ 1 ] } ]
 output [ { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// namesakes returns the files of two repositories below one directory. Each has a model "m", an
-// ensemble "e" of it, and a model "only_…" that the other lacks. The generation of left is 1, that
-// of right 2.
+// namesakes returns the files of two repositories. Each has a model "m", an ensemble "e" of it, and
+// a model "only_…" that the other repository lacks. The generation is 1 in left and 2 in right.
 func namesakes() map[string]string {
 	files := map[string]string{}
 	for generation, side := range map[string]string{"1": "left", "2": "right"} {
@@ -52,7 +51,7 @@ func namesakes() map[string]string {
 }
 
 // TestNamespacesKeepRepositoriesApart serves two repositories with models of the same names.
-// Requests for a name in both are rejected, and each ensemble uses the models of its own
+// Requests for a name in both must be rejected, and each ensemble must use the models of its own
 // repository.
 func TestNamespacesKeepRepositoriesApart(t *testing.T) {
 	root := writeFiles(t, namesakes())

@@ -22,7 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// bucket gives a story access to a store: a real one, or simpleStore.
+// bucket gives a test access to an object store: a real one or simpleStore.
 type bucket struct {
 	url         string
 	environment map[string]string
@@ -31,15 +31,15 @@ type bucket struct {
 }
 
 // simpleStore is an S3 store with one bucket. It supports the server's requests, and can be made to
-// hang or to fail.
+// hang or fail.
 type simpleStore struct {
 	server *httptest.Server
 
 	mu      sync.Mutex
 	objects map[string]string
-	hang    chan struct{} // requests hang until it is closed; nil: they do not
+	hang    chan struct{} // requests hang until it is closed; nil: they do not hang
 	waiting int
-	refuse  int // a status for all requests; 0: normal replies
+	refuse  int // status of all replies; 0: normal replies
 }
 
 func newSimpleStore(t *testing.T) *simpleStore {
@@ -157,7 +157,7 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// storedModel returns a word, and the name and the files of its repository.
+// storedModel returns a word, and the name and files of its repository.
 const storedModel = `import os
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -172,14 +172,15 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.text], dtype=object))]) for _ in requests]
 `
 
-// putStored stores a model with a version that returns word.
+// putStored stores a model with one version that returns word.
 func (b *bucket) putStored(name, version, word string) {
 	b.put("repo/"+name+"/config.pbtxt", storedConfig)
 	b.put("repo/"+name+"/"+version+"/model.py", storedModel)
 	b.put("repo/"+name+"/"+version+"/word", word)
 }
 
-// setUp makes servers of the test read the bucket, and returns the directory of their copies.
+// setUp configures the test's servers to read the bucket, and returns the directory of their
+// copies.
 func (b *bucket) setUp(t *testing.T) (mounts string) {
 	t.Helper()
 	for name, value := range b.environment {
@@ -199,7 +200,7 @@ func copiesIn(t *testing.T, mounts string) []string {
 	return found
 }
 
-// says queries a model, and returns its answer or error.
+// says returns the output of a model or its error.
 func (s *runningServer) says(model string) string {
 	s.t.Helper()
 	_, text := s.request("POST", "/v2/models/"+model+"/infer", `{"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]}`)
@@ -211,20 +212,20 @@ func (s *runningServer) says(model string) string {
 	return answer
 }
 
-// awaitSays waits for an answer.
+// awaitSays waits until a model returns the given output.
 func (s *runningServer) awaitSays(model, want string) {
 	s.t.Helper()
 	s.until(model+" says "+want, func() bool { return s.says(model) == want })
 }
 
-// TestRepositoryInAnObjectStore follows models from upload to removal through the server's S3
-// client.
+// TestRepositoryInAnObjectStore checks that a polling server follows uploads, changes and removals
+// of models in a store.
 func TestRepositoryInAnObjectStore(t *testing.T) {
 	s := newSimpleStore(t)
 	followStore(t, s.bucket(t))
 }
 
-// TestRepositoryInARealObjectStore is the same with SeaweedFS (make stores).
+// TestRepositoryInARealObjectStore runs the same test with SeaweedFS (make stores).
 func TestRepositoryInARealObjectStore(t *testing.T) {
 	s := objectstoretest.S3(t)
 	followStore(t, &bucket{url: s.URL, environment: s.Environment, put: func(key, content string) { s.Put(t, key, content) }, drop: func(key string) { s.Drop(t, key) }})
@@ -260,8 +261,8 @@ func followStore(t *testing.T, b *bucket) {
 	}
 }
 
-// TestObjectStoreThatFails checks that loaded models stay, and that loads work again once the store
-// has recovered. The next server reuses the copies of a killed one.
+// TestObjectStoreThatFails checks that loaded models continue during an outage of the store, and
+// that loads work after it. The copies of a killed server must not be left over.
 func TestObjectStoreThatFails(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
@@ -298,8 +299,8 @@ func TestObjectStoreThatFails(t *testing.T) {
 	next.stop()
 }
 
-// TestObjectStoreThatHangs checks that a hanging store delays neither requests nor loads of other
-// models nor the shutdown.
+// TestObjectStoreThatHangs checks that a hanging store delays neither requests nor loads from other
+// repositories nor the shutdown.
 func TestObjectStoreThatHangs(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
@@ -331,13 +332,14 @@ func TestObjectStoreThatHangs(t *testing.T) {
 		t.Errorf("got the index %v, want three models", index)
 	}
 	s.wantSamples(`nereid_repository_copies_total{repository="` + b.url + `/repo"} 1`)
-	s.stop() // fails unless the server stops in time and with status 0
+	s.stop() // fails unless the server stops in time with status 0
 	if text := <-loaded; strings.Contains(text, "{}") {
 		t.Errorf("the load has succeeded: %s", text)
 	}
 }
 
-// TestStartWithoutAStore ends with Triton's text, as for a missing directory.
+// TestStartWithoutAStore checks that a server whose store is unavailable fails to start with
+// Triton's error, and that `nereid check` can check models in a store.
 func TestStartWithoutAStore(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
@@ -371,8 +373,8 @@ func TestStartWithoutAStore(t *testing.T) {
 	}
 }
 
-// TestDeskWithAStore runs `nereid serve` on a store, and expects an error if the store does not
-// exist.
+// TestDeskWithAStore checks that `nereid serve` can serve a repository in a store, and fails to
+// start if the store rejects its requests.
 func TestDeskWithAStore(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)

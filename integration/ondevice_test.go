@@ -31,8 +31,8 @@ instance_group [ { kind: KIND_CPU } ]
 const takesDevices = `parameters [ { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } } ]
 `
 
-// onDeviceHead is common to the models of these tests: arrays on the fake device, created by a
-// producer of the stub's tests, and their values.
+// onDeviceHead is the beginning of the models of these tests. It has functions for tensors on
+// devices, which a producer of the stub's tests creates.
 const onDeviceHead = `
 import gc, os, signal, sys
 sys.path.append(%q)
@@ -66,22 +66,22 @@ class Base:
 `
 
 var onDeviceModels = map[string]struct{ config, source string }{
-	// Doubles inputs on its device. To inputs on the host it adds 1000 as well, so that tests can
-	// tell.
+	// This model doubles its input on its device. If the input is on the host, it also adds 1000,
+	// so that tests notice.
 	"doubler": {takesDevices, `
 class TritonPythonModel(Base):
     def one(self, x):
         device = 0 if x.is_cpu() else x.__dlpack_device__()[1]
         return put("OUT", values(x) * 2 + (1000 if x.is_cpu() else 0), device)
 `},
-	// The same, but its inputs are always on the host.
+	// This model doubles its input too, but its inputs are always on the host.
 	"host": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
         assert x.is_cpu()
         return put("OUT", x.as_numpy() * 2)
 `},
-	// Calls the doubler with a tensor on the second device, and returns its answer.
+	// This model calls the doubler with a tensor on the second device and returns its output.
 	"caller": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -93,7 +93,7 @@ class TritonPythonModel(Base):
             return y
         raise AssertionError("a tensor on a device became an array")
 `},
-	// Requests the output on the host.
+	// This model requests the output on the host.
 	"prefers": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -102,7 +102,7 @@ class TritonPythonModel(Base):
         assert y.is_cpu()
         return y
 `},
-	// Calls a model that accepts no tensors on devices, three times.
+	// This model makes three BLS requests to a model that accepts no device tensors.
 	"mixed": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -110,7 +110,7 @@ class TritonPythonModel(Base):
             y = call("host", put("IN", x.as_numpy()))
         return y
 `},
-	// Sends one tensor twice, forwards the output that it got, and reads it again.
+	// This model sends one tensor twice, forwards the output, and then reads it again.
 	"again": {"", `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -120,7 +120,7 @@ class TritonPythonModel(Base):
         assert (values(first) == values(second)).all() and (values(third) == 2 * values(first)).all()
         return third
 `},
-	// Calls itself until the value is doubled often enough: its own memory comes back to it.
+	// These models send a tensor back and forth, so that a process gets its own memory back.
 	"returns": {takesDevices, `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -135,7 +135,8 @@ class TritonPythonModel(Base):
         assert not z.is_cpu()
         return z
 `},
-	// Returns the tensor that it was lent, and exits with the next request.
+	// The first model returns its input and kills itself for the input 13. The second still holds
+	// its outputs then.
 	"mortal": {takesDevices, `
 class TritonPythonModel(Base):
     def one(self, x):
@@ -173,7 +174,7 @@ ensemble_scheduling { step [
 ] }
 `
 
-// onDeviceServer launches a server with the models on the devices.
+// onDeviceServer launches a server with the models of these tests.
 func onDeviceServer(t *testing.T) (s *runningServer, state string) {
 	files := map[string]string{"chain/config.pbtxt": onDeviceEnsemble}
 	tests := filepath.Join(testkit.Root(t), "stub", "tests")
@@ -191,8 +192,8 @@ func onDeviceServer(t *testing.T) (s *runningServer, state string) {
 // fakeKinds are the kinds of objects in the fake driver, numbered from 1 as in driver/fake.h.
 var fakeKinds = strings.Fields("allocation host managed async stream event context opened handle reservation mapping registered")
 
-// fakeState reads the fake driver's counts of calls and of live objects. They are empty with a real
-// driver.
+// fakeState returns the fake driver's counts of calls and of live objects. They are empty with a
+// real driver.
 func fakeState(t *testing.T, path string) (counts, live map[string]int) {
 	t.Helper()
 	read := fakecuda.ReadCounts(t, path)
@@ -206,7 +207,7 @@ func fakeState(t *testing.T, path string) (counts, live map[string]int) {
 	return counts, live
 }
 
-// doubled sends a model the values 0, 1, 2 … and expects them multiplied.
+// doubled sends a model the values 0, 1, 2 … and expects them multiplied by factor.
 func (s *runningServer) doubled(model string, n, factor int) {
 	s.t.Helper()
 	values := func(factor int) (data []byte) {
@@ -229,7 +230,8 @@ func (s *runningServer) doubled(model string, n, factor int) {
 	}
 }
 
-// TestTensorsStayOnDevices makes models call others with tensors on devices, and counts the copies.
+// TestTensorsStayOnDevices checks that BLS requests pass device tensors between models without
+// copies through the host.
 func TestTensorsStayOnDevices(t *testing.T) {
 	for _, n := range []int{4, 1 << 18} {
 		t.Run(fmt.Sprint(n, " elements"), func(t *testing.T) {
@@ -238,8 +240,8 @@ func TestTensorsStayOnDevices(t *testing.T) {
 				s.doubled("caller", n, 2)
 			}
 			counts, _ := fakeState(t, state)
-			// One copy to the host is the doubler's own, to compute, and one is of the answer to
-			// the client. No other process has copied anything to the host.
+			// One copy to the host is the doubler's own, for its computation, and one is that of
+			// the response to the client. No other process may copy anything to the host.
 			if got := counts["cuMemcpyDtoH_v2"]; got != 6 && !realDevice() {
 				t.Errorf("%d copies to the host for three requests, want 6", got)
 			}
@@ -251,7 +253,7 @@ func TestTensorsStayOnDevices(t *testing.T) {
 			s.doubled("echo", n, 1)
 			s.doubled("chain", n, 8)
 			s.doubled("mixed", n, 2)
-			// Lent memory comes back: the models' pools do not grow.
+			// Lent memory must come back: the models' pools must not grow.
 			_, before := fakeState(t, state)
 			for range 100 {
 				s.doubled("caller", n, 2)
@@ -265,8 +267,7 @@ func TestTensorsStayOnDevices(t *testing.T) {
 	}
 }
 
-// notLeaking checks that the fake driver found no mistakes, and that no tensors are left. Each
-// process may keep one pool.
+// notLeaking checks that the fake driver has found no mistakes and no stub has broken the protocol.
 func (s *runningServer) notLeaking(state string) {
 	s.t.Helper()
 	counts, _ := fakeState(s.t, state)
@@ -280,9 +281,9 @@ func (s *runningServer) notLeaking(state string) {
 	}
 }
 
-// nothingLeft waits until these models have all their tickets back, and until the live allocations
-// are those that the models report as pools: no process holds borrowed memory that its owner has
-// forgotten. The pools of these tests have one allocation of 32 MiB each.
+// nothingLeft waits until the models have all their tickets back, and until all live allocations
+// are pools that the models report. Then no process holds borrowed memory that its owner has
+// forgotten. Each pool of these tests has one allocation of 32 MiB.
 func (s *runningServer) nothingLeft(state string, models ...string) {
 	s.t.Helper()
 	for _, model := range models {
@@ -310,8 +311,8 @@ func (s *runningServer) nothingLeft(state string, models ...string) {
 	s.notLeaking(state)
 }
 
-// TestTensorsOfModelsThatDie kills the owner of tensors. Opened tensors stay readable, others are
-// an error, and the model restarts.
+// TestTensorsOfModelsThatDie kills the owner of device tensors. Tensors that are already open must
+// stay readable, reads of others must fail, and the model must be restarted.
 func TestTensorsOfModelsThatDie(t *testing.T) {
 	s, state := onDeviceServer(t)
 	s.doubled("widow", 5000, 1)
@@ -324,7 +325,8 @@ func TestTensorsOfModelsThatDie(t *testing.T) {
 	s.nothingLeft(state, "widow", "mortal", "caller", "doubler")
 }
 
-// TestTheCopierOfDevicesDies checks that the next copy starts another copier.
+// TestTheCopierOfDevicesDies checks that the next copy starts a new copier after the copier was
+// killed.
 func TestTheCopierOfDevicesDies(t *testing.T) {
 	s, state := onDeviceServer(t)
 	s.doubled("mixed", 5000, 2)
@@ -336,7 +338,7 @@ func TestTheCopierOfDevicesDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.until("copying again", func() bool {
-		// After a restart the process knows nothing about other models.
+		// After a restart, the process knows nothing about other models.
 		status, body := s.request("POST", "/v2/repository/models/mixed/load", "")
 		return status == http.StatusOK || strings.Contains(body, "explicit")
 	})
@@ -344,8 +346,8 @@ func TestTheCopierOfDevicesDies(t *testing.T) {
 	s.notLeaking(state)
 }
 
-// TestMakersAndReadersKilledUnderLoad kills processes that lend and that hold tensors, while models
-// call each other. Each request must be answered, and everything must work afterwards.
+// TestMakersAndReadersKilledUnderLoad kills the stubs of lenders and holders of device tensors
+// under load. Each request must get a reply, and everything must work afterwards.
 func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 	s, state := onDeviceServer(t)
 	s.doubled("caller", 5000, 2)
@@ -360,7 +362,7 @@ func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				// An error is an answer as well while processes die.
+				// Any reply is acceptable while stubs are being killed.
 				s.request("POST", "/v2/models/"+model+"/infer", `{"inputs":[{"name":"IN","datatype":"FP32","shape":[2000],"data":[`+strings.Repeat("1,", 1999)+`1]}]}`)
 			}
 		})
@@ -387,9 +389,9 @@ func TestMakersAndReadersKilledUnderLoad(t *testing.T) {
 	s.nothingLeft(state, "caller", "again", "echo", "prefers", "doubler", "returns")
 }
 
-// TestDeviceThatIsLost loses the first of two devices for all processes. Requests that need it get
-// the driver's error; those on the other device and on the host continue. No instance is restarted,
-// and nothing stays lent.
+// TestDeviceThatIsLost loses the first of two devices for all processes. Requests that need it must
+// get the driver's error, and others must succeed. No instance may be restarted, and nothing may
+// stay lent.
 func TestDeviceThatIsLost(t *testing.T) {
 	standInAlone(t, "no test loses a real device")
 	s, state := onDeviceServer(t)

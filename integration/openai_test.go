@@ -13,7 +13,7 @@ import (
 
 // languageModel is the model.py of a backend with vLLM's inputs and outputs. The prompt selects its
 // action: "echo" returns the inputs, "count N" sends N words, "fail N" sends N words and then an
-// error, "forever PATH" sends until it is cancelled and writes the outcome to PATH.
+// error, "forever PATH" sends until it is cancelled and writes its progress to PATH.
 const languageModel = `
 import json
 
@@ -128,7 +128,7 @@ class TritonPythonModel:
         return responses
 `
 
-// languageModels returns a repository and the backend directory of one of its models.
+// languageModels returns a repository and a backend directory for one of its models.
 func languageModels(t *testing.T) (repository, backends string) {
 	t.Helper()
 	repository = writeFiles(t, map[string]string{
@@ -164,7 +164,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 	return repository, writeFiles(t, map[string]string{"vllm/model.py": languageModel})
 }
 
-// startOpenAI starts a server with the language models and returns the address of the endpoint.
+// startOpenAI starts a server with the language models and returns the URL of the OpenAI endpoint.
 func startOpenAI(t *testing.T, flags ...string) (s *runningServer, url string) {
 	t.Helper()
 	repository, backends := languageModels(t)
@@ -173,15 +173,14 @@ func startOpenAI(t *testing.T, flags ...string) (s *runningServer, url string) {
 	return s, fmt.Sprintf("http://127.0.0.1:%d/v1", port)
 }
 
-// TestOpenAIClientIsServed uses the package openai for models, completions, streams and embeddings,
-// and checks the exceptions for rejected requests.
+// TestOpenAIClientIsServed checks models, completions, streams and embeddings with the openai
+// package, and its exceptions for rejected requests.
 func TestOpenAIClientIsServed(t *testing.T) {
 	s, url := startOpenAI(t, "--openai-default-max-tokens=21")
 	s.runClient("openai_client.py", url)
 }
 
-// chatTokenizer is a tokenizer configuration. Its template uses the constructs of real models'
-// templates.
+// chatTokenizer is a tokenizer config. Its template uses the constructs of real models' templates.
 const chatTokenizer = `{
   "bos_token": {"__type": "AddedToken", "content": "<s>"},
   "eos_token": "</s>",
@@ -192,15 +191,15 @@ const chatTokenizer = `{
 	`{% endfor %}\n{% if add_generation_prompt %}<|assistant|>{% endif %}"
 }`
 
-// TestOpenAIClientChats checks the prompts that the tokenizer's template makes from messages.
+// TestOpenAIClientChats checks the prompts that the tokenizer's template makes of chat messages.
 func TestOpenAIClientChats(t *testing.T) {
 	tokenizer := writeFiles(t, map[string]string{"tokenizer_config.json": chatTokenizer})
 	s, url := startOpenAI(t, "--openai-tokenizer="+tokenizer)
 	s.runClient("openai_chats.py", url)
 }
 
-// TestUnreadCompletionHoldsTheModelUp checks that an unread stream stops the model, and that its
-// request is cancelled when the client disconnects.
+// TestUnreadCompletionHoldsTheModelUp checks that a model with a client that does not read its
+// stream waits, and that its request is cancelled when the client disconnects.
 func TestUnreadCompletionHoldsTheModelUp(t *testing.T) {
 	s, url := startOpenAI(t)
 	told := filepath.Join(t.TempDir(), "told")
@@ -228,8 +227,8 @@ func TestUnreadCompletionHoldsTheModelUp(t *testing.T) {
 	s.until("cancelled", func() bool { return strings.HasPrefix(content(), "cancelled\n") })
 }
 
-// TestOpenAITensorsAndRestrictions uses a flag to rename tensors, and restricts a group of
-// endpoints to requests with a header.
+// TestOpenAITensorsAndRestrictions checks --openai-tensor, which renames tensors, and
+// --openai-restricted-api, which restricts endpoints to requests with a header.
 func TestOpenAITensorsAndRestrictions(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"named/1/model.py": strings.ReplaceAll(identityModel, `t.name().replace("INPUT", "OUTPUT")`, `"ANSWER"`),
@@ -291,7 +290,8 @@ output [ { name: "ANSWER" data_type: TYPE_STRING dims: [ 1 ] } ]
 	}
 }
 
-// TestOpenAILoadsModelsInExplicitMode loads and unloads models through the endpoint.
+// TestOpenAILoadsModelsInExplicitMode checks loads and unloads of models through the OpenAI
+// endpoint.
 func TestOpenAILoadsModelsInExplicitMode(t *testing.T) {
 	s, url := startOpenAI(t, "--model-control-mode=explicit", "--load-model=plain")
 	post := func(path, want string, header ...string) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestOpenAPIDocumentIsValid checks the documents of models of all kinds with a validator, and
-// their examples and requests against its schemas.
+// TestOpenAPIDocumentIsValid checks the OpenAPI document of models of all kinds with a validator,
+// and its examples and some requests against its schemas.
 func TestOpenAPIDocumentIsValid(t *testing.T) {
 	validator := clientPython(t)
 	if err := exec.Command(validator, "-c", "import openapi_spec_validator, jsonschema").Run(); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestOrderAndAClientThatDoesNotRead checks that a client that does not read its responses does not
-// delay other clients, and gets all of its own in order once it reads.
+// delay other clients of an ordered model, and gets all its responses in order once it reads.
 func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig + "dynamic_batching { preserve_ordering: true }\n", "count/1/model.py": countModel,
@@ -58,7 +58,7 @@ func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
 	}
 	const many = 5000 // more than the transport buffers
 	lazy := ask(many, 2)
-	read("the first client", lazy, 0) // so that it comes first in the order
+	read("the first client", lazy, 0) // so that this client is first in the order
 	other := ask(2)
 	read("the other client", other, 0)
 	read("the other client", other, 1)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// overriddenModel reports its config and the files around it.
+// overriddenModel reports its config and the files of its directory.
 const overriddenModel = `
 import json
 import os
@@ -44,7 +44,7 @@ output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 parameters { key: "tag" value { string_value: "disk" } }
 `
 
-// uploadsIn gives servers a directory for temporary files.
+// uploadsIn sets the directory for temporary files of the test's servers.
 func uploadsIn(t *testing.T) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -60,7 +60,8 @@ func wantNoUploads(t *testing.T, directory string) {
 	}
 }
 
-// TestClientsLoadWithConfigsAndFiles loads models with configs and files from clients.
+// TestClientsLoadWithConfigsAndFiles checks loads with configs and files from both clients, on the
+// oldest and the newest Python. The shutdown must remove the uploads.
 func TestClientsLoadWithConfigsAndFiles(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -85,7 +86,7 @@ func TestClientsLoadWithConfigsAndFiles(t *testing.T) {
 	}
 }
 
-// TestModelsLoadWithFiles makes a model load others with configs and files.
+// TestModelsLoadWithFiles checks loads with configs and files by a model.
 func TestModelsLoadWithFiles(t *testing.T) {
 	const failed = "TritonModelException: Failed to load model: Failed to process the request for model 'asks_0', message: "
 	notPolled := func(name string) string {
@@ -149,14 +150,15 @@ def told(name):
 	}
 }
 
-// TestUploadsOfAKilledServer checks that the next server removes the uploads of a killed one.
+// TestUploadsOfAKilledServer checks that a server removes the uploads that a killed server has
+// left.
 func TestUploadsOfAKilledServer(t *testing.T) {
 	temporary := uploadsIn(t)
 	python := oldestAndNewest(t)[0]
 	repository := writeFiles(t, map[string]string{"disk/config.pbtxt": overriddenConfig, "disk/1/model.py": overriddenModel})
 	body, err := json.Marshal(map[string]any{"parameters": map[string]any{
 		"config": `{"backend":"python","parameters":{"tag":{"string_value":"x"}},"input":[{"name":"IN","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"OUT","data_type":"TYPE_STRING","dims":[1]}]}`,
-		// encoding/json also encodes bytes as base64.
+		// encoding/json encodes bytes as base64, as Triton requires.
 		"file:1/model.py": []byte(overriddenModel),
 	}})
 	if err != nil {

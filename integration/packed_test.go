@@ -22,8 +22,8 @@ type entry struct {
 	target        string
 }
 
-// smallEnvironment returns the entries of an environment with the tests' Python. It has a file
-// "marker" with the given content.
+// smallEnvironment returns the entries of an environment with the tests' Python and a file "marker"
+// with the given content.
 func smallEnvironment(t *testing.T, marker string) []entry {
 	t.Helper()
 	return []entry{
@@ -35,7 +35,7 @@ func smallEnvironment(t *testing.T, marker string) []entry {
 	}
 }
 
-// pack writes a tar.gz and renames it to path, so that it appears at once.
+// pack writes a tar.gz and renames it to path, so that it appears atomically.
 func pack(t *testing.T, path string, entries []entry) {
 	t.Helper()
 	var b bytes.Buffer
@@ -65,7 +65,7 @@ func pack(t *testing.T, path string, entries []entry) {
 	place(t, path, b.Bytes())
 }
 
-// place replaces a file by renaming another over it.
+// place replaces a file atomically.
 func place(t *testing.T, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", content, 0o644); err != nil {
@@ -93,7 +93,7 @@ func largeEnvironment(t *testing.T) []entry {
 	return entries
 }
 
-// packHollow writes a tar with additional files of zeros, which are holes in the archive and take
+// packHollow writes a tar with additional files of zeros, which are holes in the archive and need
 // no disk space.
 func packHollow(t *testing.T, path string, entries []entry, pieces int, piece int64) {
 	t.Helper()
@@ -132,8 +132,8 @@ func packHollow(t *testing.T, path string, entries []entry, pieces int, piece in
 	}
 }
 
-// TestAPackedEnvironmentWithoutAPython packs nothing but a bin/activate. Its model runs with the
-// server's interpreter and the variables of the environment.
+// TestAPackedEnvironmentWithoutAPython packs an environment without a Python. Its model must run
+// with the server's Python and the environment's variables.
 func TestAPackedEnvironmentWithoutAPython(t *testing.T) {
 	root := writeFiles(t, map[string]string{
 		"bare/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "bare/1/model.py": tellingModel,

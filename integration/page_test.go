@@ -28,23 +28,23 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// screenshots is the environment variable with the folder in which this test keeps screenshots of
+// screenshots names the environment variable with the folder in which the test keeps screenshots of
 // the page.
 const screenshots = "NEREID_TEST_SCREENSHOTS"
 
-// browser is a tab of a headless Chromium. It records the problems of its pages: exceptions,
-// dialogs, violations of the content security policy.
+// browser is a tab of a headless Chromium. It records problems of its pages: exceptions, dialogs,
+// and violations of the content security policy.
 type browser struct {
 	t       *testing.T
 	ctx     context.Context
-	url     string // of the page
+	url     string // address of the page
 	folder  string // for screenshots
 	mu      sync.Mutex
 	trouble []string
 }
 
-// openBrowser starts a Chromium, if this machine has one, in which evil.example resolves to this
-// machine.
+// openBrowser starts a Chromium in which evil.example resolves to this machine. Without a Chromium
+// it skips the test.
 func openBrowser(t *testing.T, url string) *browser {
 	t.Helper()
 	program := ""
@@ -70,7 +70,7 @@ func openBrowser(t *testing.T, url string) *browser {
 	} else if err := os.MkdirAll(b.folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The browser lives as long as the context of its first command, so that command has no
+	// The browser lives as long as the context of its first command, so this command has no
 	// deadline.
 	if _, err := chromedp.Call(b.ctx, cdplog.Enable, cdp.Empty{}); err != nil {
 		t.Fatalf("start %s: %v", program, err)
@@ -93,7 +93,7 @@ func (b *browser) notice(event any) {
 	}
 }
 
-// noTrouble fails the test if a page had any problem since the last call.
+// noTrouble fails the test if a page has had a problem since the last call.
 func (b *browser) noTrouble() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -144,7 +144,7 @@ func (b *browser) evaluate(expression string) (string, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[string]("(async () => String(await ("+expression+")))()", chromedp.EvalAwaitPromise))
 }
 
-// until waits for a JavaScript expression to become true on the current page.
+// until waits until a JavaScript expression is true on the current page.
 func (b *browser) until(expression string) {
 	b.t.Helper()
 	last := ""
@@ -154,14 +154,14 @@ func (b *browser) until(expression string) {
 		}
 	}()
 	testkit.Eventually(b.t, startLimit, func() bool {
-		text, err := b.evaluate("Boolean(" + expression + ")") // fails while a page is replaced by the next
+		text, err := b.evaluate("Boolean(" + expression + ")") // fails while the page is being replaced by the next
 		last = fmt.Sprint(text, err)
 		return err == nil && text == "true"
 	})
 }
 
-// shoot takes screenshots of the whole page, light and dark, and checks the contrast of all texts
-// in both.
+// shoot takes screenshots of the whole page, light and dark, and checks the contrast of all text in
+// both.
 func (b *browser) shoot(name string) {
 	b.t.Helper()
 	for _, mode := range []string{"light", "dark"} {
@@ -181,7 +181,7 @@ func (b *browser) shoot(name string) {
 	}
 }
 
-// faintTexts lists texts on a page whose contrast to the background is below WCAG's 4.5.
+// faintTexts lists the texts of a page whose contrast is below WCAG's 4.5.
 const faintTexts = `(() => {
 	const channels = (c) => c.match(/[\d.]+/g).map(Number);
 	const luminance = (c) => { const [r, g, b] = c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
@@ -199,15 +199,15 @@ const faintTexts = `(() => {
 	return [...faint].join(", ");
 })()`
 
-// unnamed lists the fields and buttons without a name for screen readers.
+// unnamed lists the fields and buttons that have no name for screen readers.
 const unnamed = `[...document.querySelectorAll("input:not([type=hidden]),textarea,button,a,select")].filter((e) =>
 	!(e.labels && e.labels.length) && !e.getAttribute("aria-label") && !e.textContent.trim()).map((e) => e.outerHTML).join(" ")`
 
 // evilModel is the name of a model that would run a script if a page treated it as markup.
 const evilModel = `<img src=x onerror=alert(1)>`
 
-// painter is a model whose outputs are a PNG, raw pixels as bytes and as floats, a sound, numbers
-// and markup.
+// painter is a model that returns a PNG, raw pixels as bytes and as floats, a sound, numbers and
+// markup.
 const painter = `
 import base64
 import io
@@ -267,9 +267,9 @@ output [ { name: "PICTURE" data_type: TYPE_STRING dims: [ 1 ] }, { name: "PIXELS
          { name: "FLOATS" data_type: TYPE_FP32 dims: [ 3, -1, -1 ] }, { name: "SOUND" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// TestPageInABrowser uses the page in a real browser: in light and dark mode, making requests by
-// keyboard, watching the figures, unloading and loading a model. There must be no exception, no
-// dialog, and no policy violation.
+// TestPageInABrowser uses the page in a real browser: in light and dark mode, with requests by
+// keyboard, live figures, an unload and a load, without scripts, and from other sites. There must
+// be no exception, no dialog, and no policy violation.
 func TestPageInABrowser(t *testing.T) {
 	port := testkit.Port(t)
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
@@ -385,7 +385,7 @@ func TestPageInABrowser(t *testing.T) {
 		b.do("load what is broken", chromedp.Navigate(b.url+"/models/broken"), chromedp.WaitReady("footer"), chromedp.Click(`//button[text()="Load"]`))
 		b.until(`document.querySelector(".notice.bad") && document.querySelector(".notice.bad").innerText.includes("no weights here")`)
 		b.mu.Lock()
-		b.trouble = nil // the browser logs the status 409
+		b.trouble = nil // the browser logs the status 409 as an error
 		b.mu.Unlock()
 	})
 
@@ -405,8 +405,8 @@ func TestPageInABrowser(t *testing.T) {
 	})
 }
 
-// otherSites attacks the server from a page of another site, and from a host name rebound to this
-// machine.
+// otherSites attacks the server from a page of another site, and from a host name that is rebound
+// to this machine.
 func otherSites(b *browser, s *runningServer) {
 	t := b.t
 	attack := `<!DOCTYPE html><meta charset="utf-8"><iframe name="f" src="PAGE/"></iframe>
@@ -438,7 +438,7 @@ func otherSites(b *browser, s *runningServer) {
 	}
 	b.until(`frames.length === 1`)
 
-	// A host name of the other site that resolves to this machine: its scripts have the same
+	// With a host name of the other site that resolves to this machine, its scripts have the same
 	// origin.
 	b.do("visit by a rebound name", chromedp.Navigate(strings.Replace(b.url, "127.0.0.1", "evil.example", 1)+"/models/batched"))
 	if text := b.script("document.body.innerText"); !strings.Contains(text, "--http-ui-host") || strings.Contains(text, "batched") {

@@ -14,20 +14,20 @@ import (
 )
 
 var (
-	// pageBlock is a fenced block: its language, and its lines.
+	// pageBlock is a fenced block with its language and its lines.
 	pageBlock = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
-	// pageFile is the first line of a block that holds a file.
+	// pageFile is the first line of a block that contains a file.
 	pageFile = regexp.MustCompile(`^# ([\w./-]+\.\w+)\n`)
-	// pagePort is an address on a page. The server of the test has other ports.
+	// pagePort is an address on a page. The test's server uses other ports.
 	pagePort = regexp.MustCompile(`localhost:(8000|8001|8002|9000)\b`)
 )
 
-// TestPagesWork follows the pages for new users: it writes their files, runs their commands and
-// compares the output with the page.
+// TestPagesWork follows the pages for new users: it writes their files, runs their commands, and
+// expects the output on the page.
 func TestPagesWork(t *testing.T) {
 	for _, page := range []struct {
 		name     string
-		sections bool // each of its sections starts in a new folder
+		sections bool // each section starts in a new folder
 	}{
 		{"tutorial", false},
 		{"cookbook", true},
@@ -64,7 +64,7 @@ func TestPagesWork(t *testing.T) {
 	}
 }
 
-// pageReader follows the instructions of a page in its own folder.
+// pageReader follows the instructions of a page in a separate folder.
 type pageReader struct {
 	t           *testing.T
 	folder      string
@@ -84,7 +84,7 @@ func newPageReader(t *testing.T) *pageReader {
 	if err := os.Symlink(binary, filepath.Join(programs, "nereid")); err != nil {
 		t.Fatal(err)
 	}
-	// Stand-ins replace modules that pages need and few machines have.
+	// Stand-ins replace modules that the pages need and few machines have.
 	standIns, err := filepath.Abs("testdata/pages")
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func (r *pageReader) write(path, text string) {
 	}
 }
 
-// here replaces the addresses of a page with those of the test's server.
+// here replaces the addresses of a page by those of the test's server.
 func (r *pageReader) here(text string) string {
 	if r.server == nil {
 		return text
@@ -124,7 +124,7 @@ func (r *pageReader) here(text string) string {
 	})
 }
 
-// session runs the commands of a block, which begin with "$ " and continue after "> ".
+// session runs the commands of a block. They begin with "$ " and continue after "> ".
 func (r *pageReader) session(text string) {
 	r.t.Helper()
 	for _, step := range strings.Split("\n"+text, "\n$ ")[1:] {
@@ -141,7 +141,7 @@ func (r *pageReader) session(text string) {
 	}
 }
 
-// run runs a command, and compares its output with the page's, in which … stands for any text.
+// run runs a command and expects the output on the page, in which … stands for any text.
 func (r *pageReader) run(command, want string) {
 	r.t.Helper()
 	command = r.here(command)
@@ -164,7 +164,7 @@ func (r *pageReader) run(command, want string) {
 	}
 }
 
-// serve starts the server of a page on its own ports, and changes the addresses in the existing
+// serve starts the server of a page on the test's ports, and changes the addresses in the existing
 // files.
 func (r *pageReader) serve(arguments []string) {
 	r.t.Helper()
@@ -195,7 +195,7 @@ func (r *pageReader) serve(arguments []string) {
 }
 
 // TestPagesNameWhatWasThere runs the code for other frameworks in docs/migration.md, with stand-ins
-// for large frameworks. The code must do the same as the models that replace it.
+// for large frameworks. It must return the same as the models that replace it.
 func TestPagesNameWhatWasThere(t *testing.T) {
 	text, err := os.ReadFile("../docs/migration.md")
 	if err != nil {

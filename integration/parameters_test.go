@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// echoModel returns the parameters that it sees, and some of its own.
+// echoModel returns the parameters of its request, and sets some in its response.
 const echoModel = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -20,8 +20,8 @@ class TritonPythonModel:
         return answers
 `
 
-// TestParametersAndHeadersReachModels sends and receives parameters of all types, and forwards
-// headers, with and without the real client.
+// TestParametersAndHeadersReachModels checks parameters of all types in both directions, and
+// forwarded headers, with and without the real client.
 func TestParametersAndHeadersReachModels(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestParametersAndHeadersReachModels(t *testing.T) {
 			for _, tt := range []struct {
 				parameters string
 				header     map[string]string
-				want       string // the model's view, or the error
+				want       string // the parameters that the model receives, or the error
 			}{
 				{``, nil, `{}`},
 				{`"d":2.0,"p":0.1,"third":0.3333333333333333,"n":-0.0,"over":9223372036854775808`, nil,
@@ -41,7 +41,7 @@ func TestParametersAndHeadersReachModels(t *testing.T) {
 				{`"z":1,"a":"2","":true`, nil, `{"z":1,"a":"2","":true}`},
 				{`"timeout":5000000,"priority":1,"binary_data_output":false,"sequence_id":7,"sequence_start":true,"headers":"h"`, nil, `{"headers":"h"}`},
 				{`"X-A":"json"`, map[string]string{"X-A": "header"}, `{"X-A":"json","X-A":"header"}`},
-				{``, map[string]string{"Timeout": "7"}, `{"Timeout":"7"}`}, // only this exact spelling is reserved
+				{``, map[string]string{"Timeout": "7"}, `{"Timeout":"7"}`}, // only the exact spelling is reserved
 				{``, map[string]string{"Xy": "7"}, `{}`},
 				{`"a":[1]`, nil, "parameter 'a' has invalid type. It should be either 'int', 'bool', or 'string'."},
 				{`"a":null`, nil, "parameter 'a' has invalid type. It should be either 'int', 'bool', or 'string'."},

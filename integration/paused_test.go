@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pausing is a model that waits in the method of its name until it is released, and logs when it
-// begins and when it returns.
+// pausing is a model that waits for a file in the method that is its name, and creates files when
+// it starts to wait and when it returns.
 const pausing = misbehavingHead + `
 class TritonPythonModel:
     def initialize(self, args):
@@ -40,9 +40,9 @@ class TritonPythonModel:
         open(self.place + ".returns", "w").close()
 `
 
-// TestAPauseOfTheServerKillsNoModel stops a server for longer than the timeouts of its models:
-// alone, as in a debugger, and together with its models, as on a suspended machine or in a frozen
-// container. No model may count as too slow because of that.
+// TestAPauseOfTheServerKillsNoModel stops a server for longer than its models' timeouts: alone, as
+// in a debugger, and together with its models, as on a suspended machine or in a frozen container.
+// The pause must not count against the timeouts.
 func TestAPauseOfTheServerKillsNoModel(t *testing.T) {
 	const limit = 3 * time.Second
 	for _, all := range []bool{false, true} {

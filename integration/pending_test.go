@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestPendingUntilBegun queues ten requests behind an executing one. Some of them are already in
-// the stub's ring. A batch must count as pending until the stub begins it, because autoscalers read
-// that number.
+// TestPendingUntilBegun queues ten requests behind an executing one. Some are already in the stub's
+// ring. A batch must count as pending until the stub begins it, because autoscalers use that
+// number.
 func TestPendingUntilBegun(t *testing.T) {
 	directory := t.TempDir()
 	repository := writeFiles(t, map[string]string{

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// plusModel returns its input, twice its input, and the number of output mappings that its process
-// has of files with the test's prefix. The request's id selects further actions.
+// plusModel returns its input, twice its input, and the number of writable mappings that its
+// process has of files with the test's prefix. The request's id selects further actions.
 const plusModel = `
 import os, time
 import numpy as np
@@ -43,9 +43,9 @@ class TritonPythonModel:
         return responses
 `
 
-// TestModelsWriteOutputs requests large outputs in real clients' shared memory, which the model's
-// process writes itself. Inputs in regions lie next to the output, overlap it or coincide with it.
-// While requests run, clients unregister and truncate regions, and give up.
+// TestModelsWriteOutputs requests large outputs in clients' shared memory, which the stub writes
+// itself. Inputs in regions are next to the output, overlap it or coincide with it. Meanwhile
+// clients unregister and truncate regions, and disconnect.
 func TestModelsWriteOutputs(t *testing.T) {
 	const config = `backend: "python"
 input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]

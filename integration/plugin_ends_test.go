@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPluginsThatFailAtTheirEnds makes Ready and each Close panic, or exit its goroutine. The log
-// must name them, and a model whose Ready does so is not ready. Each model unloads normally, and
-// its process ends in order.
+// TestPluginsThatFailAtTheirEnds makes Ready and each Close panic or exit its goroutine. The log
+// must name the hook, and a model whose Ready fails must not be ready. Each model must unload
+// normally, and its process must not be lost or killed.
 func TestPluginsThatFailAtTheirEnds(t *testing.T) {
 	backends := t.TempDir()
 	files := make(map[string]string)
@@ -61,8 +61,8 @@ func TestPluginsThatFailAtTheirEnds(t *testing.T) {
 	}
 }
 
-// TestPluginsThatNeverClose has a plugin that ignores signals and hangs in Close. It must be killed
-// at its time limit, which the log names, and leave nothing behind.
+// TestPluginsThatNeverClose checks that a plugin that ignores signals and hangs in Close is killed
+// at the time limit, and that nothing is left over.
 func TestPluginsThatNeverClose(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"))
@@ -81,7 +81,7 @@ func TestPluginsThatNeverClose(t *testing.T) {
 	s.wantNumber("good", 1, 2)
 }
 
-// plugins lists the plugin processes in ascending order.
+// plugins lists the pids of plugin processes in ascending order.
 func (s *runningServer) plugins() (pids []int) {
 	for _, pid := range s.descendants() {
 		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(line), "/nereid_") {
@@ -92,8 +92,8 @@ func (s *runningServer) plugins() (pids []int) {
 	return pids
 }
 
-// TestAPluginIsKilledAndReplaced kills a process during a request, then replaces its program while
-// the server polls. A new version must take over without losing a request. A broken one must leave
+// TestAPluginIsKilledAndReplaced kills a plugin during a request, and replaces its program while
+// the server polls. A new program must take over without losing a request. A broken one must leave
 // the old version serving.
 func TestAPluginIsKilledAndReplaced(t *testing.T) {
 	root := writeFiles(t, map[string]string{

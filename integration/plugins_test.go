@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// buildPlugin builds the backend of testdata/plugins/many, with the race detector if the tests have
+// buildPlugin builds the backend of testdata/plugins/many, with the race detector if the tests use
 // it.
 var buildPlugin = sync.OnceValues(func() (string, error) {
 	binary, err := filepath.Abs("../bin/plugin-under-test")
@@ -33,7 +33,7 @@ var buildPlugin = sync.OnceValues(func() (string, error) {
 	return binary, nil
 })
 
-// plugin installs the backend at a path, by copying and then renaming it.
+// plugin installs the backend at the given paths, by a copy and a rename.
 func plugin(t *testing.T, path ...string) {
 	t.Helper()
 	binary, err := buildPlugin()
@@ -58,7 +58,7 @@ func plugin(t *testing.T, path ...string) {
 	}
 }
 
-// manyConfig returns the config of a model of the backend of testdata/plugins/many.
+// manyConfig returns the config of a model of the backend "many".
 func manyConfig(does string, more ...string) string {
 	return "backend: \"many\"\ninput [ { name: \"INPUT0\" data_type: TYPE_INT32 dims: [ 1 ] } ]\noutput [ { name: \"OUTPUT0\" data_type: TYPE_INT32 dims: [ 1 ] } ]\n" +
 		"parameters { key: \"does\" value { string_value: \"" + does + "\" } }\n" + strings.Join(more, "\n")
@@ -66,8 +66,8 @@ func manyConfig(does string, more ...string) string {
 
 const oneNumber = `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[%d]}]}`
 
-// tryNumber sends a model one number and returns status and body, or the error. Any goroutine may
-// call it.
+// tryNumber sends a number to a model and returns the status and the body, or the error. Any
+// goroutine may call it.
 func (s *runningServer) tryNumber(model string, value int) string {
 	status, body, err := s.try("POST", "/v2/models/"+model+"/infer", nil, fmt.Appendf(nil, oneNumber, value))
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *runningServer) tryNumber(model string, value int) string {
 	return fmt.Sprint(status, " ", body)
 }
 
-// number sends a model one number, and returns the status and the number in the reply, or its
+// number sends a number to a model, and returns the status and the number in the reply, or its
 // error.
 func (s *runningServer) number(model string, value int) (status int, answer int, failure string) {
 	s.t.Helper()
@@ -91,7 +91,7 @@ func (s *runningServer) number(model string, value int) (status int, answer int,
 	return status, reply.Outputs[0].Data[0], ""
 }
 
-// wantNumber sends a number and checks the reply.
+// wantNumber sends a number to a model and checks the reply.
 func (s *runningServer) wantNumber(model string, value, want int) {
 	s.t.Helper()
 	if status, answer, failure := s.number(model, value); status != http.StatusOK || answer != want {
@@ -99,8 +99,8 @@ func (s *runningServer) wantNumber(model string, value, want int) {
 	}
 }
 
-// pythonTwice returns twice its input. pythonCalls calls the model of its parameter "callee" and
-// adds 1000.
+// pythonTwice returns twice its input. pythonCalls returns the output of the model in its parameter
+// "callee" plus 1000.
 const (
 	pythonTwice = `
 import numpy as np
@@ -139,7 +139,7 @@ func callee(name string) string {
 	return "parameters { key: \"callee\" value { string_value: \"" + name + "\" } }\n"
 }
 
-// steps returns the config of an ensemble with models in sequence.
+// steps returns the config of an ensemble that passes its input through models.
 func steps(models ...string) string {
 	var b strings.Builder
 	b.WriteString("platform: \"ensemble\"\n" + oneInt + "ensemble_scheduling { step [\n")
@@ -159,7 +159,7 @@ func steps(models ...string) string {
 }
 
 // TestPluginsServeAsPythonDoes checks how models of plugins are found, configured, placed and
-// called: by clients, by Python models, by each other, in ensembles, sequences and batches, with a
+// called: by clients, Python models and each other, in ensembles, sequences and batches, with a
 // cache, and with many responses.
 func TestPluginsServeAsPythonDoes(t *testing.T) {
 	backends := t.TempDir()
@@ -186,8 +186,7 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 	for model, want := range map[string]int{"completed": 42, "ofversion": 42, "ofmodel": 42, "settings": 42, "groups": 42, "gopy": 8200, "gogo": 820_000, "pygo": 821_000} {
 		s.wantNumber(model, 41, want)
 	}
-	// (1 + 1) · 2 + 1 is 5, doubled 10; 100 · 10 is 1,000. Python requests 100 times that and adds
-	// 1,000.
+	// (1 + 1) · 2 + 1 is 5. From that twice makes 10, gopy 1,000, gogo 100,000, and pygo 101,000.
 	s.wantNumber("ensemble", 1, 101_000)
 	if _, first, _ := s.number("cached", 1); first == 0 {
 		t.Error("the model with a cache has not answered")
@@ -212,7 +211,7 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 		t.Error("the server has warned of a setting that is a plugin's own")
 	}
 	s.runClient("plugins.py")
-	// Each instance has one process. All are told to exit, and all exit.
+	// Each instance has one process. All must be told to exit and close their backend.
 	before := strings.Count(s.log.String(), "many is closed\n")
 	s.stop()
 	if closed := strings.Count(s.log.String(), "many is closed\n") - before; closed < 10 {
@@ -220,8 +219,8 @@ func TestPluginsServeAsPythonDoes(t *testing.T) {
 	}
 }
 
-// TestPluginsArePlacedOnDevices checks that instances of plugins on a machine with two GPUs know
-// their device.
+// TestPluginsArePlacedOnDevices checks that instances of plugins are placed on devices on a machine
+// with two GPUs.
 func TestPluginsArePlacedOnDevices(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"))
@@ -241,8 +240,8 @@ func TestPluginsArePlacedOnDevices(t *testing.T) {
 	}
 }
 
-// TestPluginsThatCannotBeLoaded checks that each is named in its load error, and that none affects
-// working models.
+// TestPluginsThatCannotBeLoaded checks that the load error names the reason for each faulty plugin,
+// and that working models are not affected.
 func TestPluginsThatCannotBeLoaded(t *testing.T) {
 	script := func(line string) string { return "#!/bin/sh\necho '" + line + "'\nexec sleep 600\n" }
 	backends := writeFiles(t, map[string]string{
@@ -302,10 +301,10 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 // pluginFault is one way in which a plugin's model can fail a request.
 type pluginFault struct {
 	does   string
-	want   string // part of the error that the client gets; "": the request succeeds
-	answer string // part of the answer
+	want   string // part of the client's error; "": the request succeeds
+	answer string // part of the reply
 	logged []string
-	// waits: the request is answered when the model is unloaded.
+	// waits: the client gets the reply when the model is unloaded.
 	waits bool
 	lives bool // the process continues
 }
@@ -335,16 +334,16 @@ var pluginFaults = []pluginFault{
 	{does: "answer after Close", want: "model '%m' has not answered the request", logged: []string{faultOf, "the request had no final response", "too late: "}, waits: true, lives: true},
 }
 
-// TestPluginsThatMisbehave checks that each fault fails only its own request. The client gets a
-// clear error, the log names backend, model and request, the next request succeeds, and nothing is
-// left over.
+// TestPluginsThatMisbehave checks that each fault fails only one request. The client must get a
+// clear error, the log must name backend, model and instance, the next request must succeed, and
+// nothing may be left over.
 func TestPluginsThatMisbehave(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"), filepath.Join(backends, "hanging", "nereid_hanging"))
 	files := make(map[string]string)
 	for i, f := range pluginFaults {
 		config := manyConfig(f.does)
-		if f.does == "hang" { // the only one with a time limit
+		if f.does == "hang" { // the only one that needs a short timeout
 			config = strings.Replace(config, `"many"`, `"hanging"`, 1)
 		}
 		files[fmt.Sprintf("m%d/config.pbtxt", i)], files[fmt.Sprintf("m%d/1/none", i)] = config, ""
@@ -376,13 +375,13 @@ func TestPluginsThatMisbehave(t *testing.T) {
 			answer := make(chan string, 1)
 			go func() { answer <- s.tryNumber(model, 13) }()
 			if f.waits {
-				if f.want == "" { // it is answered, and the request is kept
+				if f.want == "" { // the client has its reply, but the model keeps the request
 					answer <- <-answer
 				}
 				if !s.prints(model + " keeps a request\n") {
 					t.Fatal("the model does not execute the request")
 				}
-				s.wantNumber(model, 1, 2) // another request in the meantime
+				s.wantNumber(model, 1, 2) // another request meanwhile
 				if status, body := s.request("POST", "/v2/repository/models/"+model+"/unload", ""); status != http.StatusOK {
 					t.Fatalf("unload: status %d: %s", status, body)
 				}
@@ -430,13 +429,13 @@ func TestPluginsThatMisbehave(t *testing.T) {
 	s.until("rid of all requests", func() bool { return s.figure(`nereid_memory_bytes{kind="blocks"}`) < 1<<20 })
 }
 
-// TestPluginsThatWriteNonsenseIntoConfigs makes models complete their configs with invalid values.
-// Each load must fail with a clear error, or the model must reject requests, and nothing may be
-// left over.
+// TestPluginsThatWriteNonsenseIntoConfigs loads models that complete their configs with invalid
+// values. Each load must fail with a clear error or the model must reject requests, and nothing may
+// be left over.
 func TestPluginsThatWriteNonsenseIntoConfigs(t *testing.T) {
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"))
-	wants := map[string]string{ // "": it loads, as on Triton
+	wants := map[string]string{ // "": the model loads, as on Triton
 		"negative dims": "model input 'INPUT0' dimension must be integer >= 1, or -1", "no dims": "model output 'OUTPUT0' must specify 'dims'", "huge dims": "",
 		"no name": "model output must specify 'name'", "no UTF-8": "the config of SetConfig cannot be written", "no type": "", "no batch": "'max_batch_size' must be non-negative value",
 		"equal names": "", "a long name": "bytes as JSON, want at most 1024000", "many outputs": "bytes as JSON, want at most 1024000",

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkServer creates a link to the server's binary and returns its path.
+// linkServer creates a link with the given name to the server's binary and returns its path.
 func linkServer(t *testing.T, name string) string {
 	t.Helper()
 	binary, err := buildServer()
@@ -34,9 +34,9 @@ func linkServer(t *testing.T, name string) string {
 	return link
 }
 
-// TestKServesCommandLineServes starts an image's entry point with the arguments of KServe's runtime
-// for Triton, followed by an argument that an InferenceService repeats. The models arrive later
-// than the server, through a link that another container creates.
+// TestKServesCommandLineServes starts the image's entry point with the arguments of KServe's
+// runtime for Triton, followed by one that an InferenceService repeats. The models arrive after the
+// server has started, through a link that another container creates.
 func TestKServesCommandLineServes(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")
 	root, port := filepath.Join(t.TempDir(), "models"), testkit.Port(t)
@@ -57,9 +57,9 @@ func TestKServesCommandLineServes(t *testing.T) {
 	}
 }
 
-// TestKServesAgentLoadsAndUnloads starts the server with an empty repository. KServe's agent adds a
-// model and loads it, then removes the model's files and unloads it. Only status 200 counts as
-// success for the agent.
+// TestKServesAgentLoadsAndUnloads starts a server with an empty repository and does the same as
+// KServe's agent: it adds a model and loads it, then removes its files and unloads it. Each reply
+// must have status 200, because the agent accepts no other.
 func TestKServesAgentLoadsAndUnloads(t *testing.T) {
 	root := t.TempDir()
 	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit")
@@ -100,8 +100,8 @@ func TestKServesAgentLoadsAndUnloads(t *testing.T) {
 	}
 }
 
-// TestServerThatWaitsForItsRepositoryEndsBySIGTERM stops the server like a pod that is deleted
-// before its models have arrived.
+// TestServerThatWaitsForItsRepositoryEndsBySIGTERM checks that SIGTERM stops a server that waits
+// for its repository, as in a pod that is deleted before its models have arrived.
 func TestServerThatWaitsForItsRepositoryEndsBySIGTERM(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")
 	s := launch(t, "", filepath.Join(t.TempDir(), "never"))
@@ -114,9 +114,9 @@ func TestServerThatWaitsForItsRepositoryEndsBySIGTERM(t *testing.T) {
 
 const oneValue = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`
 
-// TestDelayServesAndIsNotReady checks the delay between SIGTERM and the shutdown. Readiness checks
-// fail. Requests on old and new connections are still served, with a response that tells the client
-// to reconnect.
+// TestDelayServesAndIsNotReady checks the delay between SIGTERM and the shutdown. The server must
+// not be ready. Requests on old and new connections must succeed, with a reply that tells the
+// client to reconnect.
 func TestDelayServesAndIsNotReady(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": identityModel})
 	s := start(t, testkit.Python(t).Path, repository, "--exit-delay-secs=3600")
@@ -160,9 +160,9 @@ func TestDelayServesAndIsNotReady(t *testing.T) {
 	s.gone(children)
 }
 
-// TestRollingUpdateLosesNoRequest stops three servers one after the other, and starts a replacement
-// before each. Clients connect for each request or keep their connections. They learn of a server's
-// end only from its failing probe.
+// TestRollingUpdateLosesNoRequest stops three servers one after another, each after a replacement
+// has started. No request may be lost. Clients connect for each request or keep their connections,
+// and leave a server only when its probe fails.
 func TestRollingUpdateLosesNoRequest(t *testing.T) {
 	if !testkit.Long() {
 		t.Skip("it takes three times the delay; NEREID_TEST_LONG=1 runs it")
@@ -220,7 +220,7 @@ func TestRollingUpdateLosesNoRequest(t *testing.T) {
 			status, _ := old.request("GET", "/v2/health/ready", "")
 			return status == http.StatusBadRequest
 		})
-		testkit.Eventually(t, startLimit, func() bool { return answers.Load() > seen+100 }) // some of them come from old
+		testkit.Eventually(t, startLimit, func() bool { return answers.Load() > seen+100 }) // some of them come from the old server
 		update(func(list []*runningServer) []*runningServer { return list[1:] })
 		if took := time.Since(signalled); took > delay/2 {
 			t.Skipf("the probe was seen %v after the signal: this machine is too slow to tell", took)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// writtenModel returns the value in its source. Each load is recorded in a file next to the
+// writtenModel returns the value in its source. It records each load in a file beside the
 // repository.
 const writtenModel = `
 import os
@@ -28,7 +28,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", answer)]) for _ in requests]
 `
 
-// besideWritten is imported by a writtenModel.
+// besideWritten is a module that writtenModel imports.
 const besideWritten = `
 def check(value):
     if value < 0:
@@ -36,8 +36,8 @@ def check(value):
 `
 
 // TestPollsDisturbNoClient changes a repository in every way that polling supports, while clients
-// use its models, an ensemble and a model that calls others. Only requests to removed models may
-// fail.
+// use its models, an ensemble and a model that makes BLS requests. Only requests to removed models
+// may fail.
 func TestPollsDisturbNoClient(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {

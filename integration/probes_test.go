@@ -16,9 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
-// TestProbesWaitForNothing checks that the live and ready probes, and their gRPC forms, answer
-// while a load and a poll of the repository hang in a model's initialize, and while another model's
-// queue is full.
+// TestProbesWaitForNothing checks that the live and ready probes and their gRPC equivalents reply
+// while a load or a poll hangs in a model's initialize and another model's queue is full.
 func TestProbesWaitForNothing(t *testing.T) {
 	for name, flags := range map[string][]string{
 		"explicit": {"--model-control-mode=explicit", "--load-model=busy"},
@@ -49,7 +48,7 @@ func TestProbesWaitForNothing(t *testing.T) {
 				}()
 			}
 			s.until("executing", func() bool { return hasFile(signs, "executing") })
-			for range clients - 4 { // at most one executes, one is queued in the process, and two wait
+			for range clients - 4 { // at most one executes, one is queued in the stub, and two wait
 				if status := <-answered; status != http.StatusServiceUnavailable {
 					t.Errorf("a request to a queue that is full: got %d, want 503", status)
 				}

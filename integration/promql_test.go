@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// selector is a metric in a PromQL expression.
+// selector is a metric in a PromQL expression with its matchers.
 type selector struct {
 	metric   string
 	matchers []matcher
@@ -17,11 +17,11 @@ type selector struct {
 
 type matcher struct{ label, operator, value string }
 
-// promql holds the names in a PromQL expression.
+// promql holds the metrics and labels in a PromQL expression.
 type promql struct {
 	selectors []selector
-	grouping  []string // labels of "by"
-	grouped   bool     // there is a "by"
+	grouping  []string // labels of a "by" clause
+	grouped   bool     // the expression has a "by" clause
 }
 
 // promqlToken matches the PromQL tokens that dashboards need. A duration in brackets is one token,
@@ -31,7 +31,7 @@ var promqlToken = regexp.MustCompile(`^(?:\s+|"(?:[^"\\]|\\.)*"|\[\w+\]|[a-zA-Z_
 // promqlFunctions are the functions and aggregations that expressions may use.
 var promqlFunctions = []string{"avg", "count", "histogram_quantile", "increase", "max", "min", "rate", "sum", "topk"}
 
-// parsePromQL reads the metrics, matchers and groupings of an expression. It supports a subset of
+// parsePromQL returns the metrics, matchers and groupings of an expression. It supports a subset of
 // PromQL and rejects everything else.
 func parsePromQL(text string) (found promql, err error) {
 	var tokens []string
@@ -171,7 +171,8 @@ func (all sampled) missing(s selector) string {
 	return ""
 }
 
-// TestPromQLIsRead checks that the parser does not accept everything.
+// TestPromQLIsRead checks that the parser accepts valid expressions and reports unknown metrics,
+// labels and syntax errors.
 func TestPromQLIsRead(t *testing.T) {
 	all := parseSamples(t, "# HELP a x\na{model=\"m\",le=\"+Inf\"} 1\nb 2\n")
 	for text, want := range map[string]string{

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// basedModel is the model.py of a Python-based backend. It reports its arguments and files.
+// basedModel is the model.py of a Python-based backend. It reports its arguments and its
+// environment.
 const basedModel = `
 import json, os, sys
 import numpy as np
@@ -57,8 +58,9 @@ func (s *runningServer) seen(path string) basedSeen {
 	return seen
 }
 
-// TestPythonBasedBackendsRunTheirOwnModel loads several models and versions on two custom backends,
-// one of which has another interpreter.
+// TestPythonBasedBackendsRunTheirOwnModel loads models and versions on two Python-based backends
+// with different Pythons. Each model must run the model.py of its backend, and invalid backends
+// must fail their loads.
 func TestPythonBasedBackendsRunTheirOwnModel(t *testing.T) {
 	pythons := oldestAndNewest(t)
 	oldest, newest := pythons[0], pythons[len(pythons)-1]

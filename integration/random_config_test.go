@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// randomConfig returns a random, loadable configuration of a Python model. The same seed gives the
-// same configuration.
+// randomConfig returns a random, loadable config of a Python model. The same seed always gives the
+// same config.
 func randomConfig(seed uint64) *kserve.ModelConfig {
 	g := &configMaker{rand.New(rand.NewPCG(seed, 1))}
 	c := &kserve.ModelConfig{}
@@ -111,7 +111,7 @@ func (g *configMaker) scalar(f protoreflect.FieldDescriptor) protoreflect.Value 
 	}
 }
 
-// repair makes related fields consistent.
+// repair makes related fields of the config consistent.
 func (g *configMaker) repair(c *kserve.ModelConfig) {
 	c.Backend = "python"
 	c.MaxBatchSize = []int32{0, 1, 8}[g.IntN(3)]
@@ -160,14 +160,14 @@ func (g *configMaker) repair(c *kserve.ModelConfig) {
 		in.RateLimiter = nil
 	}
 	for _, sample := range c.ModelWarmup {
-		sample.BatchSize = 0 // it does not run
+		sample.BatchSize = 0 // the sample does not run
 		for name, input := range sample.Inputs {
 			if input.InputDataType == nil {
 				delete(sample.Inputs, name)
 			}
 		}
 	}
-	if c.MetricTags != nil { // Triton crashes on names that are not valid in metrics
+	if c.MetricTags != nil { // Triton crashes on tags that are not valid metric labels
 		c.MetricTags = map[string]string{"zone": g.text()}
 	}
 	c.Parameters = map[string]*kserve.ModelParameter{g.text(): {StringValue: g.text()}}

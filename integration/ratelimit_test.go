@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// exclusiveModel needs exclusive execution. A number above 0 makes it call another model, by that
-// name, meanwhile.
+// exclusiveModel fails if another instance executes at the same time. For an input above 0, it also
+// makes a BLS request to the model "called".
 const exclusiveModel = `
 import os
 import time
@@ -74,15 +74,15 @@ func limitedRepository(t *testing.T) string {
 
 const exclusiveBody = `{"inputs":[{"name":"N","datatype":"INT32","shape":[1],"data":[%d]}]}`
 
-// pendingOf returns the pending requests of a model according to the metrics.
+// pendingOf returns the number of pending requests of a model in the metrics.
 func pendingOf(metrics, model string) (n int) {
 	_, rest, _ := strings.Cut(metrics, `nv_inference_pending_request_count{model="`+model+`",version="1"} `)
 	_, _ = fmt.Sscan(rest, &n)
 	return n
 }
 
-// TestRateLimitGivesModelsTurns checks that models take turns if the shared resource suffices for
-// only one.
+// TestRateLimitGivesModelsTurns checks that two models take turns according to their priorities if
+// the resource suffices for one instance.
 func TestRateLimitGivesModelsTurns(t *testing.T) {
 	root := limitedRepository(t)
 	s := start(t, testkit.Python(t).Path, root, "--rate-limit=execution_count", "--rate-limit-resource=R:1",
@@ -97,8 +97,8 @@ func TestRateLimitGivesModelsTurns(t *testing.T) {
 		}
 	}
 
-	// Each model always has a request waiting: the first request waits until the others have
-	// arrived.
+	// Each model must always have pending requests, so the first request waits until the others
+	// have arrived.
 	busy := filepath.Join(root, "..", "busy")
 	if err := os.WriteFile(busy+".hold", nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestRateLimitGivesModelsTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turns := strings.Fields(string(text))[:each] // while both have requests
+	turns := strings.Fields(string(text))[:each] // while both models have requests
 	often := strings.Count(strings.Join(turns, " "), "often")
 	if seldom := each - often; often < 2*seldom || often > 4*seldom {
 		t.Errorf("often had %d turns, seldom %d; want three times as many", often, seldom)
@@ -142,7 +142,7 @@ func TestRateLimitGivesModelsTurns(t *testing.T) {
 }
 
 // TestBatchesFillUntilTheirTurn checks that a model's batch grows while another model holds the
-// resource, and that its requests are pending.
+// resource, and that its requests count as pending.
 func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	directory := t.TempDir()
 	config := batchConfig(directory, "",
@@ -179,7 +179,7 @@ func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	s.stop()
 }
 
-// stackedCaller returns another model's answer.
+// stackedCaller returns the output of another model.
 const stackedCaller = `
 import triton_python_backend_utils as pb_utils
 
@@ -195,8 +195,8 @@ class TritonPythonModel:
         return responses
 `
 
-// TestStackedCallerHoldsWhatItCalls makes a stacked batch call a model that needs the resource that
-// the batch holds.
+// TestStackedCallerHoldsWhatItCalls checks that a stacked batch can call a model that needs the
+// resource that the batch holds.
 func TestStackedCallerHoldsWhatItCalls(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "2") // so that two requests are stacked
 	config := exclusiveConfig + "max_batch_size: 4\n" +
@@ -219,8 +219,8 @@ func TestStackedCallerHoldsWhatItCalls(t *testing.T) {
 	s.stop()
 }
 
-// TestRateLimitIsOffUnlessAsked checks that without the flag, rate limiter settings in a config
-// have no effect.
+// TestRateLimitIsOffUnlessAsked checks that rate limiter settings in a config have no effect
+// without --rate-limit.
 func TestRateLimitIsOffUnlessAsked(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, limitedRepository(t), "--rate-limit-resource=R:1")
 	var overlapped atomic.Bool
@@ -242,7 +242,8 @@ func TestRateLimitIsOffUnlessAsked(t *testing.T) {
 	}
 }
 
-// TestRateLimitSameAsTriton compares which models can be loaded.
+// TestRateLimitSameAsTriton checks that both servers load and reject the same models, with the same
+// errors.
 func TestRateLimitSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	root := limitedRepository(t)

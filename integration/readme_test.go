@@ -13,13 +13,13 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// readmeFile is a block of the README whose first line names a file of a repository.
+// readmeFile matches a block of the README whose first line names a file in a repository.
 var readmeFile = regexp.MustCompile("(?s)```(?:python)?\n# models/([^\n]*)\n(.*?)```")
 
-// readmeRequest is the curl request that follows the first model.
+// readmeRequest matches the README's curl request to the first model.
 var readmeRequest = regexp.MustCompile(`curl localhost:8000(/v2/models/greeter/infer) -d '([^']*)'`)
 
-// TestREADMEsFirstModelIsServed copies the files of the README's first model and sends the README's
+// TestREADMEsFirstModelIsServed checks that the README's first model works with the README's
 // request.
 func TestREADMEsFirstModelIsServed(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
@@ -41,7 +41,8 @@ func TestREADMEsFirstModelIsServed(t *testing.T) {
 	}
 }
 
-// TestDemoLooksAtItsPortsFirst occupies the second port of the demo with another program.
+// TestDemoLooksAtItsPortsFirst checks that "make demo" checks its ports before the build, and that
+// the error names a port that is in use.
 func TestDemoLooksAtItsPortsFirst(t *testing.T) {
 	plan, err := exec.Command("make", "-C", "..", "--no-print-directory", "-n", "demo").CombinedOutput()
 	ports, build := strings.Index(string(plan), ".ci/demo-ports"), strings.Index(string(plan), "build")
@@ -49,7 +50,7 @@ func TestDemoLooksAtItsPortsFirst(t *testing.T) {
 		t.Errorf("make -n demo: got error %v, the ports at %d, the build at %d, want the ports first:\n%s", err, ports, build, plan)
 	}
 
-	// Other programs, such as other tests, may use the same ports.
+	// Other programs, such as other tests, may be using the same ports.
 	listener, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)

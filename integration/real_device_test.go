@@ -11,12 +11,12 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
-// realDevice reports whether stories about tensors on devices run with the real driver, as in "make
-// test-gpu", instead of the fake one. They then ignore the driver's counts, and on a machine with
-// one device they use it for the second device of a story, too (place in stub/tests/producer.py).
+// realDevice reports whether tests of device tensors use the real driver instead of the fake one,
+// as in "make test-gpu". They then ignore the driver's counts. On a machine with one device, it
+// also serves as the second device (place in stub/tests/producer.py).
 func realDevice() bool { return os.Getenv("NEREID_TEST_DEVICE") == "real" }
 
-// standInAlone skips a story that needs the fake driver.
+// standInAlone skips a test that needs the fake driver.
 func standInAlone(t *testing.T, why string) {
 	t.Helper()
 	if realDevice() {
@@ -24,8 +24,8 @@ func standInAlone(t *testing.T, why string) {
 	}
 }
 
-// onDevice returns the environment of programs that see the devices. The file of counts and the
-// other settings are for the fake driver.
+// onDevice returns the environment variables of programs that see the devices. The file for counts
+// and other settings are for the fake driver only.
 func onDevice(t *testing.T, state string, more ...string) []string {
 	t.Helper()
 	if !realDevice() {
@@ -34,7 +34,7 @@ func onDevice(t *testing.T, state string, more ...string) []string {
 	return slices.DeleteFunc(more, func(variable string) bool { return strings.HasPrefix(variable, "FAKECUDA_") })
 }
 
-// launchOnDevices launches a server that sees the devices, like onDevice.
+// launchOnDevices launches a server that sees the devices of onDevice.
 func launchOnDevices(t *testing.T, repository, state string, more []string, flags ...string) *runningServer {
 	t.Helper()
 	program := append([]string{"env"}, onDevice(t, state, more...)...)
@@ -42,7 +42,7 @@ func launchOnDevices(t *testing.T, repository, state string, more []string, flag
 }
 
 // TestStoriesOfRealDevicesAreReal fails if a real device is requested but missing, because the
-// stories would test nothing.
+// other tests would test nothing.
 func TestStoriesOfRealDevicesAreReal(t *testing.T) {
 	if !realDevice() {
 		t.Skip("NEREID_TEST_DEVICE is not \"real\"")

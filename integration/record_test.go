@@ -14,7 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// TestRecordInTheRepositoryIsRefused: the folder of records would become a model.
+// TestRecordInTheRepositoryIsRefused checks that --record rejects a directory inside the
+// repository, where it would become a model.
 func TestRecordInTheRepositoryIsRefused(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")})
 	s := launch(t, testkit.Python(t).Path, repository, "--record="+repository+"/records")
@@ -23,8 +24,8 @@ func TestRecordInTheRepositoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestRecordedRequestIsABody resends the head and tensors of a recorded request as a body, as
-// docs/record.md describes.
+// TestRecordedRequestIsABody sends the head and tensors of a recorded request as a body, as
+// docs/record.md describes, and expects success.
 func TestRecordedRequestIsABody(t *testing.T) {
 	records := filepath.Join(t.TempDir(), "records")
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": checkedConfig, "m/1/model.py": checking("B")}), "--record="+records)
@@ -66,10 +67,10 @@ func TestRecordedRequestIsABody(t *testing.T) {
 	}
 }
 
-// replayed are models whose requests are recorded and replayed: one returns its input and rejects
-// negative numbers, one answers several times, one has sequences.
+// replayed returns models whose requests are recorded and replayed. "single" multiplies its input
+// and rejects negative numbers, "stream" responds several times, and "sequence" uses sequences.
 func replayed(factor string) map[string]string {
-	// Parameters over gRPC have no order.
+	// The model sorts the parameters, because they have no order over gRPC.
 	const head = "import json\nimport numpy as np\nimport triton_python_backend_utils as pb\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n"
 	return map[string]string{
 		"single/config.pbtxt": checkedConfig + "output { name: \"TEXT\" data_type: TYPE_STRING dims: [ 1 ] }\n",
@@ -107,8 +108,8 @@ func replayed(factor string) map[string]string {
 	}
 }
 
-// TestReplayComparesWithWhatWasRecorded records requests of all kinds, and replays them against the
-// same and against changed models, over both protocols.
+// TestReplayComparesWithWhatWasRecorded records requests of all kinds, and replays them to the same
+// and to changed models, over both protocols and TLS. `nereid replay` must report each difference.
 func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	records, python := filepath.Join(t.TempDir(), "records"), testkit.Python(t).Path
 	s := start(t, python, writeFiles(t, replayed("1")), "--record="+records, "--record-redact=secret")
@@ -131,7 +132,7 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	})
 	s.until("metrics count them", func() bool { return s.figure("nereid_requests_recorded_total") == 7 })
 	s.wantSamples("nereid_requests_not_recorded_total 0", "nereid_recording 1")
-	for _, protocol := range []string{"http", "grpc"} { // to the recording server: replayed requests are not recorded
+	for _, protocol := range []string{"http", "grpc"} { // to the recording server, which must not record replayed requests
 		if status, out, stderr := command(t, "replay", records, fmt.Sprintf("--url=127.0.0.1:%d", s.http), fmt.Sprintf("--grpc-url=127.0.0.1:%d", s.grpc), "--protocol="+protocol); status != 0 {
 			t.Errorf("to the server that records, over %s: got status %d, %s%s", protocol, status, out, stderr)
 		}
@@ -207,9 +208,9 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 	}
 }
 
-// TestReplayOfAFile sends a file as a body. Its record is replayed and benchmarked as the request
-// that it became. Only the real replay is left out of the recording, not a client that pretends to
-// be one.
+// TestReplayOfAFile sends a file as a body. Its record must be replayed and benchmarked as the
+// resulting request. Only real replays may be left out of the recording, not requests of clients
+// that imitate them.
 func TestReplayOfAFile(t *testing.T) {
 	records := filepath.Join(t.TempDir(), "records")
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
@@ -232,7 +233,7 @@ func TestReplayOfAFile(t *testing.T) {
 			t.Errorf("replay over %s: got status %d, %s%s", protocol, status, out, stderr)
 		}
 	}
-	elsewhere := filepath.Join(t.TempDir(), "records") // of a server with another key
+	elsewhere := filepath.Join(t.TempDir(), "records") // without the key of the recording server
 	if err := os.CopyFS(filepath.Join(elsewhere, "m"), os.DirFS(filepath.Join(records, "m"))); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,8 @@ func TestReplayOfAFile(t *testing.T) {
 	}
 }
 
-// TestReplayRefusesWhatIsNoRecording needs no server.
+// TestReplayRefusesWhatIsNoRecording checks the errors of `nereid replay` for missing and invalid
+// records.
 func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
 	directory := writeFiles(t, map[string]string{"empty/x": "", "broken/1.record": "no record"})
 	for want, c := range map[string]struct {

@@ -36,7 +36,7 @@ class TritonPythonModel:
         return responses
 `
 
-// repeatModel answers three times, with multiples of its input.
+// repeatModel responds three times with multiples of its input.
 const repeatModel = `
 import triton_python_backend_utils as pb_utils
 
@@ -50,8 +50,8 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// regionsRepository has the models of testdata/regions.py, which synchronize with their clients
-// through the folder of marks.
+// regionsRepository creates the models of testdata/regions.py. They synchronize with their clients
+// through files in marks.
 func regionsRepository(t *testing.T, marks string) string {
 	const tensors = "input [ { name: \"INPUT\" data_type: TYPE_%[1]s dims: [ -1 ] } ]\noutput [ { name: \"OUTPUT\" data_type: TYPE_%[1]s dims: [ -1 ] } ]\n"
 	numbers, identity := "backend: \"python\"\n"+fmt.Sprintf(tensors, "FP32"), strings.ReplaceAll(heldModel, "%q", `""`)
@@ -76,16 +76,16 @@ func regionsRepository(t *testing.T, marks string) string {
 	})
 }
 
-// regionsPrefix returns the prefix of one test's region keys. Leftover regions are removed after
-// the test; another check makes the test fail in that case.
+// regionsPrefix returns the prefix of the region keys of one test. Regions that are left over are
+// removed after the test, and another check makes the test fail.
 func regionsPrefix(t *testing.T) string {
 	t.Helper()
 	prefix := fmt.Sprintf("nereid-regions-%d-%s-", os.Getpid(), strings.ToLower(t.Name()))
 	return strings.ReplaceAll(prefix, "/", "-")
 }
 
-// TestClientsShareMemory makes the real clients register shared memory, write inputs and read
-// outputs there, and tamper with it while requests run.
+// TestClientsShareMemory checks that real clients can register shared memory and exchange tensors
+// there, even if they tamper with it during requests. No region may be left.
 func TestClientsShareMemory(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -116,8 +116,8 @@ func (s *runningServer) descriptors() (n int) {
 	return n
 }
 
-// TestFailedRegistrationsLeaveNothing checks that 2,000 of them leave no descriptor, no mapping and
-// no name.
+// TestFailedRegistrationsLeaveNothing checks that 2,000 failed registrations leave no descriptors
+// and no mappings.
 func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	s := start(t, "", writeFiles(t, map[string]string{"empty/.keep": ""}), "--allow-client-shm=true", "--exit-on-error=false")
 	file, err := os.CreateTemp("/dev/shm", regionsPrefix(t))
@@ -145,7 +145,8 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestClientSharedMemoryIsOffByDefault checks that clients need a flag to register regions.
+// TestClientSharedMemoryIsOffByDefault checks that clients cannot register regions without
+// --allow-client-shm.
 func TestClientSharedMemoryIsOffByDefault(t *testing.T) {
 	s := start(t, testkit.Pythons(t)[0].Path, regionsRepository(t, t.TempDir()))
 	const off = `{"error":"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."}`
@@ -159,8 +160,8 @@ func TestClientSharedMemoryIsOffByDefault(t *testing.T) {
 	}
 }
 
-// TestPerfAnalyzerOfTritonIsServed loads a model with Triton's own tool, with tensors in shared
-// memory.
+// TestPerfAnalyzerOfTritonIsServed checks that Triton's perf_analyzer can use the server with
+// tensors in shared memory.
 func TestPerfAnalyzerOfTritonIsServed(t *testing.T) {
 	tool := filepath.Join(yardstick(t), "perf_analyzer")
 	s := start(t, testkit.Pythons(t)[0].Path, regionsRepository(t, t.TempDir()), "--allow-client-shm=true")
@@ -178,7 +179,8 @@ func TestPerfAnalyzerOfTritonIsServed(t *testing.T) {
 	}
 }
 
-// TestRegionsSameAsTriton compares the replies about regions, and their contents.
+// TestRegionsSameAsTriton checks that both servers send the same replies about regions and write
+// the same contents into them.
 func TestRegionsSameAsTriton(t *testing.T) {
 	dir, repository := yardstick(t), regionsRepository(t, t.TempDir())
 	numbers := writeFiles(t, map[string]string{"empty/1/.keep": ""})

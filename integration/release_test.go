@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeRelease creates the tarball, the package and the list of contents of the server under test,
-// and returns their directory.
+// makeRelease creates the tarball, the Debian package and the bill of materials of the server under
+// test, and returns their directory.
 func makeRelease(t *testing.T) string {
 	t.Helper()
 	binary, err := buildServer()
@@ -31,7 +31,7 @@ func makeRelease(t *testing.T) string {
 	return dir
 }
 
-// runTool runs a program that must succeed, and returns its output.
+// runTool runs a program, which must succeed, and returns its output.
 func runTool(t *testing.T, line ...string) string {
 	t.Helper()
 	output, err := exec.Command(line[0], line[1:]...).CombinedOutput()
@@ -41,9 +41,9 @@ func runTool(t *testing.T, line ...string) string {
 	return string(output)
 }
 
-// TestReleaseIsInstalledAndServes installs the Debian package into a separate root and removes it
-// again. systemd must accept its unit, and its server must work. The tarball must contain the same
-// server, also as tritonserver.
+// TestReleaseIsInstalledAndServes installs the Debian package into a separate root and purges it.
+// Its server must work, and systemd must accept its unit. The tarball must contain the same server,
+// also as tritonserver.
 func TestReleaseIsInstalledAndServes(t *testing.T) {
 	dir := makeRelease(t)
 	runTool(t, "sh", "-c", "cd '"+dir+"' && sha256sum --check --strict SHA256SUMS")
@@ -113,7 +113,7 @@ func TestReleaseIsInstalledAndServes(t *testing.T) {
 	}
 }
 
-// checkUnit lets systemd check the unit in root and rate its sandboxing.
+// checkUnit verifies the unit in root with systemd and rates its sandboxing.
 func checkUnit(t *testing.T, root string) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -125,8 +125,7 @@ func checkUnit(t *testing.T, root string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// systemd looks for the targets and the manual page on this machine, where the program has
-	// another path.
+	// systemd checks the program of the unit on this machine, where it has another path.
 	here := filepath.Join(t.TempDir(), "nereid.service")
 	text := strings.ReplaceAll(string(content), "/usr/bin/nereid", filepath.Join(root, "usr/bin/nereid"))
 	if err := os.WriteFile(here, []byte(text), 0o644); err != nil {
@@ -135,6 +134,6 @@ func checkUnit(t *testing.T, root string) {
 	if got := runTool(t, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", here); strings.Contains(got, here) {
 		t.Errorf("systemd-analyze verify says\n%s", got)
 	}
-	// In tenths; 100 is a service without any sandboxing.
+	// The threshold is in tenths. 100 is a service without any sandboxing.
 	runTool(t, "systemd-analyze", "security", "--offline=true", "--threshold=25", here)
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // TestMemoryReturnsWhenConnectionsClose opens thousands of connections over both protocols. Soon
-// after the last one has closed, their memory must go back to the system, without any further
-// activity.
+// after the last one has closed, their memory must return to the operating system, without any
+// further activity.
 func TestMemoryReturnsWhenConnectionsClose(t *testing.T) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -28,7 +28,7 @@ func TestMemoryReturnsWhenConnectionsClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The plain server replaces the binary in launchBehind's command line.
+	// The server without the race detector replaces the binary in launchBehind's command line.
 	s := launchBehind(t, []string{"/bin/sh", "-c", `shift && exec "$0" "$@"`, plain}, testkit.Python(t).Path, t.TempDir())
 	s.waitReady()
 	before := testkit.ResidentBytes(t, s.cmd.Process.Pid)

@@ -7,7 +7,7 @@ import (
 )
 
 // roundsModel executes a request as often as its input says, and returns the flags and the
-// correlation id of each execution. A negative number fails in the second round.
+// correlation id of each execution. A negative input fails in the second execution.
 const roundsModel = `
 import json
 import numpy as np
@@ -53,7 +53,8 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 ` + more
 }
 
-// TestRescheduledRequestsComeAgain has models that reschedule their requests.
+// TestRescheduledRequestsComeAgain checks models that reschedule their requests, with and without
+// an iterative sequence, and their errors in the log.
 func TestRescheduledRequestsComeAgain(t *testing.T) {
 	const iterative = "sequence_batching { iterative_sequence: true }\n"
 	const decoupled = "model_transaction_policy { decoupled: true }\n"
@@ -81,8 +82,8 @@ func TestRescheduledRequestsComeAgain(t *testing.T) {
 	}
 }
 
-// TestCallsInTheBackground makes a decoupled model with one instance call itself in the background,
-// directly and through another model.
+// TestCallsInTheBackground checks that a decoupled model with one instance can call itself in the
+// background, directly and through another model.
 func TestCallsInTheBackground(t *testing.T) {
 	files := map[string]string{
 		"a/config.pbtxt": callingConfig("1"),
@@ -96,7 +97,7 @@ func TestCallsInTheBackground(t *testing.T) {
 	s.runClient("background.py")
 }
 
-// backgroundModel are decoupled models that answer after execute has returned.
+// backgroundModel are decoupled models that respond after execute has returned.
 var backgroundModel = map[string]string{
 	"threads": `
     def execute(self, requests):
@@ -125,8 +126,8 @@ var backgroundModel = map[string]string{
 `,
 }
 
-// TestCallBesideAnUnreadStream makes a model begin to read a stream and then call the same model
-// again, which has one instance. The unread responses are kept until they are read, as on Triton.
+// TestCallBesideAnUnreadStream reads the beginning of a stream from a model with one instance, and
+// then calls that model again. The unread responses must be kept until they are read, as on Triton.
 func TestCallBesideAnUnreadStream(t *testing.T) {
 	const config = `backend: "python"
 input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]

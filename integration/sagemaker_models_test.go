@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// platformConfig and platformModel are of a model that returns its input.
+	// platformConfig and platformModel belong to a model that returns its input.
 	platformConfig = `
 backend: "python"
 max_batch_size: 8
@@ -31,7 +31,7 @@ class TritonPythonModel:
 	platformRequest = `{"inputs":[{"name":"N","datatype":"INT32","shape":[1,2],"data":[1,2]}]}`
 )
 
-// platformModels creates the directories that SageMaker would place below /opt/ml/models.
+// platformModels creates directories as SageMaker places them below /opt/ml/models.
 func platformModels(t *testing.T) string {
 	t.Helper()
 	ensemble := `
@@ -72,8 +72,8 @@ func platformFlags(t *testing.T, more ...string) (flags []string, port int) {
 	return append([]string{"--model-control-mode=explicit", "--allow-sagemaker=true", fmt.Sprintf("--sagemaker-port=%d", port)}, more...), port
 }
 
-// TestSageMakersModelsAreServedAsByTriton compares replies with the rows of
-// testdata/sagemaker_models.jsonl. They are Triton's replies, except for rows marked as different.
+// TestSageMakersModelsAreServedAsByTriton checks that replies match
+// testdata/sagemaker_models.jsonl. They are Triton's replies, except in rows marked as different.
 func TestSageMakersModelsAreServedAsByTriton(t *testing.T) {
 	base := platformModels(t)
 	flags, port := platformFlags(t, "--sagemaker-model-directory="+base)
@@ -90,7 +90,7 @@ func TestSageMakersModelsSameAsTriton(t *testing.T) {
 	checkClouds(t, "sagemaker_models.jsonl", map[string]int{"S": port}, platformModels(t), false)
 }
 
-// platform sends requests to SageMaker's endpoint like the platform.
+// platform sends requests to the SageMaker endpoint as the platform does.
 type platform struct {
 	t    *testing.T
 	base string
@@ -147,8 +147,8 @@ func modelIndex(t *testing.T, s *runningServer) string {
 	return text
 }
 
-// TestSageMakersModelsComeAndGo has clients load, invoke and unload their own and each other's
-// models, one of them an ensemble, while another client's model stays in use. At the end nothing is
+// TestSageMakersModelsComeAndGo loads, invokes and unloads the same models from concurrent clients,
+// including an ensemble, while another model stays in use. In the end only that model may be
 // registered.
 func TestSageMakersModelsComeAndGo(t *testing.T) {
 	_, p := startPlatform(t)
@@ -189,8 +189,8 @@ func TestSageMakersModelsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestSageMakersUnloadWaitsForItsRequestsAlone checks that other models are served meanwhile; on
-// Triton they wait.
+// TestSageMakersUnloadWaitsForItsRequestsAlone checks that an unload waits for its own requests,
+// while other models are loaded and serve. On Triton these wait too.
 func TestSageMakersUnloadWaitsForItsRequestsAlone(t *testing.T) {
 	s, p := startPlatform(t)
 	p.want(http.StatusOK, http.MethodPost, "/models", p.loadBody("slow", "waits"))
@@ -217,8 +217,8 @@ func TestSageMakersUnloadWaitsForItsRequestsAlone(t *testing.T) {
 	p.want(http.StatusNotFound, http.MethodGet, "/models/slow", "")
 }
 
-// TestSageMakersFailuresLeaveNothing checks that a failed load leaves neither a repository nor the
-// members of an ensemble. With namespaces, the name is free again.
+// TestSageMakersFailuresLeaveNothing checks that a failed load leaves neither a repository nor
+// members of an ensemble, and that the name is free again.
 func TestSageMakersFailuresLeaveNothing(t *testing.T) {
 	for _, flag := range []string{"--model-namespacing=false", "--model-namespacing=true"} {
 		t.Run(flag, func(t *testing.T) {
@@ -238,8 +238,8 @@ func TestSageMakersFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestSageMakersUnloadByAnotherName unloads a model by another name than it was loaded with. The
-// unload waits for nothing, and the model can be loaded again.
+// TestSageMakersUnloadByAnotherName loads a model with one name and unloads it by another. The
+// unload must not wait, and the model must load again.
 func TestSageMakersUnloadByAnotherName(t *testing.T) {
 	s, p := startPlatform(t)
 	const header, name = "X-Amzn-SageMaker-Target-Model", "target"
@@ -256,7 +256,8 @@ func TestSageMakersUnloadByAnotherName(t *testing.T) {
 	}
 }
 
-// TestSageMakersModelsNeedExplicitMode expects Triton's text. HTTP's restrictions apply.
+// TestSageMakersModelsNeedExplicitMode checks that loads need explicit mode, with Triton's error,
+// and that --http-restricted-api applies to the endpoint.
 func TestSageMakersModelsNeedExplicitMode(t *testing.T) {
 	base, port := platformModels(t), testkit.Port(t)
 	start(t, testkit.Python(t).Path, cloudRepository(t), "--allow-sagemaker=true", fmt.Sprintf("--sagemaker-port=%d", port),

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestClientsAreServedOverTLS covers both protocols, client certificates, and a certificate that is
-// replaced while the server runs.
+// TestClientsAreServedOverTLS checks TLS with client certificates over both protocols, and that the
+// server uses a certificate that is replaced while it runs.
 func TestClientsAreServedOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	server, client := filepath.Join(dir, "server"), filepath.Join(dir, "client")

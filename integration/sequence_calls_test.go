@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// callsSequences makes the calls that its input lists: a model, and for each sequence its id and
-// its requests, each with a value and flags. The calls of a sequence follow each other; HOW says
-// what else they wait for.
+// callsSequences makes the BLS requests in its input: a model, and for each sequence its id and its
+// requests, each with a value and flags. The requests of a sequence follow each other. The code
+// that replaces HOW determines the rest of the order.
 const callsSequences = `
 import asyncio
 import json
@@ -44,7 +44,7 @@ def plan(r):
     return json.loads(pb_utils.get_input_tensor_by_name(r, "CALLS").as_numpy()[0])
 `
 
-// callOneByOne makes the first call of each sequence, then the second of each.
+// callOneByOne makes the first request of each sequence, then the second of each, and so on.
 const callOneByOne = `
 class TritonPythonModel:
     def execute(self, requests):
@@ -59,7 +59,7 @@ class TritonPythonModel:
         return answers
 `
 
-// callSideBySide runs the calls of each sequence concurrently with those of the others.
+// callSideBySide runs the sequences concurrently.
 const callSideBySide = `
 class TritonPythonModel:
     async def execute(self, requests):
@@ -81,11 +81,11 @@ output [ { name: "TOLD" data_type: TYPE_STRING dims: [ 1 ] } ]
 instance_group [ { count: 2 kind: KIND_CPU } ]
 `
 
-// calledSequences has the calling models, and the called models of both strategies, with ids of
-// both kinds.
+// calledSequences returns the calling models, and called models for both strategies and both kinds
+// of correlation ids.
 func calledSequences() map[string]string {
 	files := sequenceModels()
-	for _, model := range []string{"fill", "one_slot", "short"} { // for clients only
+	for _, model := range []string{"fill", "one_slot", "short"} { // these are for clients only
 		for path := range files {
 			if strings.HasPrefix(path, model+"/") {
 				delete(files, path)
@@ -100,8 +100,8 @@ func calledSequences() map[string]string {
 	return files
 }
 
-// TestModelsCallModelsWithSequences makes models call models with sequences. Sequence parameters
-// have the same effect from a model as from a client, and the two may take turns.
+// TestModelsCallModelsWithSequences checks that sequence parameters have the same effect in BLS
+// requests as in requests of clients, and that models and clients can take turns in a sequence.
 func TestModelsCallModelsWithSequences(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {

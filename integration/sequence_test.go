@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// tellerModel keeps a total for each sequence in its process. It returns the values of the control
-// tensors and of the request, and counts padding.
+// tellerModel keeps a total per sequence in its process. It returns the values of the control
+// tensors and of the request, and the number of padded requests.
 const tellerModel = `
 import json
 import numpy as np
@@ -57,7 +57,7 @@ class TritonPythonModel:
         return responses
 `
 
-// keeperModel has no state of its own: its total, its history and the text form are implicit state.
+// keeperModel keeps its total, its history and their text form in implicit state.
 const keeperModel = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -96,7 +96,7 @@ sequence_batching {
 `
 }
 
-// controlsOf returns all four control tensors, with the boolean ones in the given type.
+// controlsOf returns all four control tensors. The boolean ones have the given type.
 func controlsOf(field, values, corrid string) string {
 	var b strings.Builder
 	for _, kind := range []string{"START", "END", "READY"} {
@@ -126,7 +126,7 @@ sequence_batching {
 `
 }
 
-// sequenceModels returns the models that testdata/sequences.py uses.
+// sequenceModels returns the models for testdata/sequences.py.
 func sequenceModels() map[string]string {
 	hundred := string(binary.LittleEndian.AppendUint32(nil, 100)) + "what follows is passed over"
 	files := map[string]string{}
@@ -150,7 +150,7 @@ func sequenceModels() map[string]string {
 }
 
 // TestSequencesRunInBothStrategies sends sequences over HTTP and gRPC to models of both strategies,
-// with all kinds of control tensors and with implicit state.
+// with all kinds of control tensors and with implicit state, and checks the responses.
 func TestSequencesRunInBothStrategies(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -161,8 +161,8 @@ func TestSequencesRunInBothStrategies(t *testing.T) {
 	}
 }
 
-// TestSequencesOfALostProcess kills stubs that have sequences: during an execution, and between two
-// requests.
+// TestSequencesOfALostProcess kills stubs that have sequences, during an execution and between two
+// requests. A sequence with implicit state must continue in a new stub, and others must not.
 func TestSequencesOfALostProcess(t *testing.T) {
 	files := map[string]string{}
 	const dies = "            if value.reshape(-1)[0] == 666:\n                import os\n                os._exit(1)\n"
@@ -172,7 +172,7 @@ func TestSequencesOfALostProcess(t *testing.T) {
 		"teller": {tellerConfig("0", "1", ""), teller},
 		"keeper": {keeperConfig("0", ""), strings.Replace(keeperModel, "            axis = history", dies+"            axis = history", 1)},
 	}
-	for i := range 3 { // few deaths each: a model that keeps crashing gets no requests
+	for i := range 3 { // few deaths each, because a model in a crash loop gets no requests
 		models[fmt.Sprintf("direct_%d", i)] = [2]string{tellerConfig("0", "1", "direct { }"), teller}
 		models[fmt.Sprintf("oldest_%d", i)] = [2]string{tellerConfig("0", "1", "oldest { max_candidate_sequences: 3 }"), teller}
 	}

@@ -35,13 +35,13 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([%s], np.int32))]) for _ in requests]
 `
 
-// seat is a server that a person has started with `nereid serve`.
+// seat is a server that runs `nereid serve` on a terminal.
 type seat struct {
 	*terminal.Session
 	http int
 }
 
-// takeSeat starts one on a terminal.
+// takeSeat starts `nereid serve` on a terminal.
 func takeSeat(t *testing.T, repository string, flags ...string) *seat {
 	t.Helper()
 	binary, err := buildServer()
@@ -57,7 +57,8 @@ func takeSeat(t *testing.T, repository string, flags ...string) *seat {
 
 func (s *seat) address(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path) }
 
-// TestServeAtATerminal serves one model that loads and one that does not, until Ctrl-C is typed.
+// TestServeAtATerminal serves one model that loads and others that do not, until Ctrl-C. The
+// terminal must show the results and the faults of the loads, and no log tables.
 func TestServeAtATerminal(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		"good/1/model.py": fmt.Sprintf(modelThatAnswers, "1"), "bad/1/model.py": "import not_there",
@@ -98,7 +99,8 @@ func TestServeAtATerminal(t *testing.T) {
 	}
 }
 
-// TestCtrlCSaysWhatIsWaitedFor types Ctrl-C during a request, which then ends.
+// TestCtrlCSaysWhatIsWaitedFor types Ctrl-C during a request. The terminal must show the wait, and
+// the request must succeed.
 func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
@@ -118,8 +120,8 @@ func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCtrlCSaysThatModelsFinalize types Ctrl-C while a model is slow to finalize. The model
-// finishes, or a second Ctrl-C ends it.
+// TestCtrlCSaysThatModelsFinalize types Ctrl-C while a model is slow to finalize. The terminal must
+// show the wait. The server must exit when the model finishes or after a second Ctrl-C.
 func TestCtrlCSaysThatModelsFinalize(t *testing.T) {
 	for name, again := range map[string]bool{"the model ends": false, "Ctrl-C again": true} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +145,8 @@ func TestCtrlCSaysThatModelsFinalize(t *testing.T) {
 	}
 }
 
-// TestEmptyFolderAtATerminal serves an empty folder, and expects advice on adding a model.
+// TestEmptyFolderAtATerminal checks that the terminal shows how to create a model if the folder has
+// none.
 func TestEmptyFolderAtATerminal(t *testing.T) {
 	folder := t.TempDir()
 	s := takeSeat(t, folder)
@@ -152,14 +155,14 @@ func TestEmptyFolderAtATerminal(t *testing.T) {
 	s.Wait(startLimit)
 }
 
-// line matches each line of the log, and table the parts of a startup table.
+// line matches each line of the log. table matches the lines of a startup table.
 var (
 	line  = regexp.MustCompile(`^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ [\w.-]+:\d+\] `)
 	table = regexp.MustCompile(`^(\+-|\| )`)
 )
 
-// TestPlainLinesStayTritons compares the log of `nereid serve` in a pipe with that of a server
-// without a command. The latter writes the same on a terminal, except for quotes around messages.
+// TestPlainLinesStayTritons checks that `nereid serve` in a pipe and a server without a command on
+// a terminal log in Triton's format.
 func TestPlainLinesStayTritons(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"good/1/model.py": fmt.Sprintf(modelThatAnswers, "1")})
 	binary, err := buildServer()
@@ -204,18 +207,18 @@ func TestPlainLinesStayTritons(t *testing.T) {
 	})
 }
 
-// ask sends a request to the model m of a seat, and returns its output or the text of the error.
+// ask sends a request to the model m and returns its reply.
 func (s *seat) ask() (status int, body string, err error) {
 	return s.askModel("m")
 }
 
-// answers waits until the model m answers with a number.
+// answers waits until the model m responds with a number.
 func (s *seat) answers(t *testing.T, number string) {
 	t.Helper()
 	s.modelAnswers(t, "m", number)
 }
 
-// save writes a file like an editor, by renaming a new file over it.
+// save writes a file as editors do, by renaming a new file over it.
 func save(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -229,8 +232,8 @@ func save(t *testing.T, path, text string) {
 	}
 }
 
-// TestDevLoadsWhatIsSaved changes a model, a module that it imports, and its config, breaks it and
-// repairs it. Requests continue all the time, and none is rejected.
+// TestDevLoadsWhatIsSaved changes a model, a module that it imports and its config, breaks them and
+// repairs them. Each change must be loaded, and no request may fail meanwhile.
 func TestDevLoadsWhatIsSaved(t *testing.T) {
 	imports := strings.Replace(fmt.Sprintf(modelThatAnswers, "number.N"), "import numpy", "from . import number\nimport numpy", 1)
 	repository := writeFiles(t, map[string]string{"m/1/model.py": imports, "m/1/number.py": "N = 1"})
@@ -284,9 +287,9 @@ func TestDevLoadsWhatIsSaved(t *testing.T) {
 	}
 }
 
-// TestDevOvertakesLoadsThatHang repeatedly saves a model whose load never ends. The third save of
-// the same file in a row might have been written by the load itself: a line says so, and the next
-// save is loaded.
+// TestDevOvertakesLoadsThatHang repeatedly saves a model whose load never ends. Each save must
+// replace the hanging load. After several saves of the same file, the load itself could be the
+// writer: a save must then be held back with a message, and the next one loaded.
 func TestDevOvertakesLoadsThatHang(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatAnswers, "1")})
 	path, begun := filepath.Join(repository, "m", "1", "model.py"), filepath.Join(t.TempDir(), "begun")
@@ -347,7 +350,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([answer], np.int32))]) for _ in requests]
 `
 
-// deskAnswer is the answer to a request that waits for a debugger.
+// deskAnswer is the reply to a request that waits for a debugger.
 type deskAnswer struct {
 	status int
 	body   string
@@ -375,8 +378,9 @@ func wantAnswer(t *testing.T, from <-chan deskAnswer, status int, text string) {
 	}
 }
 
-// TestBreakpointsHaveTheTerminal types into the debugger of a model, which stops twice at once. It
-// changes the model's answer, saves a file meanwhile, and kills the model's process at its prompt.
+// TestBreakpointsHaveTheTerminal uses the debugger of a model in which two requests stop at once.
+// It changes the model's output, saves the file meanwhile, quits the debugger, and kills the stub
+// at its prompt. The terminal must work each time.
 func TestBreakpointsHaveTheTerminal(t *testing.T) {
 	for _, stop := range []string{"breakpoint()", "import pdb; pdb.set_trace()"} {
 		t.Run(stop, func(t *testing.T) {
@@ -385,7 +389,7 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 			})
 			s := takeSeat(t, repository, "--dev", "--backend-config=python,execute-timeout-seconds=1")
 			s.Await("serving 1 model", startLimit)
-			// Any user may take an abstract socket name first, but that must not block debuggers.
+			// Any user may bind an abstract socket name first, which must not block debuggers.
 			taken, err := net.Listen("unix", fmt.Sprintf("@nereid-terminal-%d", s.Process().Pid))
 			if err != nil {
 				t.Fatal(err)
@@ -402,13 +406,13 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 			save(t, filepath.Join(repository, "m", "1", "model.py"), fmt.Sprintf(modelThatStops, "pass"))
 			s.Await("model 'm' has changed: ", startLimit)
 			s.Type("c\n")
-			s.Await("(Pdb) ", startLimit) // the other breakpoint, whose turn it is
+			s.Await("(Pdb) ", startLimit) // the breakpoint of the other request
 			s.Type("answer = 7\n")
 			s.Await("(Pdb) ", startLimit)
 			s.Type("c\n")
 			wantAnswer(t, first, http.StatusOK, `"data":[7]`)
 			wantAnswer(t, second, http.StatusOK, `"data":[7]`)
-			s.answers(t, "1") // saved in the meantime
+			s.answers(t, "1") // loaded from the file saved meanwhile
 			s.Await("✓ m 1", startLimit)
 
 			save(t, filepath.Join(repository, "m", "1", "model.py"), fmt.Sprintf(modelThatStops, stop))
@@ -430,7 +434,8 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 	}
 }
 
-// TestBreakpointWithoutATerminal expects advice, with --dev in a pipe and without it on a terminal.
+// TestBreakpointWithoutATerminal checks that a breakpoint without --dev, or with --dev but without
+// a terminal, fails the request with advice.
 func TestBreakpointWithoutATerminal(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatStops, "breakpoint()")})
 	s := takeSeat(t, repository)

@@ -21,17 +21,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startLimit is how long a server may take to start, stop or answer on a machine that is busy with
-// other tests.
+// startLimit is the time that a server may need to start, stop or reply on a machine that is busy
+// with other tests.
 const startLimit = 3 * time.Minute
 
-// slack is the additional time that a busy machine may need for something that is immediate on an
+// slack is the additional time that a busy machine may need for an action that is immediate on an
 // idle one.
 const slack = 20 * time.Second
 
-// runningServer is a server process with its own ports.
+// runningServer is a server process with separate ports.
 type runningServer struct {
-	rival               bool // it is a real Triton
+	rival               bool // a real Triton
 	t                   *testing.T
 	cmd                 *exec.Cmd
 	log                 *testkit.Buffer
@@ -40,14 +40,14 @@ type runningServer struct {
 	down                bool
 }
 
-// launch starts a server without waiting for anything.
+// launch starts a server and does not wait for it.
 func launch(t *testing.T, python, repository string, flags ...string) *runningServer {
 	t.Helper()
 	return launchBehind(t, nil, python, repository, flags...)
 }
 
-// launchBehind is launch through a wrapper program, which receives the server's command line and
-// executes it.
+// launchBehind is like launch, but starts the server through a wrapper program that executes the
+// command line in its arguments.
 func launchBehind(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
 	t.Helper()
 	binary, err := buildServer()
@@ -57,7 +57,7 @@ func launchBehind(t *testing.T, program []string, python, repository string, fla
 	return launchProgram(t, append(slices.Clone(program), binary), python, repository, flags...)
 }
 
-// launchProgram is launch of any program that accepts the flags of a server.
+// launchProgram is like launch, but starts any program that accepts the flags of a server.
 func launchProgram(t *testing.T, program []string, python, repository string, flags ...string) *runningServer {
 	t.Helper()
 	ports := testkit.Ports(t, 3)
@@ -107,13 +107,14 @@ func (s *runningServer) waitReady() {
 	})
 }
 
-// prints waits until the server has printed a text. Output from before a reply may arrive after it.
+// prints waits until the server has printed a text, and reports whether it has. Output from before
+// a reply may arrive after the reply.
 func (s *runningServer) prints(text string) bool {
 	return testkit.Within(startLimit, func() bool { return strings.Contains(s.log.String(), text) })
 }
 
-// printed waits until the server has printed a text at least that often, like prints, and returns
-// the number.
+// printed waits until the server has printed a text at least the given number of times, and returns
+// the actual number.
 func (s *runningServer) printed(text string, times int) (n int) {
 	testkit.Within(startLimit, func() bool {
 		n = strings.Count(s.log.String(), text)
@@ -122,7 +123,7 @@ func (s *runningServer) printed(text string, times int) (n int) {
 	return n
 }
 
-// until waits for a condition while the server runs.
+// until waits for a condition while the server is running.
 func (s *runningServer) until(what string, ok func() bool) {
 	s.t.Helper()
 	testkit.Eventually(s.t, startLimit, func() bool {
@@ -136,7 +137,7 @@ func (s *runningServer) until(what string, ok func() bool) {
 	})
 }
 
-// wait waits until the server ends and returns its exit status.
+// wait waits until the server has exited and returns its exit status.
 func (s *runningServer) wait(limit time.Duration) int {
 	s.t.Helper()
 	select {
@@ -156,7 +157,7 @@ func (s *runningServer) wait(limit time.Duration) int {
 	}
 }
 
-// stop stops the server like an operator, and checks that nothing is left over.
+// stop stops the server with SIGTERM and checks that it leaves nothing over.
 func (s *runningServer) stop() {
 	s.t.Helper()
 	children := s.descendants()
@@ -167,7 +168,7 @@ func (s *runningServer) stop() {
 	s.gone(children)
 }
 
-// gone fails if one of the processes is alive.
+// gone fails the test if one of the processes stays alive.
 func (s *runningServer) gone(pids []int) {
 	s.t.Helper()
 	var left []string
@@ -176,7 +177,7 @@ func (s *runningServer) gone(pids []int) {
 		for _, pid := range pids {
 			if unix.Kill(pid, 0) == nil {
 				stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-				if !bytes.Contains(stat, []byte(") Z ")) { // it is dead, but init has not reaped it yet
+				if !bytes.Contains(stat, []byte(") Z ")) { // a zombie is dead, but init has not reaped it yet
 					left = append(left, string(stat))
 				}
 			}
@@ -187,7 +188,7 @@ func (s *runningServer) gone(pids []int) {
 	}
 }
 
-// descendants lists the processes below the server.
+// descendants lists the processes that descend from the server.
 func (s *runningServer) descendants() []int {
 	parents := map[int]int{}
 	entries, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -214,7 +215,7 @@ func (s *runningServer) descendants() []int {
 
 var stubLine = regexp.MustCompile(`triton_python_backend_stub`)
 
-// stubs lists the stub processes.
+// stubs lists the stubs of the server.
 func (s *runningServer) stubs() []int {
 	var stubs []int
 	for _, pid := range s.descendants() {
@@ -233,7 +234,7 @@ func (s *runningServer) try(method, path string, header map[string]string, body 
 	return s.tryBy(client, method, path, header, body)
 }
 
-// tryBy sends a request with the caller's client.
+// tryBy sends a request with the given client.
 func (s *runningServer) tryBy(client *http.Client, method, path string, header map[string]string, body []byte) (int, string, error) {
 	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d%s", s.http, path), bytes.NewReader(body))
 	if err != nil {
@@ -251,12 +252,12 @@ func (s *runningServer) tryBy(client *http.Client, method, path string, header m
 	return response.StatusCode, string(text), err
 }
 
-// request sends a request that must be answered.
+// request sends a request that must get a reply.
 func (s *runningServer) request(method, path, body string) (int, string) {
 	s.t.Helper()
 	status, text, err := s.try(method, path, nil, []byte(body))
 	switch {
-	case err != nil && s.rival: // Triton crashes with some configurations, now and then
+	case err != nil && s.rival: // Triton occasionally crashes with some configs
 		s.t.Skipf("Triton does not answer any more, so there is nothing to compare with: %s %s: %v", method, path, err)
 	case err != nil:
 		s.t.Fatalf("%s %s: %v", method, path, err)
@@ -276,7 +277,7 @@ func errorOf(t *testing.T, body string) string {
 	return *e.Error
 }
 
-// writeFiles creates a directory tree of files by path.
+// writeFiles creates files in a temporary directory and returns the directory.
 func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -292,7 +293,7 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// clientPython returns the interpreter that has tritonclient.
+// clientPython returns the Python that has tritonclient.
 func clientPython(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../.venv/bin/python")
@@ -305,8 +306,7 @@ func clientPython(t *testing.T) string {
 	return path
 }
 
-// runScript runs the script given as its argument, and keeps the interpreter from hanging at its
-// exit.
+// runScript runs the script in its arguments, and prevents a hang of the interpreter at its exit.
 const runScript = "testdata/run.py"
 
 // runClient runs a script of testdata with tritonclient, which must succeed.
@@ -322,7 +322,7 @@ func (s *runningServer) runClient(script string, arguments ...string) {
 // indexEntry is a version in the repository index.
 type indexEntry struct{ Name, Version, State, Reason string }
 
-// index returns the repository index by model.
+// index returns the repository index, keyed by model.
 func (s *runningServer) index() map[string]indexEntry {
 	s.t.Helper()
 	status, body := s.request("POST", "/v2/repository/index", "")

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestServiceManagerIsTold checks the notifications to the service manager: when the server is
-// ready, that it answers requests, and when it stops. Model processes know nothing of the manager.
+// TestServiceManagerIsTold checks the notifications to the service manager: that the server is
+// ready, that it is alive, and that it is stopping. Models must not see the manager's variables.
 func TestServiceManagerIsTold(t *testing.T) {
 	address := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestNewBackendIsServed creates a backend with `nereid new backend`, builds it against these
-// sources, serves its model, and runs the generated client.
+// TestNewBackendIsServed creates a backend with `nereid new backend`, builds it with this SDK,
+// serves its model, and expects the generated client to pass.
 func TestNewBackendIsServed(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
@@ -24,7 +24,7 @@ func TestNewBackendIsServed(t *testing.T) {
 		t.Fatalf("nereid new backend: %v\n%s", err, output)
 	}
 	place := filepath.Join(directory, "echo")
-	// `go mod tidy` would download modules that only other modules' tests need.
+	// `go mod tidy` would download modules that only tests of other modules need.
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	if err != nil {
 		t.Fatal(err)

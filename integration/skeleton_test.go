@@ -10,15 +10,15 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestNewModelsAreServed creates models with `nereid new model`, serves them, and runs the
-// generated clients.
+// TestNewModelsAreServed creates models with `nereid new model`, serves them, and expects the
+// generated clients to pass.
 func TestNewModelsAreServed(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
 		t.Fatal(err)
 	}
 	repository := t.TempDir()
-	clients := map[string]string{} // the address that each model's client uses
+	clients := map[string]string{} // protocol of each model's client
 	create := func(grpc bool, name string, flags ...string) {
 		command := exec.Command(binary, append([]string{"new", "model", name, "--directory", repository}, flags...)...)
 		if output, err := command.CombinedOutput(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// stackedModel doubles its input and reports its view of it. The values of the input select other
-// actions.
+// stackedModel doubles its input and reports how it received it. The values of the input select
+// other actions.
 const stackedModel = `
 import json
 import os
@@ -65,7 +65,7 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(outputs)
 `
 
-// patientModel waits until its clients have gone.
+// patientModel waits until its clients have disconnected.
 const patientModel = `
 import os
 import time
@@ -85,8 +85,8 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("LOUD", np.array([[said]] * rows, np.object_))])]
 `
 
-// stackedConfig returns the config of a model that waits for batches of six rows without a time
-// limit.
+// stackedConfig returns the config of a model that waits for batches of six rows, practically
+// without a time limit.
 func stackedConfig(more string) string {
 	return `backend: "python"
 max_batch_size: 6
@@ -139,13 +139,14 @@ parameters { key: "BATCH_PAD_VALUE" value { string_value: "0.5" } }
 
 var memoryMetric = regexp.MustCompile(`(?m)^nereid_request_memory_bytes (\S+)$`)
 
-// TestStackedModelsGetOneRequest checks that models receive each batch as one request.
+// TestStackedModelsGetOneRequest checks that models receive each batch as one request, and that its
+// memory is released.
 func TestStackedModelsGetOneRequest(t *testing.T) {
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, writeFiles(t, stackedFiles()))
 			s.runClient("stacked.py", filepath.Join(t.TempDir(), "mark"))
-			// All memory of stacked batches is released.
+			// All memory of stacked batches must be released.
 			s.until("rid of memory for requests", func() bool {
 				response, err := http.Get("http://127.0.0.1:" + strconv.Itoa(s.metrics) + "/metrics")
 				if err != nil {
@@ -167,8 +168,8 @@ func TestStackedModelsGetOneRequest(t *testing.T) {
 	}
 }
 
-// TestStackedMemoryIsBounded checks that stacked batches count against the server's memory for
-// requests. A batch that exceeds it fails, and the others continue.
+// TestStackedMemoryIsBounded checks that stacked batches are charged to the server's memory
+// account. A batch that exceeds it must fail, and later ones must succeed.
 func TestStackedMemoryIsBounded(t *testing.T) {
 	const number = `
 input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -178,7 +179,7 @@ output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 		"stacked/config.pbtxt": strings.ReplaceAll(stackedConfig(number), "6", "2"),
 		"stacked/1/model.py":   stackedModel,
 	}), "--request-memory-byte-size=4000000")
-	// Two that are executed together.
+	// The two requests are executed together.
 	ask := func(elements int) (statuses [2]int, bodies [2]string) {
 		head := fmt.Sprintf(`{"inputs":[{"name":"INPUT","datatype":"FP32","shape":[1,%d],"parameters":{"binary_data_size":%d}}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`,
 			elements, 4*elements)
@@ -203,14 +204,15 @@ output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 			t.Errorf("one of two of 1 MB: %d %.300q, want 503", statuses[i], body)
 		}
 	}
-	for range 5 { // all charges are released
+	for range 5 { // all charges must have been released
 		if statuses, bodies := ask(50_000); statuses != [2]int{200, 200} {
 			t.Fatalf("two of 200 kB: %v %.300q", statuses, bodies)
 		}
 	}
 }
 
-// TestUnstackableModelsAreRefused loads models with configs that cannot be stacked.
+// TestUnstackableModelsAreRefused checks that models whose config does not allow stacked batches
+// fail to load with the reason.
 func TestUnstackableModelsAreRefused(t *testing.T) {
 	files := map[string]string{
 		"stream/config.pbtxt": stackedConfig("model_transaction_policy { decoupled: true }"),

@@ -19,7 +19,7 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 `
 
-// countedModel follows its input: numbers from 0 are delays in milliseconds.
+// countedModel acts according to its input. Numbers from 0 are delays in milliseconds.
 const countedModel = `
 import time
 import triton_python_backend_utils as pb_utils
@@ -104,7 +104,7 @@ class TritonPythonModel:
         return responses
 `
 
-// countedEnsemble runs one model after another.
+// countedEnsemble returns the config of an ensemble of two models in sequence.
 func countedEnsemble(first, second, more string) string {
 	step := func(model, from, to string) string {
 		return `{ model_name: "` + model + `" model_version: -1 input_map { key: "IN" value: "` + from + `" } output_map { key: "OUT" value: "` + to + `" } }`
@@ -142,7 +142,7 @@ func countedRepository(t *testing.T) string {
 
 var countedFlags = []string{"--cache-config=local,size=1048576", "--metrics-config=summary_latencies=true"}
 
-// counted runs statistics.py and returns its output, step by step.
+// counted runs statistics.py and returns the lines of its output, one per step.
 func (s *runningServer) counted(more ...string) []string {
 	s.t.Helper()
 	script := exec.Command(clientPython(s.t), append([]string{
@@ -178,8 +178,8 @@ func compareSteps(t *testing.T, got []string) {
 	}
 }
 
-// TestStatisticsCountEveryKindOfRequest compares every field after every kind of request with a
-// real Triton's, in the statistics of both protocols and in the metrics.
+// TestStatisticsCountEveryKindOfRequest checks every field of the statistics over both protocols,
+// and the metrics, after every kind of request. They must be the same as a real Triton's.
 func TestStatisticsCountEveryKindOfRequest(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	s := start(t, pythons[0].Path, countedRepository(t), countedFlags...)

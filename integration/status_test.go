@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// status reads the status of the server from the metrics endpoint.
+// status returns the status of the server from the metrics endpoint.
 func (s *runningServer) status(query string) *status.Snapshot {
 	s.t.Helper()
 	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/status%s", s.metrics, query))
@@ -29,9 +29,9 @@ func (s *runningServer) status(query string) *status.Snapshot {
 	return &got
 }
 
-// TestStatusTellsWhatIsWrong has a model that does not load, one whose process dies and one that
-// fails a request. The status must have the traceback, the last output and the error, and count the
-// successful requests.
+// TestStatusTellsWhatIsWrong serves models that fail to load, lose their stub or fail a request.
+// The status must have the traceback, the last output of the stub, the error, and the counts of
+// requests.
 func TestStatusTellsWhatIsWrong(t *testing.T) {
 	s := launch(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"broken/config.pbtxt": oneFloat, "broken/1/model.py": "def helper():\n    raise ValueError('no weights')\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n\n    def execute(self, requests):\n        pass\n",
@@ -101,7 +101,7 @@ func TestStatusTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestStatusCanBeSwitchedOff checks that the endpoint is gone.
+// TestStatusCanBeSwitchedOff checks that --allow-status=false disables the endpoint.
 func TestStatusCanBeSwitchedOff(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}), "--allow-status=false")
 	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/status", s.metrics))
@@ -114,8 +114,8 @@ func TestStatusCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestStatusIsFreshWhileAllElseHangs has a load that does not end, a stub that is stopped during
-// execution, and a full queue in front of it. The status must still be up to date.
+// TestStatusIsFreshWhileAllElseHangs checks that the status stays up to date during a load that
+// never ends, with a stopped stub, and with a full queue.
 func TestStatusIsFreshWhileAllElseHangs(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"loads/config.pbtxt": oneFloat, "loads/1/model.py": "import time\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        time.sleep(600)\n\n    def execute(self, requests):\n        pass\n",

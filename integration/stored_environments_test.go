@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// packed returns the content of an archive.
+// packed returns the content of an archive of a smallEnvironment.
 func packed(t *testing.T, marker string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "env.tar.gz")
@@ -25,13 +25,14 @@ func packed(t *testing.T, marker string) string {
 	return string(content)
 }
 
-// TestEnvironmentInAnObjectStore runs models of a store, of a directory and of a Python-based
-// backend in environments from the store.
+// TestEnvironmentInAnObjectStore checks environments in a store for models of a store, of a
+// directory and of a Python-based backend.
 func TestEnvironmentInAnObjectStore(t *testing.T) {
 	followEnvironment(t, newSimpleStore(t).bucket(t))
 }
 
-// TestEnvironmentInRealObjectStores is the same with SeaweedFS and fake-gcs-server (make stores).
+// TestEnvironmentInRealObjectStores runs the same test with SeaweedFS and fake-gcs-server (make
+// stores).
 func TestEnvironmentInRealObjectStores(t *testing.T) {
 	for name, open := range map[string]func(testing.TB) *objectstoretest.Store{"s3": objectstoretest.S3, "gs": objectstoretest.GCS} {
 		t.Run(name, func(t *testing.T) {
@@ -76,19 +77,19 @@ func followEnvironment(t *testing.T, b *bucket) {
 	}
 }
 
-// marker returns the content of the file in a smallEnvironment.
+// marker returns the content of the file "marker" of a smallEnvironment.
 func (t told) marker() string {
 	text, _ := os.ReadFile(filepath.Join(t.Environment["VIRTUAL_ENV"], "marker"))
 	return string(text)
 }
 
-// TestEnvironmentsThatAStoreDoesNotGive checks that a missing environment fails only the loads of
-// its models, with the reason in the log, and that a hanging store delays no other model.
+// TestEnvironmentsThatAStoreDoesNotGive checks that an unavailable environment fails only the loads
+// of its models, with the reason in the log, and that a hanging store delays no other model.
 func TestEnvironmentsThatAStoreDoesNotGive(t *testing.T) {
 	store := newSimpleStore(t)
 	b := store.bucket(t)
 	b.setUp(t)
-	t.Setenv("AWS_ENDPOINT_URL", store.server.URL) // lets models name objects of the store
+	t.Setenv("AWS_ENDPOINT_URL", store.server.URL) // allows models to name objects of the store
 	b.put("envs/damaged.tar.gz", packed(t, "one")[:200])
 	b.put("envs/env.tar.gz", packed(t, "one"))
 	model := func(name, value string) map[string]string {

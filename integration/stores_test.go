@@ -11,7 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// numberedModel returns a number plus the one in a file next to it, and its directory.
+// numberedModel returns a number plus the one in a file beside it. It prints the directory of its
+// copy.
 func numberedModel(number int) string {
 	return fmt.Sprintf(`
 import numpy as np
@@ -35,8 +36,8 @@ input [ { name: "INPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUTPUT0" data_type: TYPE_INT32 dims: [ 1 ] } ]
 `
 
-// TestServedFromGCS serves a repository from a server with Google's API, and changes it, until the
-// store is gone.
+// TestServedFromGCS serves a repository from a server with Google's API, changes it, and stops the
+// store. The server must follow the changes and continue without the store.
 func TestServedFromGCS(t *testing.T) {
 	store := objectstoretest.GCS(t)
 	for name, value := range store.Environment {
@@ -81,7 +82,8 @@ func TestServedFromGCS(t *testing.T) {
 	s.wantNumber("third", 0, 1004)
 }
 
-// TestStoresThatRefuse checks that the start fails with Triton's text, without the key.
+// TestStoresThatRefuse checks that startup fails with Triton's error for a wrong key or a missing
+// bucket, and that the log does not contain the key.
 func TestStoresThatRefuse(t *testing.T) {
 	store := objectstoretest.S3(t)
 	for name, value := range store.Environment {

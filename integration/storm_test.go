@@ -33,7 +33,7 @@ import (
 	"github.com/nereid-serving/nereid/stub"
 )
 
-// stormModel returns the number that was in the file "generation" of its version at its load.
+// stormModel returns the number that its version's file "generation" contained at load time.
 const stormModel = `
 import os
 import numpy as np
@@ -56,20 +56,20 @@ input [ { name: "IN" data_type: TYPE_INT64 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT64 dims: [ 1 ] } ]
 `
 
-// stormSubject is a model that is loaded, unloaded and used at the same time.
+// stormSubject is a model that is loaded, unloaded and used concurrently.
 type stormSubject struct {
 	name     string
-	file     string // "generation"; for an ensemble ""
-	unloaded bool   // whether it is sometimes unloaded
-	// last is the model whose answer an ensemble returns. A load of the ensemble loads it as well.
+	file     string // "generation"; "" for an ensemble
+	unloaded bool   // the model is sometimes unloaded
+	// last is the model whose output an ensemble returns. A load of the ensemble loads it too.
 	last *stormSubject
 
 	mu      sync.Mutex
 	written int64 // the generation in the file
-	// floor is the oldest generation that may answer: it was in the file when the latest successful
+	// floor is the oldest generation that may respond: that in the file when the latest successful
 	// load began.
 	floor int64
-	// changes counts the beginnings and ends of loads and unloads; during counts those in progress.
+	// changes counts the beginnings and ends of loads and unloads. during counts those in progress.
 	changes, during int
 	// gone is true from the end of an unload until the beginning of a load, if no other change was
 	// in progress.
@@ -78,7 +78,7 @@ type stormSubject struct {
 	answers, refusals atomic.Int64
 }
 
-// write starts a new generation, for the next load.
+// write writes a new generation for the next load.
 func (s *stormSubject) write() error {
 	if s.last != nil {
 		s = s.last
@@ -96,7 +96,7 @@ func (s *stormSubject) write() error {
 	return nil
 }
 
-// regroup gives the model another number of instances, for the next load.
+// regroup sets another number of instances for the next load.
 func (s *stormSubject) regroup(count int) error {
 	if s.last != nil {
 		s = s.last
@@ -111,7 +111,7 @@ func (s *stormSubject) regroup(count int) error {
 	return os.Rename(place+"~", place)
 }
 
-// begin is called before a load or unload, and the function that it returns afterwards.
+// begin is called before a load or unload. The returned function is called after it.
 func (s *stormSubject) begin(load bool) (end func(error)) {
 	if s.last == nil || !load {
 		return s.beginOne(load)
@@ -146,7 +146,7 @@ func (s *stormSubject) beginOne(load bool) (end func(error)) {
 	}
 }
 
-// ask makes one request. The answer must be of a generation that was live during the request.
+// ask makes one request. The response must have a generation that was live during the request.
 func (s *stormSubject) ask(ctx context.Context, r *models.Registry) error {
 	s.mu.Lock()
 	floor, gone, changes := s.floor, s.gone, s.changes
@@ -188,7 +188,7 @@ func (s *stormSubject) ask(ctx context.Context, r *models.Registry) error {
 	return nil
 }
 
-// untouched reports whether the model has given no answer or had no reload.
+// untouched reports whether the model has sent no response or has not been reloaded.
 func (s *stormSubject) untouched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,9 +247,9 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 	return r
 }
 
-// TestStormOfLoadsAnswersClearly runs 64 workers that load, unload, change and use models for 30 s. Each
-// answer must come from a version that was live at some time during its request, or be a clear 404
-// or 503. A model that is reloaded but never unloaded must always answer.
+// TestStormOfLoadsAnswersClearly runs 64 workers that load, unload, change and use models for 30 s.
+// Each response must come from a version that was live during its request, or be a 404 or 503. A
+// model that is reloaded but never unloaded must always respond.
 func TestStormOfLoadsAnswersClearly(t *testing.T) {
 	span := 30 * time.Second
 	if !testkit.Long() {
@@ -280,7 +280,7 @@ ensemble_scheduling {
 	defer cancel()
 	late, cancelLate := context.WithTimeout(t.Context(), span+startLimit)
 	defer cancelLate()
-	// over reports whether the storm has lasted long enough for all, or too long.
+	// over reports whether the storm has lasted long enough for all models, or too long.
 	over := func() bool {
 		return late.Err() != nil || ctx.Err() != nil && !slices.ContainsFunc(subjects, (*stormSubject).untouched)
 	}

@@ -17,7 +17,7 @@ output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 `
 
-// threadsHead calls a model with a text input and a text output.
+// threadsHead has a function that calls a model with a text input and a text output.
 const threadsHead = `
 import os, threading, time
 import numpy as np
@@ -43,9 +43,9 @@ class Answers:
 
 `
 
-// TestThreadsWorkForNobody has a model with one instance. While it executes a request, one of its
-// threads calls the same model through another one. The call has nothing to do with the request, so
-// it waits until the instance is free, and is not a cycle.
+// TestThreadsWorkForNobody runs a model with one instance. While it executes a request, one of its
+// threads calls the same model through another one. The call is not part of the request, so it must
+// wait until the instance is free and must not count as a cycle.
 func TestThreadsWorkForNobody(t *testing.T) {
 	directory := t.TempDir()
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
@@ -87,7 +87,7 @@ class TritonPythonModel(Answers):
 		return body
 	}
 	let := filepath.Join(directory, "go")
-	held := make(chan string, 1) // one value
+	held := make(chan string, 1) // receives one value
 	go func() { held <- asks("hold " + let) }()
 	s.until("the call waits for x", func() bool {
 		return strings.Contains(s.scrape(), `nv_inference_pending_request_count{model="x",version="1"} 1`)

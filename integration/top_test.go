@@ -20,8 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// topModels are the models for `nereid top`: one serves, one can be made to exit, one does not
-// load.
+// topModels creates the models for `nereid top`: one that serves, one whose stub can be made to
+// exit, and one that fails to load.
 func topModels(t *testing.T) string {
 	t.Helper()
 	return writeFiles(t, map[string]string{
@@ -31,7 +31,7 @@ func topModels(t *testing.T) string {
 	})
 }
 
-// urls returns the addresses of a server as options of `nereid top`.
+// urls returns the addresses of the server as flags of `nereid top`.
 func (s *runningServer) urls() []string {
 	return []string{fmt.Sprintf("--url=http://127.0.0.1:%d", s.http), fmt.Sprintf("--metrics-url=http://127.0.0.1:%d", s.metrics)}
 }
@@ -52,7 +52,7 @@ func (s *runningServer) top(arguments ...string) (stdout, stderr string, status 
 	return out.String(), errs.String(), command.ProcessState.ExitCode()
 }
 
-// row matches the row of a model whose columns begin with these texts.
+// row matches the row of a table whose columns begin with the given patterns.
 func row(columns ...string) func(lines []string) bool {
 	want := regexp.MustCompile(`^` + strings.Join(columns, `\s+`) + `(\s|$)`)
 	return func(lines []string) bool { return slices.ContainsFunc(lines, want.MatchString) }
@@ -64,9 +64,9 @@ func shows(text string) func(lines []string) bool {
 	}
 }
 
-// TestTopAtATerminal acts like an operator: looks at models, sorts, filters, reads a traceback and
-// a process loss, unloads, loads, changes the number of instances, and continues when the server
-// disappears and comes back.
+// TestTopAtATerminal uses `nereid top` as an operator does: it sorts and filters models, reads a
+// traceback and the loss of a stub, unloads, loads, and changes the number of instances. The view
+// must survive a small terminal and a restart of the server.
 func TestTopAtATerminal(t *testing.T) {
 	repository := topModels(t)
 	flags := []string{"--model-control-mode=explicit", "--load-model=alpha", "--load-model=beta", "--exit-on-error=false"}
@@ -166,8 +166,8 @@ func TestTopAtATerminal(t *testing.T) {
 	}
 }
 
-// TestTopAsText checks text and JSON output without a terminal, of servers with and without the
-// status, and the messages about missing parts.
+// TestTopAsText checks the text and JSON output without a terminal, for servers with and without
+// the status and metrics, and the messages about missing parts.
 func TestTopAsText(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, topModels(t), "--model-control-mode=explicit", "--load-model=alpha", "--load-model=beta")
 	for range 5 {
@@ -213,7 +213,7 @@ func TestTopAsText(t *testing.T) {
 	}
 }
 
-// TestTopInTmux runs the view in tmux, which many operators use.
+// TestTopInTmux checks the view in tmux, which many operators use.
 func TestTopInTmux(t *testing.T) {
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("there is no tmux")

@@ -21,8 +21,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// tracedModels are a model, a model that calls it twice, once with its trace, and an ensemble of
-// both; one model that fails, and one that responds twice.
+// tracedModels creates a model, a model that calls it twice, once with its trace, an ensemble of
+// both, a model that fails, and one that responds twice.
 func tracedModels(t *testing.T) string {
 	const config = `backend: "python"
 max_batch_size: 4
@@ -119,8 +119,8 @@ func readTraces(t *testing.T, path string) (entries, parents map[string]string) 
 	return entries, parents
 }
 
-// The entries of Triton 2.51.0 for the same requests. Its COMPUTE_ entries are written by a
-// separate thread and may come after the response.
+// These are the entries of Triton 2.51.0 for the same requests. It writes COMPUTE_ entries in a
+// separate thread, so they may come after the response.
 const (
 	tracedBegin = "model REQUEST_START QUEUE_START TENSOR_QUEUE_INPUT "
 	tracedRun   = "COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END "
@@ -168,8 +168,8 @@ func TestTraceFilesHaveTritonsEntries(t *testing.T) {
 	}
 }
 
-// TestTraceFilesSameAsTriton lets Triton trace the same requests: the clients' six requests make
-// one file. The order of compute and response differs from run to run.
+// TestTraceFilesSameAsTriton checks that Triton's traces of the same six requests have the same
+// entries. The order of compute and response varies from run to run, so it is ignored.
 func TestTraceFilesSameAsTriton(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	s := startTriton(t, yardstick(t), tracedModels(t), "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS",
@@ -194,7 +194,7 @@ func TestTraceFilesSameAsTriton(t *testing.T) {
 	}
 }
 
-// spanReceiver is a collector of OpenTelemetry.
+// spanReceiver is an OpenTelemetry collector.
 type spanReceiver struct {
 	mu    sync.Mutex
 	spans []*tracepb.Span
@@ -220,8 +220,8 @@ func (r *spanReceiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 }
 
-// below prints the spans below a parent in the order of their start times, each with its request
-// attribute and the spans below it.
+// below returns the spans below a parent in the order of their start times, each with its request
+// id and the spans below it.
 func (r *spanReceiver) below(parent, indent string) (lines []string) {
 	var list []*tracepb.Span
 	for _, s := range r.spans {
@@ -242,7 +242,8 @@ func (r *spanReceiver) below(parent, indent string) (lines []string) {
 	return lines
 }
 
-// TestSpansOfABLSRequestInAnEnsemble also checks that the model's trace context names its own span.
+// TestSpansOfABLSRequestInAnEnsemble checks the tree of spans of an ensemble with a BLS request,
+// and that the model's trace context names the model's own span.
 func TestSpansOfABLSRequestInAnEnsemble(t *testing.T) {
 	var r spanReceiver
 	collector := httptest.NewServer(&r)
@@ -258,7 +259,7 @@ func TestSpansOfABLSRequestInAnEnsemble(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	client := "\xb7\xad\x6b\x71\x69\x20\x33\x31" // of CONTEXT in traces.py
+	client := "\xb7\xad\x6b\x71\x69\x20\x33\x31" // the span id of CONTEXT in traces.py
 	if got := r.below(client, ""); !slices.Equal(got, want) || len(r.spans) != len(want) {
 		t.Errorf("got %d spans\n%s\nwant %d\n%s", len(r.spans), strings.Join(got, "\n"), len(want), strings.Join(want, "\n"))
 	}
@@ -277,8 +278,8 @@ func TestTraceSettingsByRealClients(t *testing.T) {
 	start(t, testkit.Python(t).Path, tracedModels(t), "--trace-config=triton,file="+path).runClient("traces.py", "settings")
 }
 
-// TestEverySchedulerEndsItsTraces sends requests through every scheduler layer. Each is executed
-// once, except for the response from the cache.
+// TestEverySchedulerEndsItsTraces sends requests through every kind of scheduler and checks the
+// entries of their traces. Each request executes once, except if the cache responds.
 func TestEverySchedulerEndsItsTraces(t *testing.T) {
 	const config = `backend: "python"
 max_batch_size: 4
@@ -334,7 +335,7 @@ class TritonPythonModel:
 	entries, _ := readTraces(t, path)
 	order := strings.NewReplacer("INFER_RESPONSE_COMPLETE COMPUTE_START COMPUTE_INPUT_END COMPUTE_OUTPUT_START COMPUTE_END ", tracedRun+"INFER_RESPONSE_COMPLETE ")
 	for name := range want {
-		if got := order.Replace(entries[name]); got != want[name] { // the order of the two depends on the scheduler
+		if got := order.Replace(entries[name]); got != want[name] { // the order of these entries depends on the scheduler
 			t.Errorf("%s: got  %s\nwant %s", name, got, want[name])
 		}
 	}
@@ -344,7 +345,7 @@ class TritonPythonModel:
 }
 
 // TestRequestsOfABatchHaveTheirOwnTraces executes four requests as one batch, stacked or not. Each
-// must have its own trace and its own queue time, and all share the times of the batch.
+// must have a separate trace and queue time, and all must share the times of the batch.
 func TestRequestsOfABatchHaveTheirOwnTraces(t *testing.T) {
 	const config = `backend: "python"
 max_batch_size: 4
@@ -424,8 +425,8 @@ class TritonPythonModel:
 	}
 }
 
-// TestActivitiesOfBackends traces activities of the tutorial's identity backend, as a plugin and
-// linked in, to a file and to a collector.
+// TestActivitiesOfBackends checks the traced activities of the tutorial's identity backend, as a
+// plugin and linked in, in a file and in a collector.
 func TestActivitiesOfBackends(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {

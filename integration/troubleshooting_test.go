@@ -12,17 +12,17 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// troubleText is the text of a row in docs/troubleshooting.md.
+// troubleText matches the text in a row of docs/troubleshooting.md.
 var troubleText = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 
-// troubledModel is a model.py whose execute has these statements.
+// troubledModel returns a model.py whose execute has the given statements.
 func troubledModel(statements ...string) string {
 	return "import os\nimport time\n\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n\n" +
 		"class TritonPythonModel:\n    def execute(self, requests):\n        " + strings.Join(statements, "\n        ") + "\n"
 }
 
-// troubles are models with the mistakes of docs/troubleshooting.md: config.pbtxt and model.py, or "". Two of
-// them wait for the file named flag.
+// troubles returns models with the mistakes in docs/troubleshooting.md: config.pbtxt and model.py,
+// or "". Two of them wait for the file flag.
 func troubles(flag string) map[string][2]string {
 	const (
 		tensors = "backend: \"python\"\ninput [ { name: \"X\" data_type: TYPE_FP32 dims: [ 4 ] } ]\noutput [ { name: \"Y\" data_type: TYPE_FP32 dims: [ 4 ] } ]\n"
@@ -55,7 +55,8 @@ func troubles(flag string) map[string][2]string {
 	}
 }
 
-// TestTroubleshootingKnowsTheTexts makes each of the mistakes that docs/troubleshooting.md names, and finds the page's text.
+// TestTroubleshootingKnowsTheTexts makes each mistake in docs/troubleshooting.md and expects the
+// page's text in a reply, the index or the log.
 func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 	page, err := os.ReadFile("../docs/troubleshooting.md")
 	if err != nil {
@@ -73,7 +74,7 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 	}
 	s := start(t, testkit.Python(t).Path, writeFiles(t, files), "--exit-on-error=false", "--strict-readiness=false", "--request-memory-byte-size=67108864")
 
-	// What clients are told.
+	// These requests collect the errors that clients get.
 	var said strings.Builder
 	var saying sync.Mutex
 	ask := func(path, body string) {
@@ -102,7 +103,7 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 	ask("/v2/models/fine/versions/3/infer", row)
 	ask("/v2/repository/models/fine/load", "")
 
-	// Limits.
+	// These requests exceed limits.
 	large := `{"inputs": [{"name": "X", "shape": [262144], "datatype": "FP32", "data": [0` + strings.Repeat(",0", 262143) + `]}]}`
 	for range 80 {
 		ask("/v2/models/hoards/infer", large)
@@ -112,7 +113,8 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 	ask("/v2/models/fine/infer", `{"id": "`+strings.Repeat("x", 1<<16+1)+`", `+row[1:])
 	ask("/v2/models/fine/infer", strings.Repeat("[", 101)+strings.Repeat("]", 101))
 
-	// One request is executed, one waits, one is one too many; and one waits for too long. The flag lets the first go on.
+	// In "full", one request executes, one waits, and the third is rejected. In "late", the second
+	// waits for too long. The flag releases the executing ones.
 	var wait sync.WaitGroup
 	for _, name := range []string{"full", "full", "full", "late", "late"} {
 		wait.Go(func() { ask("/v2/models/"+name+"/infer", row) })

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuckEnd is a model that does not end by itself.
+// stuckEnd is a model that does not end without force.
 type stuckEnd struct {
 	name          string
 	config, model string
-	asked         string // the model that requests are sent to; default name
-	more          string // added to each request, beside its inputs
-	quiet         bool   // it gets no requests: its finalize hangs
+	asked         string // the model that gets the requests; default: name
+	more          string // added to each request after its inputs
+	quiet         bool   // gets no requests, because its finalize hangs
 }
 
-// stuckBLS calls another model, which does not answer.
+// stuckBLS calls another model, which does not respond.
 const stuckBLS = `pb_utils.InferenceRequest(model_name="%s", inputs=[requests[0].inputs()[0]], requested_output_names=["OUTPUT0"]).exec()
 raise RuntimeError("the call came back")`
 
@@ -48,9 +48,9 @@ func stuckEnds() []stuckEnd {
 	}
 }
 
-// TestUnloadEndsByForce unloads models that do not end. Each unload is answered at once. After the
-// unload timeout the processes must be gone, their requests answered, and the models loadable
-// again.
+// TestUnloadEndsByForce unloads models that do not end. Each unload must be acknowledged at once.
+// After the unload timeout the stubs must be gone, the requests must have failed, and the models
+// must load again.
 func TestUnloadEndsByForce(t *testing.T) {
 	files := map[string]string{}
 	ends := stuckEnds()
@@ -97,7 +97,7 @@ func TestUnloadEndsByForce(t *testing.T) {
 	}
 	for _, m := range ends {
 		if m.quiet || m.model == "" || m.name == "asking" || m.name == "waits" {
-			continue // their requests go to the model that calls them
+			continue // their requests are sent to the models that they call or that call them
 		}
 		ask(m, 1)
 		s.until("stuck in "+m.name, func() bool { return exists(filepath.Join(root, m.name, m.name+"_0")) })
@@ -146,8 +146,8 @@ func TestUnloadEndsByForce(t *testing.T) {
 	}
 }
 
-// hangsInInitialize waits in initialize while there is a file "MODEL.hang" next to its directory,
-// which itself does not change, and logs that it does.
+// hangsInInitialize hangs in initialize while the file "MODEL.hang" exists beside its directory,
+// and creates "MODEL.hangs" then. The directory itself does not change.
 const hangsInInitialize = misbehavingHead + `
 class TritonPythonModel:
     def initialize(self, args):
@@ -162,7 +162,7 @@ class TritonPythonModel:
 `
 
 // TestLoadThatHangsIsGivenUp checks that an unload, or a load of changed files, waits for a hanging
-// load no longer than the unload timeout. A shutdown does not wait for it at all.
+// load no longer than the unload timeout, and that a shutdown does not wait for it.
 func TestLoadThatHangsIsGivenUp(t *testing.T) {
 	names := []string{"unloaded", "replaced", "grown", "exits"}
 	files := map[string]string{}
@@ -170,7 +170,7 @@ func TestLoadThatHangsIsGivenUp(t *testing.T) {
 		files[name+"/config.pbtxt"], files[name+"/1/model.py"], files[name+".hang"] = oneFloat, hangsInInitialize, ""
 	}
 	delete(files, "grown.hang")
-	// One more model whose warm-up takes hours.
+	// This model has a warm-up that takes hours.
 	files["warm/config.pbtxt"] = oneFloat + `model_warmup { name: "s" count: 1000000 batch_size: 1
   inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } } }`
 	files["warm/1/model.py"] = strings.Replace(hangsInInitialize, "        return answer", `        open(self.directory + ".hangs", "w").close()
@@ -181,7 +181,7 @@ func TestLoadThatHangsIsGivenUp(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, root, "--model-control-mode=explicit", "--load-model=grown",
 		"--backend-config=python,unload-timeout-seconds=1", "--exit-timeout-secs=600")
 	post := func(model, what, body string) <-chan string {
-		answered := make(chan string, 1) // one value, the status and the text
+		answered := make(chan string, 1) // receives the status and the text once
 		go func() {
 			path := "/v2/repository/models/" + model + "/" + what
 			if what == "instances" {
@@ -207,7 +207,7 @@ func TestLoadThatHangsIsGivenUp(t *testing.T) {
 	}
 	processes := s.stubs()
 
-	// Repeating the same load does not abandon the first one.
+	// A repetition of the same load must not abandon the first one.
 	again := post("exits", "load", "")
 	if err := os.Remove(filepath.Join(root, "replaced.hang")); err != nil {
 		t.Fatal(err)

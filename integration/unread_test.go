@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
-// doublesModel returns twice its input, in its own memory.
+// doublesModel returns twice its input in a new array.
 const doublesModel = `
 import triton_python_backend_utils as pb_utils
 
@@ -28,9 +28,8 @@ class TritonPythonModel:
         ]
 `
 
-// TestUnreadStreamLeavesOthersServed checks that a client that sends requests on a stream and never
-// reads does not keep the model from answering others, by using up its descriptors or in any other
-// way.
+// TestUnreadStreamLeavesOthersServed checks that a client that sends many requests on a stream and
+// never reads does not prevent the model from serving other clients.
 func TestUnreadStreamLeavesOthersServed(t *testing.T) {
 	const requests, size = 4200, 8 << 10
 	repository := writeFiles(t, map[string]string{
@@ -41,7 +40,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 `,
 		"m/1/model.py": doublesModel,
 	})
-	s := start(t, testkit.Python(t).Path, repository, "--grpc-stream-stall-timeout-seconds=3600") // unread streams should stay open
+	s := start(t, testkit.Python(t).Path, repository, "--grpc-stream-stall-timeout-seconds=3600") // unread streams must stay open
 	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", s.grpc),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(1<<16))
 	if err != nil {
@@ -65,7 +64,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_UINT8 dims: [ -1 ] } ]
 		}
 	}
 	body := fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[%d],"data":[%s1]}]}`, size, strings.Repeat("1,", size-1))
-	// All requests of the stream are executed, and so is the next one.
+	// All requests of the stream must be executed, and the next one too.
 	s.until("through with the stream", func() bool {
 		if status, text := s.request("POST", "/v2/models/m/infer", body); status != 200 {
 			t.Fatalf("another client: got %d: %s", status, text)

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
-// leavesOutModel has two outputs and returns one.
+// leavesOutModel has two outputs and returns one of them.
 const leavesOutModel = `
 import triton_python_backend_utils as pb_utils
 
@@ -27,9 +27,9 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
-// TestVerboseLinesNameCancellations checks that verbose logs name each cancellation over gRPC, and
-// the outputs of an ensemble that no step has produced. An environment variable selects bare
-// messages.
+// TestVerboseLinesNameCancellations checks that verbose logs name each cancelled gRPC request and
+// the outputs of an ensemble that no step has produced. An environment variable selects messages
+// without quotes.
 func TestVerboseLinesNameCancellations(t *testing.T) {
 	t.Setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "FALSE")
 	directory := t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warmedModel returns what its earlier executions have seen.
+// warmedModel returns the inputs of its earlier executions.
 const warmedModel = `
 import json
 import threading
@@ -55,7 +55,8 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ 2 ] }, { name: "TEXT" data_ty
 output [ { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] } ]
 `
 
-// warmupSample returns a sample; each of inputs has name, type, dims and data.
+// warmupSample returns a sample of model_warmup. inputs has name, type, dims and data of each
+// input.
 func warmupSample(name, rest string, inputs ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "model_warmup [ { name: %q %s ", name, rest)
@@ -65,7 +66,7 @@ func warmupSample(name, rest string, inputs ...string) string {
 	return b.String() + "} ]\n"
 }
 
-// warmedModels are models by name: the config that follows warmedConfig.
+// warmedModels are models by name, each with the rest of its config after warmedConfig.
 var warmedModels = map[string]string{
 	"zeros":        warmupSample("s", "batch_size: 3 count: 2", "IN", "INT32", "2", "zero_data: true") + "instance_group [ { count: 2 kind: KIND_CPU } ]",
 	"several":      warmupSample("one", "batch_size: 1", "IN", "INT32", "2", "zero_data: true") + warmupSample("none", "", "IN", "INT32", "2", "zero_data: true") + warmupSample("two", "batch_size: 2", "IN", "INT32", "2", "zero_data: true"),
@@ -99,8 +100,8 @@ func warmedRepository(t *testing.T) string {
 	return writeFiles(t, files)
 }
 
-// warmedOutcome loads a model and returns the error, or its counts and what its executions have
-// seen.
+// warmedOutcome loads a model and returns the error, or its counts and the inputs of its
+// executions.
 func warmedOutcome(s *runningServer, name string) string {
 	s.t.Helper()
 	status, body := s.request("POST", "/v2/repository/models/"+name+"/load", "")
@@ -108,14 +109,14 @@ func warmedOutcome(s *runningServer, name string) string {
 		return fmt.Sprintf("%d %s", status, helperFrames.ReplaceAllString(errorOf(s.t, body), ""))
 	}
 	counts := s.countsOf(name)
-	if name == "decoupled" { // it cannot answer over HTTP
+	if name == "decoupled" { // decoupled models cannot reply over HTTP
 		return counts
 	}
 	_, body = s.request("POST", "/v2/models/"+name+"/infer", `{"inputs":[{"name":"IN","datatype":"INT32","shape":[1,2],"data":[5,6]}]}`)
 	return counts + " " + seenIn(s.t, body)
 }
 
-// countsOf returns the counts of a model's statistics.
+// countsOf returns the counts in a model's statistics.
 func (s *runningServer) countsOf(name string) string {
 	s.t.Helper()
 	_, body := s.request("GET", "/v2/models/"+name+"/stats", "")
@@ -151,7 +152,7 @@ func (s *runningServer) countsOf(name string) string {
 	return text
 }
 
-// seenIn returns the text in a model's answer.
+// seenIn returns the string in a model's output.
 func seenIn(t *testing.T, body string) string {
 	t.Helper()
 	var reply struct {
@@ -163,7 +164,8 @@ func seenIn(t *testing.T, body string) string {
 	return reply.Outputs[0].Data[0]
 }
 
-// TestWarmupRunsEverySample loads models with samples of all kinds.
+// TestWarmupRunsEverySample checks that models with all kinds of samples run them, or fail to load
+// with the reason. A restarted stub must be warmed up again.
 func TestWarmupRunsEverySample(t *testing.T) {
 	const none = "cache_hit 0, cache_miss 0, compute_infer %[1]d, compute_input %[1]d, compute_output %[1]d, fail 0, queue %[1]d, success %[1]d"
 	counts := func(inferences, executions int, batches string) string {
@@ -197,7 +199,7 @@ func TestWarmupRunsEverySample(t *testing.T) {
 				t.Errorf("the log does not say %q", want)
 			}
 
-			// A restarted process is warmed up again before it gets requests.
+			// A restarted stub must be warmed up again before it gets requests.
 			if status, body := s.request("POST", "/v2/repository/models/zeros/unload", ""); status != http.StatusOK {
 				t.Fatalf("unload: %d %s", status, body)
 			}
@@ -205,7 +207,7 @@ func TestWarmupRunsEverySample(t *testing.T) {
 			for _, pid := range s.stubs() {
 				stubs[pid] = true
 			}
-			if got := warmedOutcome(s, "several"); !strings.HasPrefix(got, "4 inferences") { // it is loaded
+			if got := warmedOutcome(s, "several"); !strings.HasPrefix(got, "4 inferences") { // the model is loaded
 				t.Errorf("several: got %s", got)
 			}
 			for pid := range stubs {
@@ -225,7 +227,7 @@ func TestWarmupRunsEverySample(t *testing.T) {
 	}
 }
 
-// TestWarmupSameAsTriton loads the same models on both.
+// TestWarmupSameAsTriton checks that the same models have the same outcome on both servers.
 func TestWarmupSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	root := warmedRepository(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestWheelServesFromItsEnvironment installs the wheel into a fresh environment and serves from
-// there, with the environment's Python.
+// TestWheelServesFromItsEnvironment installs the wheel into a new environment and serves from
+// there. Models must run with the environment's Python.
 func TestWheelServesFromItsEnvironment(t *testing.T) {
 	binary, err := buildServer()
 	if err != nil {
@@ -67,8 +67,8 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 	}
 }
 
-// TestUvxServes runs the server without installation through uvx, offline. The numpy that the wheel
-// requires is a wheel that points to the tests' numpy.
+// TestUvxServes runs the server through uvx, without installation and offline. The numpy that the
+// wheel requires is a wheel that refers to the tests' numpy.
 func TestUvxServes(t *testing.T) {
 	uvx := filepath.Join(testkit.Environment(t, "tools"), "bin", "uvx")
 	binary, err := buildServer()

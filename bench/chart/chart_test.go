@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestChartIsUpToDate compares the charts of the README with the ones that the program draws, and the
-// figures with docs/performance.md.
+// TestChartIsUpToDate checks that the README's charts match the program's output and that their
+// figures appear in docs/performance.md.
 func TestChartIsUpToDate(t *testing.T) {
 	directory := t.TempDir()
 	if err := write(directory); err != nil {

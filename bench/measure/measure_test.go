@@ -81,7 +81,8 @@ func TestSizeHasItsUnit(t *testing.T) {
 	}
 }
 
-// TestTreeAndCPU measures a child of this process.
+// TestTreeAndCPU checks that Tree and CPU cover a child process, and that CPU fails for a process
+// that has ended.
 func TestTreeAndCPU(t *testing.T) {
 	child := exec.Command("cat")
 	input, err := child.StdinPipe()
@@ -121,8 +122,8 @@ func TestTreeAndCPU(t *testing.T) {
 
 var sink int
 
-// TestSwitchesAreCounted makes two threads wait for each other, so that each sleeps as often as the
-// other wakes it.
+// TestSwitchesAreCounted passes a byte back and forth between two threads and expects the count of
+// context switches to grow.
 func TestSwitchesAreCounted(t *testing.T) {
 	here := []int{os.Getpid()}
 	before, err := measure.Switches(here)
@@ -162,8 +163,8 @@ func TestSwitchesAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not every round has a switch: on two processors the answer may arrive before a thread waits
-	// for it.
+	// A round does not always cause a switch: on two processors the byte may arrive before a thread
+	// blocks.
 	if after <= before {
 		t.Errorf("got %d switches before and %d after %d rounds, want more", before, after, rounds)
 	}
@@ -185,7 +186,8 @@ func TestTableForAPage(t *testing.T) {
 	}
 }
 
-// TestProcess starts a program that ends at the end of its input, or on request.
+// TestProcess checks AwaitReady and Stop with a program that ends at the end of its input or on
+// SIGTERM.
 func TestProcess(t *testing.T) {
 	start := func() (*measure.Process, io.Closer) {
 		command := exec.Command("cat")
@@ -207,7 +209,7 @@ func TestProcess(t *testing.T) {
 	if err := p.Stop(time.Minute); err == nil || !strings.Contains(err.Error(), "it ended with signal: terminated") {
 		t.Errorf("got error %v, want the signal", err)
 	}
-	p.Kill() // it has ended
+	p.Kill() // it has already ended
 	_ = input.Close()
 
 	p, input = start()

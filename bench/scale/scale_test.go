@@ -12,7 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestAllPartsAreMeasured measures the smallest size of each part.
+// TestAllPartsAreMeasured measures the smallest size of each part and expects a row for each in the
+// tables.
 func TestAllPartsAreMeasured(t *testing.T) {
 	binary, err := filepath.Abs("../../bin/nereid")
 	if err != nil {
@@ -43,7 +44,8 @@ func TestAllPartsAreMeasured(t *testing.T) {
 	}
 }
 
-// TestUnknownPartsAreNamed checks that a mistake in -parts is reported before anything is started.
+// TestUnknownPartsAreNamed checks that an unknown part in -parts is reported before anything is
+// started.
 func TestUnknownPartsAreNamed(t *testing.T) {
 	s := settings{parts: "models,model"}
 	if err := s.run(&strings.Builder{}); err == nil || !strings.Contains(err.Error(), `"model"`) {

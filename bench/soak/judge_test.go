@@ -10,7 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestAnswersAreRightRefusedOrWrong covers every reply that a good client may get.
+// TestAnswersAreRightRefusedOrWrong checks the outcome for each kind of reply that a valid request
+// may receive.
 func TestAnswersAreRightRefusedOrWrong(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -39,7 +40,7 @@ func TestAnswersAreRightRefusedOrWrong(t *testing.T) {
 	}
 }
 
-// TestVerdictNamesEachFault checks that each wrong figure is a fault of its own.
+// TestVerdictNamesEachFault checks that each wrong figure is reported as a separate fault.
 func TestVerdictNamesEachFault(t *testing.T) {
 	before := usage{resident: 10 << 20, shared: 8 << 20, descriptors: 100, processes: 17}
 	for name, test := range map[string]struct {

@@ -23,15 +23,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unrestricted lists variants whose pods violate the standard "restricted", with the warnings of
-// the API server. The cause is containers and volumes in the values, not in the chart.
+// unrestricted lists variants whose pods violate the "restricted" Pod Security Standard, with the
+// API server's warnings. The containers and volumes from the values cause them, not the chart.
 var unrestricted = map[string][]string{
 	"nfs":    {`volume "models" uses restricted volume type "nfs"`},
 	"bucket": {`container "fetch"`},
 	"extras": {`container "s"`, `containers "i", "s"`, `container "i"`},
 }
 
-// TestCluster applies everything in deploy to a real API server with the real controllers.
+// TestCluster applies all manifests in deploy to a real API server with real controllers.
 func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	t.Run("Applied", func(t *testing.T) { c.in(t).applied() })
@@ -40,15 +40,15 @@ func TestCluster(t *testing.T) {
 	t.Run("Scaled", func(t *testing.T) { c.in(t).scaled() })
 }
 
-// in returns the cluster for a part of the test.
+// in returns a copy of the cluster for a subtest.
 func (c *cluster) in(t *testing.T) *cluster {
 	part := *c
 	part.t = t
 	return &part
 }
 
-// applied applies each variant on the server side, as a dry run and for real, and a pod as the
-// Deployment would create it.
+// applied applies each variant with server-side apply, as a dry run and for real. It also creates a
+// pod from the Deployment's template, as a dry run.
 func (c *cluster) applied() {
 	for _, name := range slices.Sorted(maps.Keys(variants)) {
 		c.t.Run(name, func(t *testing.T) {
@@ -110,8 +110,7 @@ func (c *cluster) applyOne(fields map[string]any, tried bool) {
 	}
 }
 
-// kserve applies the files of deploy/kserve, and a runtime and a service with a misspelt field,
-// which must be rejected.
+// kserve applies the files in deploy/kserve. Copies with a misspelled field must be rejected.
 func (c *cluster) kserve() {
 	for _, file := range []string{"clusterservingruntime.yaml", "inferenceservice.yaml"} {
 		text, err := os.ReadFile("../kserve/" + file)
@@ -135,7 +134,7 @@ func (c *cluster) kserve() {
 	if got := c.warnings.taken(); len(got) > 0 {
 		c.t.Errorf("the API server warns: %q", got)
 	}
-	// The patch of the documentation, for Knative.
+	// This is the patch for Knative from the documentation.
 	text, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
 		c.t.Fatal(err)
@@ -172,7 +171,7 @@ func (c *cluster) helm() *action.Configuration {
 
 func ptr[T any](value T) *T { return &value }
 
-// install installs the chart with values, or upgrades to them.
+// install installs the chart with the values, or upgrades an existing release to them.
 func (c *cluster) install(configuration *action.Configuration, release, text string) error {
 	c.t.Helper()
 	chart, err := loader.Load(chartFolder)
@@ -182,7 +181,7 @@ func (c *cluster) install(configuration *action.Configuration, release, text str
 	if history, err := configuration.Releases.History(release); err == nil && len(history) > 0 {
 		upgrade := action.NewUpgrade(configuration)
 		upgrade.Namespace, upgrade.MaxHistory = namespace, 2
-		upgrade.ResetValues = true // otherwise the previous values stay
+		upgrade.ResetValues = true // otherwise Helm keeps the previous values
 		_, err := upgrade.RunWithContext(c.t.Context(), release, chart, values(c.t, text))
 		return err
 	}
@@ -192,8 +191,8 @@ func (c *cluster) install(configuration *action.Configuration, release, text str
 	return err
 }
 
-// upgraded runs `helm upgrade` from the defaults to each variant in turn. The controllers create
-// the pods of each.
+// upgraded runs `helm upgrade` from the defaults through each variant in turn, and waits until the
+// controllers have created or rejected its pods.
 func (c *cluster) upgraded() {
 	configuration := c.helm()
 	for _, name := range append([]string{"default"}, slices.Sorted(maps.Keys(variants))...) {
@@ -231,7 +230,8 @@ func (c *cluster) upgraded() {
 	c.noPods()
 }
 
-// current returns a Deployment's current ReplicaSet, or nil before its controller has created it.
+// current returns a Deployment's current ReplicaSet, or nil if its controller has not created it
+// yet.
 func (c *cluster) current(deployment string) *appsv1.ReplicaSet {
 	c.t.Helper()
 	d, err := c.client.AppsV1().Deployments(namespace).Get(c.t.Context(), deployment, metav1.GetOptions{})

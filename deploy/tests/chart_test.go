@@ -24,7 +24,7 @@ import (
 
 const chartFolder = "../helm/nereid"
 
-// variants are values as users set them, as YAML.
+// variants are sets of values as users write them, in YAML.
 var variants = map[string]string{
 	"default":              "",
 	"volume":               "models: { volume: { persistentVolumeClaim: { claimName: models, readOnly: true } }, subPath: repository }",
@@ -54,7 +54,7 @@ var variants = map[string]string{
 
 const strings64 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// TestChartRenders renders each variant, and checks it with Helm's linter and the schemas of
+// TestChartRenders renders each variant and validates it with Helm's linter and with the schemas of
 // Kubernetes and of the custom resources.
 func TestChartRenders(t *testing.T) {
 	check := schemas(t)
@@ -78,7 +78,7 @@ func TestChartRenders(t *testing.T) {
 	}
 }
 
-// consistent checks rules that no schema expresses.
+// consistent checks rules that no schema can express.
 func consistent(t *testing.T, objects []object) {
 	t.Helper()
 	autoscaled := find(objects, "HorizontalPodAutoscaler") != nil || find(objects, "ScaledObject") != nil
@@ -120,7 +120,7 @@ func consistent(t *testing.T, objects []object) {
 				t.Errorf("container %v mounts the volume %v, which is not there", container["name"], mount["name"])
 			}
 		}
-		if slices.Contains([]any{"s", "i", "rclone/rclone"}, container["image"]) { // from values of the callers
+		if slices.Contains([]any{"s", "i", "rclone/rclone"}, container["image"]) { // containers from the values
 			continue
 		}
 		security, _ := container["securityContext"].(map[string]any)
@@ -145,7 +145,7 @@ func consistent(t *testing.T, objects []object) {
 	}
 }
 
-// TestValuesThatContradict checks that values that would cause an outage are rejected.
+// TestValuesThatContradict checks that invalid and contradictory values are rejected.
 func TestValuesThatContradict(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
 		{"autoscaling: { hpa: { enabled: true }, keda: { enabled: true } }", "autoscaling.hpa and autoscaling.keda are both enabled"},
@@ -181,7 +181,8 @@ func TestValuesThatContradict(t *testing.T) {
 	}
 }
 
-// TestGraceIsLongEnough adds up the times of a pod's shutdown.
+// TestGraceIsLongEnough checks that the pod's termination grace period covers all steps of its
+// shutdown.
 func TestGraceIsLongEnough(t *testing.T) {
 	for values, want := range map[string]float64{
 		"": 60, "terminationGracePeriodSeconds: 90": 90, "server: { exitTimeoutSeconds: 120 }": 135, "server: { exitDelaySeconds: 20 }\npreStopSleepSeconds: 15": 70,
@@ -196,7 +197,8 @@ func TestGraceIsLongEnough(t *testing.T) {
 	}
 }
 
-// TestFilesAreThoseOfTheServer compares the chart's dashboard with the server's.
+// TestFilesAreThoseOfTheServer checks that the chart's dashboard is the same file as
+// docs/dashboard.json.
 func TestFilesAreThoseOfTheServer(t *testing.T) {
 	chart, err := os.ReadFile(chartFolder + "/files/dashboard.json")
 	if err != nil {
@@ -226,7 +228,7 @@ func TestFilesAreThoseOfTheServer(t *testing.T) {
 	}
 }
 
-// object is a rendered object.
+// object is one rendered Kubernetes object.
 type object struct {
 	kind, name string
 	text       []byte
@@ -274,7 +276,7 @@ func render(t *testing.T, text string) ([]object, error) {
 	return renderAs(t, "test", text)
 }
 
-// renderAs renders the chart for a release of this name.
+// renderAs renders the chart for a release with the given name.
 func renderAs(t *testing.T, release, text string) ([]object, error) {
 	t.Helper()
 	var loaded *chart.Chart
@@ -305,7 +307,7 @@ func renderAs(t *testing.T, release, text string) ([]object, error) {
 	return objects, nil
 }
 
-// split reads the objects of a file.
+// split parses the objects of a YAML file.
 func split(t *testing.T, name string, text []byte) (objects []object) {
 	t.Helper()
 	for _, part := range strings.Split("\n"+string(text), "\n---") {
@@ -322,7 +324,8 @@ func split(t *testing.T, name string, text []byte) (objects []object) {
 	return objects
 }
 
-// schemas returns a check of an object against the schema of its kind. Unknown fields are errors.
+// schemas returns a function that validates an object against the schema of its kind. Unknown
+// fields are errors.
 func schemas(t *testing.T) func(*testing.T, object) {
 	t.Helper()
 	folder := os.Getenv("NEREID_KUBERNETES_SCHEMAS")

@@ -40,10 +40,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// namespace is where everything is installed. Its pods must meet the standard "restricted".
+// namespace is the namespace of all releases. Its pods must meet the "restricted" Pod Security
+// Standard.
 const namespace = "serving"
 
-// cluster is the control plane of Kubernetes on this machine: an API server with its store and the controllers. It has no nodes.
+// cluster is a local Kubernetes control plane: an API server with etcd, and the controllers. It has
+// no nodes.
 type cluster struct {
 	t          *testing.T
 	config     *rest.Config
@@ -77,8 +79,8 @@ func (w *warnings) taken() []string {
 	return texts
 }
 
-// startCluster starts the programs that `make cluster` has built, waits for the API, and defines
-// the custom resources.
+// startCluster starts the programs that `make cluster` has built, waits for the API server, and
+// defines the custom resources.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	tools := os.Getenv("NEREID_CLUSTER")
@@ -142,7 +144,7 @@ func startCluster(t *testing.T) *cluster {
 			t.Fatal(err)
 		}
 	}
-	// The variants refer to them.
+	// The variants refer to these classes.
 	if _, err := c.client.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +154,8 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// define creates the custom resource definitions in the files of a folder and waits until the API server serves them.
+// define creates the custom resource definitions in a folder and waits until the API server serves
+// them.
 func (c *cluster) define(folder string) {
 	c.t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -174,7 +177,7 @@ func (c *cluster) define(folder string) {
 		}
 		defined = append(defined, definition)
 	}
-	// Definitions are established before discovery shows them.
+	// A definition is established before discovery shows it.
 	for _, definition := range defined {
 		group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
 		kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")
@@ -187,7 +190,7 @@ func (c *cluster) define(folder string) {
 	c.warnings.taken()
 }
 
-// of returns the client for an object's kind.
+// of returns a client for an object's kind.
 func (c *cluster) of(o *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	kind := o.GroupVersionKind()
 	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -200,7 +203,7 @@ func (c *cluster) of(o *unstructured.Unstructured, namespace string) (dynamic.Re
 	return c.objects.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// apply applies an object on the server side, which rejects unknown fields.
+// apply applies an object with server-side apply, which rejects unknown fields.
 func (c *cluster) apply(o *unstructured.Unstructured, namespace string, options metav1.ApplyOptions) (*unstructured.Unstructured, error) {
 	client, err := c.of(o, namespace)
 	if err != nil {
@@ -213,7 +216,7 @@ func (c *cluster) apply(o *unstructured.Unstructured, namespace string, options 
 	return client.Patch(c.t.Context(), o.GetName(), "application/apply-patch+yaml", data, metav1.PatchOptions{FieldManager: "test", FieldValidation: "Strict", DryRun: options.DryRun})
 }
 
-// start starts a program that is stopped at the end of the test.
+// start starts a program and stops it at the end of the test.
 func start(t *testing.T, name, program string, arguments ...string) {
 	t.Helper()
 	var log lockedBuffer
@@ -252,7 +255,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// selfSigned creates a certificate for this machine and its key, as PEM.
+// selfSigned creates a self-signed certificate for this machine and its key, as PEM.
 func selfSigned(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

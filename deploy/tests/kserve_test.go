@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// servingRuntime is the part of serving.kserve.io/v1alpha1 that KServe reads; its own definitions
-// are in no registry.
+// servingRuntime is the part of serving.kserve.io/v1alpha1 that KServe reads. KServe's own
+// definitions are not in any registry.
 type servingRuntime struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -76,8 +76,8 @@ type inferenceService struct {
 	} `json:"spec"`
 }
 
-// TestRuntimeOfKServe checks KServe's rules for runtimes, and that the built-in runtime for Triton
-// keeps its priority.
+// TestRuntimeOfKServe checks the runtime against KServe's rules, and that the built-in runtime for
+// Triton keeps its priority.
 func TestRuntimeOfKServe(t *testing.T) {
 	text, err := os.ReadFile("../kserve/clusterservingruntime.yaml")
 	if err != nil {
@@ -102,7 +102,7 @@ func TestRuntimeOfKServe(t *testing.T) {
 	if len(runtime.Spec.Containers) != 1 || container.Name != "kserve-container" || len(container.Command) > 0 {
 		t.Errorf("got %d containers, the first is %s with the command %v; want kserve-container alone, started by its image", len(runtime.Spec.Containers), container.Name, container.Command)
 	}
-	// KServe's own runtime begins with these arguments, and InferenceServices append to them.
+	// KServe's own runtime begins with these arguments, and InferenceServices append theirs.
 	want := []string{"tritonserver", "--model-store=/mnt/models", "--http-port=8080", "--grpc-port=9000", "--allow-grpc=true", "--allow-http=true"}
 	if got := container.Args; len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 		t.Errorf("got the arguments %v, want them to begin with %v", got, want)
@@ -120,7 +120,8 @@ func TestRuntimeOfKServe(t *testing.T) {
 	}
 }
 
-// TestInferenceServicesUseTheRuntime reads the examples.
+// TestInferenceServicesUseTheRuntime checks that each example uses the runtime and has a matching
+// protocol and a sufficient grace period.
 func TestInferenceServicesUseTheRuntime(t *testing.T) {
 	text, err := os.ReadFile("../kserve/inferenceservice.yaml")
 	if err != nil {

@@ -12,15 +12,15 @@ var (
 	labelValue  = regexp.MustCompile(`^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$`)
 )
 
-// podOf returns the name of a pod of a Deployment's ReplicaSet: Kubernetes keeps 58 characters of
-// the set's name and appends five.
+// podOf returns the name of a pod of a Deployment: Kubernetes keeps 58 characters of the
+// ReplicaSet's name and appends five.
 func podOf(deployment string) string {
 	generated := deployment + "-7c9d86bd54-"
 	return generated[:min(len(generated), 58)] + "x2bqz"
 }
 
-// TestNamesFit renders the chart for releases and overrides of any length. Names and labels must be
-// valid, and the autoscaler's queries must find only the pods of this Deployment.
+// TestNamesFit renders the chart with release names and overrides of various lengths. Names and
+// labels must be valid, and the autoscaler's queries must match only the pods of this Deployment.
 func TestNamesFit(t *testing.T) {
 	check := schemas(t)
 	long := strings.Repeat("abcdefghi-", 7)
@@ -60,7 +60,7 @@ func TestNamesFit(t *testing.T) {
 				if !pods.MatchString(podOf(deployment)) {
 					t.Errorf("trigger %d looks for pods %s, and there is %s", i, found[1], podOf(deployment))
 				}
-				// A name of up to 46 characters is contained in the pods' names completely.
+				// Pod names contain a Deployment name of up to 46 characters in full.
 				if other := deployment + "-b"; len(other) <= 46 && (pods.MatchString(podOf(other)) || pods.MatchString(podOf(deployment+"b"))) {
 					t.Errorf("trigger %d looks for pods %s, and finds %s of another release", i, found[1], podOf(other))
 				}

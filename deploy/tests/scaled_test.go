@@ -32,9 +32,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// node simulates a kubelet: it starts the command line of each pod as a local process, runs its
-// readiness probe, reports its state, and stops it by SIGTERM when the pod is deleted. Only its
-// goroutine uses pods.
+// node simulates a kubelet. It runs each pod's command line as a local process, runs its readiness
+// probe, reports its state, and sends SIGTERM when the pod is deleted. Only its goroutine uses
+// pods.
 type node struct {
 	c          *cluster
 	repository string
@@ -46,7 +46,7 @@ type node struct {
 	ended      chan struct{} // closed by run
 }
 
-// running is a pod that node has started.
+// running is a pod that the node has started.
 type running struct {
 	name, ip string
 	server   *pod      // for pods of the chart's Deployment
@@ -83,7 +83,7 @@ func (n *node) run() {
 		select {
 		case <-n.stop:
 			return
-		case <-time.After(20 * time.Millisecond): // pods are polled
+		case <-time.After(20 * time.Millisecond): // poll the pods
 		}
 		pods, err := n.c.client.CoreV1().Pods(namespace).List(n.c.t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -97,7 +97,7 @@ func (n *node) run() {
 	}
 }
 
-// look brings a pod to its next state.
+// look moves a pod to its next state.
 func (n *node) look(p *corev1.Pod) error {
 	client := n.c.client.CoreV1().Pods(namespace)
 	r := n.pods[p.UID]
@@ -168,7 +168,7 @@ func (n *node) start(p *corev1.Pod) (*running, error) {
 		n.addresses[r.ip] = r
 		return r, nil
 	}
-	// The test of the release uses the local address instead of the service's name.
+	// The release's test uses the local address instead of the name of the service.
 	script := container.Command[len(container.Command)-1]
 	for _, server := range n.addresses {
 		script = strings.ReplaceAll(script, "http://test-nereid:8000", fmt.Sprintf("http://127.0.0.1:%d", server.server.ports["http-port"]))
@@ -201,7 +201,7 @@ func (n *node) report(p *corev1.Pod, r *running, phase corev1.PodPhase) error {
 	return err
 }
 
-// at returns the server behind the address of a pod.
+// at returns the server of the pod with the given IP address.
 func (n *node) at(ip string) *pod {
 	n.lock.Lock()
 	defer n.lock.Unlock()
@@ -211,7 +211,7 @@ func (n *node) at(ip string) *pod {
 	return nil
 }
 
-// pending returns the number of waiting requests in /metrics, summed as in the adapter's rule.
+// pending returns the number of pending requests in /metrics, summed as in the adapter's rule.
 func (p *pod) pending() (sum int, err error) {
 	answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", p.ports["metrics-port"]))
 	if err != nil {
@@ -234,8 +234,8 @@ func (p *pod) pending() (sum int, err error) {
 	return sum, nil
 }
 
-// adapter serves the custom metrics API like the Prometheus adapter, from the servers' own
-// /metrics.
+// adapter serves the custom metrics API as the Prometheus adapter does, with values from the
+// servers' /metrics.
 func (c *cluster) adapter(n *node) {
 	const version = "custom.metrics.k8s.io/v1beta2"
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -261,7 +261,7 @@ func (c *cluster) adapter(n *node) {
 				}
 				sum, err := server.pending()
 				if path.Base(r.URL.Path) == "nereid_busy_share" {
-					sum = 0 // a request counts when it is answered, and none is while the number of pods is checked
+					sum = 0 // a request counts as busy only after its response, and none ends during the check of the number of pods
 				}
 				if err == nil {
 					items = append(items, map[string]any{"describedObject": map[string]any{"kind": "Pod", "namespace": namespace, "name": p.Name, "apiVersion": "/v1"},
@@ -297,9 +297,9 @@ func (c *cluster) adapter(n *node) {
 	}
 }
 
-// scaled installs the chart with an autoscaler on a node with real servers. `helm test` sends a
-// request, waiting requests lead to two more pods, the disruption budget allows one eviction at a
-// time, and a rolling update behind the service's endpoints loses no request.
+// scaled installs the chart with an autoscaler on a node with real servers. It checks that `helm
+// test` succeeds, pending requests lead to two more pods, the disruption budget allows one eviction
+// at a time, and a rolling update loses no request.
 func (c *cluster) scaled() {
 	flag := filepath.Join(c.t.TempDir(), "go")
 	n := c.node(write(c.t, fmt.Sprintf("while not os.path.exists(%q): time.sleep(0.01)", flag)))
@@ -317,7 +317,7 @@ func (c *cluster) scaled() {
 		c.t.Errorf("helm test: %v", err)
 	}
 
-	// Nine requests wait behind the executing one. At four per pod, that needs three pods.
+	// Nine requests wait behind the executing one. At four per pod, they need three pods.
 	const asked, grown = 10, 3
 	var clients sync.WaitGroup
 	first := n.at(c.endpoints()[0])
@@ -381,7 +381,7 @@ func (c *cluster) scaled() {
 				}
 				server := n.at(addresses[turn%len(addresses)])
 				if server == nil {
-					continue // it has just gone
+					continue // the pod has just ended
 				}
 				if err := server.infer(); err != nil {
 					lost.Add(1)
@@ -427,7 +427,7 @@ func (p *pod) infer() error {
 	return err
 }
 
-// endpoints returns the addresses to which the service would currently send a connection.
+// endpoints returns the addresses to which the service would currently route a connection.
 func (c *cluster) endpoints() (addresses []string) {
 	found, err := c.client.DiscoveryV1().EndpointSlices(namespace).List(c.t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=test-nereid"})
 	if err != nil {
@@ -444,7 +444,8 @@ func (c *cluster) endpoints() (addresses []string) {
 	return addresses
 }
 
-// replicas waits until the Deployment has that many pods, and the service as many endpoints.
+// replicas waits until the Deployment has the given number of pods and the service has as many
+// endpoints.
 func (c *cluster) replicas(want int) {
 	c.t.Helper()
 	var status appsv1.DeploymentStatus

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// patience is how long anything may take on a busy machine.
+// patience is the time limit for any step on a busy machine.
 const patience = 60 * time.Second
 
 // eventually waits for a condition.
@@ -37,7 +37,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// reservePort returns a port of 127.0.0.1 that is reserved until the test ends.
+// reservePort returns a port of 127.0.0.1 that stays reserved until the test ends.
 func reservePort(t *testing.T) int {
 	t.Helper()
 	port, release, err := bindPort()
@@ -48,8 +48,8 @@ func reservePort(t *testing.T) int {
 	return port
 }
 
-// bindPort binds a socket, which does not listen, to a port that the kernel chooses. A server that
-// sets SO_REUSEADDR can listen there; the kernel gives the port to no other process until release.
+// bindPort binds a socket, without listening, to a port that the kernel chooses. A server that sets
+// SO_REUSEADDR can listen on it. The kernel gives the port to no other process until release.
 func bindPort() (port int, release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -68,11 +68,11 @@ func bindPort() (port int, release func(), err error) {
 	return name.(*syscall.SockaddrInet4).Port, release, nil
 }
 
-// pod is the server of a rendered pod: its command line, as a local process.
+// pod is the server of a rendered pod, run as a local process.
 type pod struct {
 	line  []string
-	ports map[string]int // by the flag's name
-	// releases release the ports when the process has ended.
+	ports map[string]int // by flag name
+	// releases release the ports after the process has ended.
 	releases []func()
 	log      bytes.Buffer
 	lock     sync.Mutex
@@ -86,7 +86,7 @@ func (p *pod) Write(text []byte) (int, error) {
 	return p.log.Write(text)
 }
 
-// run starts the real server with the arguments of a container until the test ends.
+// run starts the real server with a container's arguments and stops it at the end of the test.
 func run(t *testing.T, arguments []string, repository string) *pod {
 	t.Helper()
 	p, err := launch(arguments, repository, "--exit-delay-secs=0")
@@ -116,7 +116,7 @@ func run(t *testing.T, arguments []string, repository string) *pod {
 	return p
 }
 
-// launch starts the real server with the arguments of a container, on its own ports and with this
+// launch starts the real server with a container's arguments, but with reserved ports and the given
 // repository.
 func launch(arguments []string, repository string, more ...string) (*pod, error) {
 	binary, err := filepath.Abs("../../bin/nereid")
@@ -132,7 +132,7 @@ func launch(arguments []string, repository string, more ...string) (*pod, error)
 		}
 		p.line = append(p.line, argument)
 	}
-	// If a flag is repeated, the last one counts.
+	// If a flag is repeated, the last one wins.
 	for _, name := range []string{"http-port", "grpc-port", "metrics-port"} {
 		var release func()
 		if p.ports[name], release, err = bindPort(); err != nil {
@@ -161,7 +161,7 @@ func launch(arguments []string, repository string, more ...string) (*pod, error)
 	return p, nil
 }
 
-// says returns the status of a request to a port, or 0 without a response.
+// says returns the status of a request to a port, or 0 if there is no response.
 func (p *pod) says(port int, path string) int {
 	answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *pod) says(port int, path string) int {
 	return answer.StatusCode
 }
 
-// write creates a repository with one model. Its execute waits for the file "go" if it is told to.
+// write creates a repository with one model. execute is the first statement of its execute method.
 func write(t *testing.T, execute string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -191,7 +191,7 @@ func write(t *testing.T, execute string) string {
 	return root
 }
 
-// containers returns the containers of the chart's variants and of the runtime for KServe.
+// containers returns the containers of some chart variants and of the KServe runtime.
 func containers(t *testing.T) map[string]corev1.Container {
 	t.Helper()
 	found := map[string]corev1.Container{}
@@ -222,15 +222,16 @@ func containers(t *testing.T) map[string]corev1.Container {
 	}
 	kserve := runtime.Spec.Containers[0]
 	found["kserve"] = kserve
-	// KServe's own runtime with only the image changed, and an InferenceService without storageUri.
+	// This is KServe's own runtime with the image replaced, for an InferenceService without
+	// storageUri.
 	plain := kserve
 	plain.Args = append([]string{"tritonserver", "--model-store=/mnt/models", "--grpc-port=9000", "--http-port=8080", "--allow-grpc=true", "--allow-http=true"}, "--model-control-mode=explicit")
 	found["kserve without models"] = plain
 	return found
 }
 
-// TestCommandLinesAreServed starts the real server with the command line of each container, runs
-// its probes, and stops it.
+// TestCommandLinesAreServed starts the real server with each container's command line, and checks
+// that its probes succeed and SIGTERM stops it.
 func TestCommandLinesAreServed(t *testing.T) {
 	for name, container := range containers(t) {
 		t.Run(name, func(t *testing.T) {
@@ -249,8 +250,8 @@ func TestCommandLinesAreServed(t *testing.T) {
 	}
 }
 
-// TestQueriesByPrometheus makes a real Prometheus scrape a server with waiting requests, and runs
-// the queries of autoscalers.
+// TestQueriesByPrometheus scrapes a server with pending requests with a real Prometheus, and checks
+// the results of the autoscalers' queries, the alerts and the dashboard.
 func TestQueriesByPrometheus(t *testing.T) {
 	prometheus, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -261,7 +262,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 	p := run(t, containers(t)["default"].Args, write(t, fmt.Sprintf("while not os.path.exists(%q): time.sleep(0.01)", flag)))
 	eventually(t, "ready", func() bool { return p.says(p.ports["http-port"], "/v2/health/ready") == http.StatusOK })
 	var clients sync.WaitGroup
-	for range waiting + 1 { // one is executed
+	for range waiting + 1 { // one executes
 		clients.Go(func() {
 			body := `{"inputs": [{"name": "X", "shape": [1], "datatype": "FP32", "data": [1]}]}`
 			answer, err := http.Post(fmt.Sprintf("http://127.0.0.1:%d/v2/models/m/infer", p.ports["http-port"]), "application/json", strings.NewReader(body))
@@ -304,7 +305,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 			t.Logf("prometheus printed\n%s", log.String())
 		}
 	}()
-	// ask returns the values of an expression, and their labels.
+	// ask returns the values of a PromQL expression and their labels.
 	ask := func(expression string) (values []string, labels []map[string]string, failure string) {
 		answer, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/api/v1/query?query=%s", port, url.QueryEscape(expression)))
 		if err != nil {
@@ -333,7 +334,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		return values, labels, ""
 	}
 
-	// KEDA expects one number.
+	// KEDA requires a single value.
 	objects, err := render(t, variants["keda"])
 	if err != nil {
 		t.Fatal(err)
@@ -347,13 +348,13 @@ func TestQueriesByPrometheus(t *testing.T) {
 		values, _, _ := ask(query(0))
 		return len(values) == 1 && values[0] == strconv.Itoa(waiting)
 	})
-	// A request counts as busy when it has been answered, and none has been.
+	// A request counts as busy only after its response, and none has had one yet.
 	eventually(t, "KEDA's query to find idle instances", func() bool {
 		values, _, _ := ask(query(1))
 		return len(values) == 1 && values[0] == "0"
 	})
 
-	// The adapter queries each pod, by the metric's name and these labels.
+	// The adapter queries each pod by the metric's name and these labels.
 	var rules struct {
 		Rules []struct {
 			Name         struct{ As string }
@@ -376,7 +377,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		if rule.Name.As == "nereid_busy_share" {
 			busy = expand.Replace(rule.MetricsQuery)
 		}
-		// Rates begin with the second scrape.
+		// Rates exist from the second scrape on.
 		eventually(t, rule.Name.As, func() bool {
 			values, labels, _ := ask(expand.Replace(rule.MetricsQuery))
 			return len(values) == 1 && labels[0]["pod"] == "test-nereid-7c9d86bd54-x2bqz" && values[0] != "NaN" && (rule.Name.As != "nv_inference_pending_request_count" || values[0] == strconv.Itoa(waiting))
@@ -396,7 +397,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		}
 	}
 
-	// Alerts and the dashboard's queries must at least parse.
+	// No alert may fire, and the dashboard's queries must be valid.
 	var alerts struct {
 		Groups []struct {
 			Rules []struct{ Alert, Expr string }
@@ -433,7 +434,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 		}
 	}
 	open()
-	// The instance has waited for the file all the time.
+	// The instance has been busy the whole time, waiting for the file.
 	for _, expression := range []string{busy, query(1)} {
 		eventually(t, expression, func() bool {
 			values, _, _ := ask(expression)
@@ -446,7 +447,7 @@ func TestQueriesByPrometheus(t *testing.T) {
 	}
 }
 
-// TestAlertsRing runs the unit tests of the alerts.
+// TestAlertsRing runs promtool's unit tests of the alerts.
 func TestAlertsRing(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

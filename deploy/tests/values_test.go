@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// unusual maps each value of the chart to a setting that YAML, Helm or Kubernetes could misread, and to
-// the other values that this setting needs to have an effect.
+// unusual maps each value of the chart to a setting that YAML, Helm or Kubernetes could misread,
+// and to the other values that the setting needs to have an effect.
 var unusual = map[string]struct{ value, with string }{
 	"replicaCount":                         {"1000000", ""},
 	"image.repository":                     {"'registry.example.com:5000/team/nereid'", ""},
@@ -137,7 +137,7 @@ var unusual = map[string]struct{ value, with string }{
 	"runtimeClassName":                     {"'123'", ""},
 }
 
-// given returns YAML that sets a value at a path of keys.
+// given returns YAML that sets the value at a path of keys.
 func given(path, value string) string {
 	keys := strings.Split(path, ".")
 	return strings.Join(keys, ": { ") + ": " + value + strings.Repeat(" }", len(keys)-1)
@@ -167,8 +167,8 @@ func chartValues(t *testing.T) map[string]any {
 	return values(t, string(text))
 }
 
-// leaves returns the paths of all values. A map with an open schema counts as one value, and so do
-// a probe and the flags.
+// leaves returns the paths of all values. A map with an open schema, a probe and server.flags count
+// as one value each.
 func leaves(t *testing.T, path string, schema, value any) (found []string) {
 	t.Helper()
 	properties, _ := at(schema, "properties").(map[string]any)
@@ -185,15 +185,16 @@ func leaves(t *testing.T, path string, schema, value any) (found []string) {
 	return found
 }
 
-// TestEveryValueHasAnEffect renders the chart with an unusual value for each path. The result must
-// be valid and differ from the chart without it, and strings and numbers must arrive unchanged.
+// TestEveryValueHasAnEffect renders the chart with an unusual setting of each value. The result
+// must be valid and differ from the chart without it, and contain all strings and numbers
+// unchanged.
 func TestEveryValueHasAnEffect(t *testing.T) {
 	check := schemas(t)
 	all := leaves(t, "", schemaOf(t), chartValues(t))
 	if known := slices.Sorted(maps.Keys(unusual)); !slices.Equal(known, slices.Sorted(slices.Values(all))) {
 		t.Errorf("the test knows the values %v, and the chart has %v", known, all)
 	}
-	without := map[string]string{} // by the other values
+	without := map[string]string{} // keyed by the other values
 	for _, path := range all {
 		t.Run(path, func(t *testing.T) {
 			of := unusual[path]
@@ -211,7 +212,7 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 			for _, object := range objects {
 				check(t, object)
 			}
-			if path != "securityContext" { // consistent checks the chart's own
+			if path != "securityContext" { // consistent expects the chart's own security context
 				consistent(t, objects)
 			}
 			if text(objects) == without[of.with] {
@@ -232,7 +233,7 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 	}
 }
 
-// renderMerged renders the chart with two sets of values.
+// renderMerged renders the chart with one set of values on top of another.
 func renderMerged(t *testing.T, first, more string) ([]object, error) {
 	t.Helper()
 	merged, err := yaml.Marshal(overlaid(values(t, first), values(t, more)))
@@ -283,8 +284,8 @@ func scalars(value any) (all []string) {
 	return all
 }
 
-// TestSchemaRefusesNonsense sets each value to each wrong type, and adds an unknown key to each
-// map.
+// TestSchemaRefusesNonsense sets each value to each wrong type and adds an unknown key to each map.
+// The schema must reject all of them.
 func TestSchemaRefusesNonsense(t *testing.T) {
 	text, err := os.ReadFile(chartFolder + "/values.schema.json")
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 const (
 	goodModel  = "echo"
 	spareModel = "spare"   // loaded and unloaded by the attacks
-	numbers    = "numbers" // with tensors of the same names
+	numbers    = "numbers" // a model with numeric tensors of the same names
 	textInput  = "text_input"
 	textOutput = "text_output"
 
-	// largeBody exceeds the limit of small endpoints; smallBody just fits.
+	// largeBody exceeds the size limit of small endpoints, and smallBody just fits.
 	largeBody = 2 << 20
 	smallBody = 1<<20 - 4<<10
 
-	parameterBytes = 48 << 10 // of a parameter that the server knows
+	parameterBytes = 48 << 10 // size of a parameter that the server knows
 
 	halfCalls    = 4000 // per connection
 	halfRequests = 256
@@ -38,7 +38,7 @@ var (
 	codings       = []string{"", "gzip", "deflate"}
 )
 
-// attacksOn returns all attacks, always in the same order.
+// attacksOn returns all attacks in a fixed order.
 func attacksOn(to *target) (list []attack) {
 	seen := map[string]bool{}
 	list = attacksOverGRPC(to.Addresses["gRPC"], seen)
@@ -53,13 +53,12 @@ func attacksOn(to *target) (list []attack) {
 	return list
 }
 
-// few reports whether the i-th form of a message is left out because another entry point takes the
-// same message.
+// few reports whether the i-th form of a message is skipped because another entry point receives
+// the same message.
 func few(i int, seen bool) bool { return seen && i%5 != 0 }
 
-// sampled reports whether the i-th attack is made. Without the race detector every attack is made;
-// with it one in sampleApart, because it is several times slower. AMPLIFICATION_APART overrides
-// this.
+// sampled reports whether the i-th attack is run. The race detector makes attacks several times
+// slower, so only one in sampleApart runs with it. AMPLIFICATION_APART overrides the interval.
 func sampled(i int) bool {
 	apart := 1
 	if raceEnabled {
@@ -83,8 +82,8 @@ func inferenceOf(endpoints []endpoint) *schema {
 	return nil
 }
 
-// plain returns the endpoints that no document describes, which are those of the front ends other
-// than REST. A test compares them with the paths in the sources.
+// plain returns the endpoints that the OpenAPI document does not describe, mostly those of front
+// ends other than REST. covers compares them with the paths in the sources.
 func plain(inference *schema) (list []endpoint) {
 	load := &schema{Type: "object", Properties: map[string]*schema{"model_name": {Type: "string"}, "url": {Type: "string"}}}
 	for _, row := range []struct {
@@ -125,8 +124,8 @@ func binaryMark(front string) string {
 	return "Inference-Header-Content-Length: "
 }
 
-// parameterNames finds the known parameters: the names that the reader of inferences compares with,
-// and those with Triton's prefix.
+// parameterNames finds the known parameters: the names that the inference reader compares with, and
+// the names with Triton's prefix.
 var parameterNames = sync.OnceValue(func() (names []string) {
 	inspect("server/rest/inference", func(n ast.Node) {
 		call, ok := n.(*ast.CallExpr)
@@ -146,8 +145,8 @@ var parameterNames = sync.OnceValue(func() (names []string) {
 
 var isReserved = regexp.MustCompile(`^triton_[a-z_]+$`)
 
-// openAISchema has each field that package openai reads, at the top level and in the lists of
-// messages and tools, with any value.
+// openAISchema returns a schema with each field that package openai reads, at the top level and in
+// the lists of messages and tools, with any value.
 func openAISchema(path string) *schema {
 	example := map[string]any{"model": goodModel, "prompt": "a"}
 	switch {
@@ -174,7 +173,7 @@ func openAISchema(path string) *schema {
 }
 
 // fieldsRead finds the JSON fields that a package reads: the first arguments of calls to the
-// methods of its type fields.
+// methods of its type named fields.
 func fieldsRead(folder string) (names []string) {
 	readers := map[string]bool{}
 	inspect(folder, func(n ast.Node) {
@@ -217,7 +216,7 @@ func literalsIn(folder string, pattern *regexp.Regexp) (texts []string) {
 
 var isPath = regexp.MustCompile(`^/(?:[a-z0-9_]+/)*[a-z0-9_]+$`)
 
-// inspect calls see for each syntax node of the sources in a folder below the repository's root.
+// inspect calls see for each syntax node of the sources in a folder of the repository.
 func inspect(folder string, see func(ast.Node)) {
 	paths, err := filepath.Glob(filepath.Join("..", "..", folder, "*.go"))
 	if err != nil || len(paths) == 0 {

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// clientArgument makes this test binary run as the client, which generates and sends the attacks
-// that the test asks for.
+// clientArgument makes this test binary run as the client process, which generates the attacks and
+// sends those that the test requests.
 const clientArgument = "--as-client"
 
-// patience limits the time of each client connection.
+// patience limits the lifetime of each client connection.
 const patience = 30 * time.Second
 
 // target holds the server's addresses and its OpenAPI document.
@@ -29,20 +29,20 @@ type target struct {
 	Document  json.RawMessage
 }
 
-// volley says how many copies are sent at once, and their approximate size before compression.
+// volley is a number of copies to send at once, with their approximate size before compression.
 type volley struct{ Copies, Size int }
 
-// attack is one kind of message to one entry point.
+// attack is one kind of message for one entry point.
 type attack struct {
 	Entry   string // "gRPC ModelInfer", "REST POST /v2/logging"
 	Kind    string // the position in the message and the form of the value there
 	Volleys []volley
 
 	body   func(size int) []byte    // nil: no body, or each is set
-	each   func(i, size int) []byte // of the i-th copy, if copies differ
-	coded  bool                     // the copies take turns with the codings
+	each   func(i, size int) []byte // returns the body of the i-th copy, if copies differ
+	coded  bool                     // the copies alternate between the codings
 	pieces int                      // bytes per frame or chunk; 0: the maximum
-	unread bool                     // the reply is left in the socket
+	unread bool                     // the reply stays in the socket
 	send   func(body []byte, a *attack, d *delivery) error
 }
 
@@ -54,7 +54,8 @@ type delivery struct {
 	held   <-chan struct{} // closed when connections may be closed
 }
 
-// arrived records that the server has replied, or holds the request. Only the first call counts.
+// arrived records that the server has replied or is holding the request. Only the first call
+// counts.
 func (d *delivery) arrived(status string) { d.arrive.Do(func() { d.came(status) }) }
 
 // outcome counts the replies to a volley by status.
@@ -63,7 +64,8 @@ type outcome struct {
 	Statuses map[string]int
 }
 
-// taken reports whether at least one copy was not rejected for its size or for lack of memory.
+// taken reports whether the server accepted at least one copy, or rejected it for a reason other
+// than its content, its size or a lack of memory.
 func (o *outcome) taken() bool {
 	for status := range o.Statuses {
 		if status != "unread" && status != "gRPC 8" && !strings.HasPrefix(status, "413") && !strings.HasPrefix(status, "400") && !strings.HasPrefix(status, "503") {
@@ -73,8 +75,8 @@ func (o *outcome) taken() bool {
 	return false
 }
 
-// runClient reads its orders from stdin. A line with two numbers selects an attack and one of its
-// volleys; an empty line closes the held connections.
+// runClient executes the commands that it reads from stdin. A line with two numbers selects an
+// attack and one of its volleys. An empty line closes the held connections.
 func runClient() {
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
@@ -113,7 +115,7 @@ func say(v any) {
 	_, _ = os.Stdout.Write(append(line, '\n'))
 }
 
-// launch sends all copies and returns when all have arrived; wait returns when they have ended.
+// launch sends all copies and returns when all have arrived. wait returns when all have ended.
 func (a *attack) launch(v volley, held <-chan struct{}) (o outcome, wait func()) {
 	o = outcome{Statuses: map[string]int{}}
 	var copies, arrivals sync.WaitGroup
@@ -175,7 +177,8 @@ func compress(coding string, body []byte) []byte {
 	return b.Bytes()
 }
 
-// dial connects. An unread connection has the smallest receive buffer that the kernel allows.
+// dial opens a connection. An unread connection has the smallest receive buffer that the kernel
+// allows.
 func dial(address string, unread bool) (net.Conn, error) {
 	d := net.Dialer{Timeout: patience}
 	if unread {

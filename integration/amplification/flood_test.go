@@ -10,13 +10,13 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestFloodsDoNotHoldUpTheEnd starts one process for each frame that a process may send. The
-// process sends it repeatedly to a client that does not read. The server must still stop within its
-// exit timeout.
+// TestFloodsDoNotHoldUpTheEnd starts one process for each golden frame of the kinds that processes
+// send. Each process sends its frame repeatedly to a client that does not read. The server must
+// still stop within its exit timeout.
 func TestFloodsDoNotHoldUpTheEnd(t *testing.T) {
 	const (
 		exit = 2 * time.Second
-		more = 4 * time.Second // for a busy machine
+		more = 4 * time.Second // allowance for a busy machine
 	)
 	golden := filepath.Join(testkit.Root(t), "ipc", "testdata")
 	frames, err := goldenFrames(golden)

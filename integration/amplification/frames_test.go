@@ -19,24 +19,24 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// Models of the hostile plugin.
+// These are the models of the hostile plugin.
 const (
 	hostileModel  = "hostile"
 	hostileStream = "hostile_stream" // decoupled
 )
 
-// flood is how long the plugin sends its frames, unless the server stops reading.
+// flood is how long the test waits for the plugin to send its frames.
 const flood = time.Second
 
 const inferPath = "/inference.GRPCInferenceService/"
 
-// TestLiveHeapFollowsTheAccountOfModels makes a plugin send each form of each frame that a model
-// process may send, while its clients do not read.
+// TestLiveHeapFollowsTheAccountOfModels sends each form of each golden frame from a plugin, to
+// clients that do not read. The live heap must stay within its bound.
 func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 	var repository string
 	v := serve(t, func(o *nereid.Options) {
 		repository = o.Repository.Paths[0]
-		// The requests that the plugin leaves open end with its process.
+		// Requests that the plugin leaves open end with its process.
 		o.Backends.Settings = map[string]map[string]string{hostileBackend: {"unload-timeout-seconds": "1"}}
 		config := configOf(hostileBackend)
 		testkit.WriteFiles(t, repository, map[string]string{
@@ -81,7 +81,7 @@ func TestLiveHeapFollowsTheAccountOfModels(t *testing.T) {
 	}
 }
 
-// plugins creates a directory of backends whose programs are this test binary.
+// plugins creates a directory of backends, whose programs are copies of this test binary.
 func plugins(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -102,7 +102,7 @@ func plugins(t *testing.T) string {
 	return backends
 }
 
-// reload starts a new process for a model.
+// reload starts a new process for the model.
 func (v *victim) reload(t *testing.T, model, directory, golden string) {
 	t.Helper()
 	writeCase(t, directory, golden, frameCase{})
@@ -160,7 +160,7 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 		for range clients {
 			conn := v.call(t, method, c.Model)
 			open = append(open, conn)
-			// Wait until the plugin has sent everything, or its process has ended.
+			// Wait until the plugin has sent everything or its process has ended.
 			testkit.Within(flood, func() bool {
 				_, err := os.Stat(filepath.Join(directory, sentFile))
 				return err == nil || conn.over()
@@ -168,7 +168,7 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 			if os.Remove(filepath.Join(directory, sentFile)) == nil {
 				sent++
 			} else {
-				break // the process has ended, as the next one would, or the server has stopped reading
+				break // the process has ended, and the next one would too, or the server has stopped reading
 			}
 		}
 	})

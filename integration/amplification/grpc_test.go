@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// overGRPC makes one call on its own connection.
+// overGRPC returns a function that makes one RPC on a new connection.
 func overGRPC(address, method string) func([]byte, *attack, *delivery) error {
 	return func(body []byte, a *attack, d *delivery) error {
 		c, err := dialHTTP2(address, a.unread)
@@ -46,8 +46,8 @@ func overGRPC(address, method string) func([]byte, *attack, *delivery) error {
 	}
 }
 
-// messagesOverGRPC sends body repeatedly as messages of one stream, up to about size bytes, and
-// reads the replies unless the attack leaves them unread.
+// messagesOverGRPC returns a function that sends body repeatedly as messages of one stream, up to
+// about size bytes. It reads the replies unless the attack leaves them unread.
 func messagesOverGRPC(address, method string, size int) func([]byte, *attack, *delivery) error {
 	return func(body []byte, a *attack, d *delivery) error {
 		c, err := dialHTTP2(address, a.unread)
@@ -77,7 +77,7 @@ func messagesOverGRPC(address, method string, size int) func([]byte, *attack, *d
 	}
 }
 
-// halfGRPC opens calls that send no message.
+// halfGRPC returns a function that starts RPCs without sending a message.
 func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery) error {
 	return func(_ []byte, _ *attack, d *delivery) error {
 		c, err := dialHTTP2(address, true)
@@ -90,7 +90,7 @@ func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery
 				return err
 			}
 		}
-		if err := c.ping(); err != nil { // the reply shows that the server has read the calls before it
+		if err := c.ping(); err != nil { // the reply shows that the server has read all RPCs
 			return err
 		}
 		_ = c.wait(func() bool { return c.ponged }, true)
@@ -100,10 +100,10 @@ func halfGRPC(address, method string, calls int) func([]byte, *attack, *delivery
 	}
 }
 
-// http2Conn is a client connection without limits of its own.
+// http2Conn is a client connection that imposes no limits.
 type http2Conn struct {
 	conn   net.Conn
-	unread bool          // never opens its receive window
+	unread bool          // does not enlarge its receive windows
 	done   chan struct{} // closed when the reader has ended
 
 	writing sync.Mutex // guards framer's writes
@@ -117,7 +117,7 @@ type http2Conn struct {
 	initial int64
 	most    int
 	pushed  bool // data has arrived
-	ended   bool // stream 1
+	ended   bool // stream 1 has ended
 	ponged  bool
 	status  string
 }
@@ -127,7 +127,7 @@ var (
 	errStalled = errors.New("the server reads no more")
 )
 
-// stall is how long a client that does not read waits for the server to continue reading.
+// stall is how long a client that does not read waits for the server to resume reading.
 const stall = time.Second
 
 func dialHTTP2(address string, unread bool) (*http2Conn, error) {
@@ -204,7 +204,7 @@ func (c *http2Conn) read() {
 	}
 }
 
-// take handles a frame, and returns a function that writes the reply.
+// take handles a frame. It returns a function that writes the reply, or nil.
 func (c *http2Conn) take(f http2.Frame) (reply func() error) {
 	switch f := f.(type) {
 	case *http2.SettingsFrame:
@@ -299,7 +299,7 @@ func (c *http2Conn) data(stream uint32, body []byte, pieces int, end bool) (stat
 	}
 }
 
-// room waits until the flow-control windows are open and reserves up to n bytes of them.
+// room waits until the flow-control windows are open and reserves up to n bytes.
 func (c *http2Conn) room(n, pieces int) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

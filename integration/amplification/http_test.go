@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// overHTTP sends a request with the given method, path and headers.
+// overHTTP returns a function that sends a request with the given method, path and headers.
 func overHTTP(address, method, path string, headers ...string) func([]byte, *attack, *delivery) error {
 	return func(body []byte, a *attack, d *delivery) error {
 		conn, err := dial(address, a.unread)
@@ -32,7 +32,7 @@ func overHTTP(address, method, path string, headers ...string) func([]byte, *att
 		written := make(chan struct{}) // closed by the goroutine
 		go func() {
 			defer close(written)
-			writeHTTP(conn, head, body, a.pieces) // a server that rejects a request need not read the rest
+			writeHTTP(conn, head, body, a.pieces) // a server that rejects a request may leave the rest unread
 		}()
 		defer func() { <-written }()
 		if a.unread {
@@ -93,7 +93,8 @@ func readHTTP(conn net.Conn, d *delivery) error {
 	return nil
 }
 
-// halfHTTP opens many connections that send the beginning of a request and nothing more.
+// halfHTTP returns a function that opens connections and sends only the beginning of a request on
+// each.
 func halfHTTP(address, beginning string, connections int) func([]byte, *attack, *delivery) error {
 	return func(_ []byte, _ *attack, d *delivery) error {
 		for range connections {
@@ -121,5 +122,5 @@ func partialHead(method, path string, size int) string {
 	return head
 }
 
-// segment escapes a long path segment.
+// segment returns a path segment of n bytes.
 func segment(n int) string { return strings.Repeat("m", n) }

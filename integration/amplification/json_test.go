@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// schema is the part of an OpenAPI document's JSON schema that forms are made from.
+// schema is the part of a JSON schema in an OpenAPI document that the forms are derived from.
 type schema struct {
 	Type       any // a name; nil: any
 	Const      any
@@ -24,21 +24,21 @@ type schema struct {
 	Items      *schema
 	AnyOf      []*schema `json:"anyOf"`
 	Examples   []any
-	Media      string `json:"contentMediaType"` // type of the content of a text
-	list       bool   // of strings, perhaps: other values are sent in all such members together
+	Media      string `json:"contentMediaType"` // media type of a string's content
+	list       bool   // may be a list of strings; other values are sent in all such members at once
 }
 
-// jsonForm is one form of a body.
+// jsonForm is one form of a JSON body.
 type jsonForm struct {
 	kind string
 	long bool // the reply may repeat a long string
 	make func(size int) []byte
-	// each makes the copies if they differ; make is then nil.
+	// each makes the copies if they differ. make is then nil.
 	each   func(i, size int) []byte
 	copies int
 }
 
-// jsonValues are the values that cost the most for their size, by name.
+// jsonValues are the values with the highest cost for their size.
 var jsonValues = []jsonForm{
 	{kind: "empty strings", make: many("[", `""`, "]")},
 	{kind: "empty objects", make: many("[", "{}", "]")},
@@ -71,7 +71,7 @@ var jsonValues = []jsonForm{
 	{kind: "white space", make: func(size int) []byte { return append(bytes.Repeat([]byte(" "), size-4), "null"...) }},
 }
 
-// many makes a list that repeats one element.
+// many returns a function that makes a list of one repeated element.
 func many(begin, element, end string) func(size int) []byte {
 	return func(size int) []byte {
 		n := max(1, size/(len(element)+1))
@@ -93,8 +93,8 @@ func indented(b *bytes.Buffer, depth, size int) {
 	b.WriteString("0" + strings.Repeat("]", depth))
 }
 
-// formsOfSchema returns each of the values at each position of a schema. wrap inserts a value at
-// its position.
+// formsOfSchema returns each value at each position of a schema. wrap inserts a value at its
+// position.
 func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (list []jsonForm) {
 	for i, v := range jsonValues {
 		if s.takes(i, depth, at) {
@@ -153,7 +153,7 @@ func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (l
 	return list
 }
 
-// knownParameters has each known parameter, with each kind of value, in its own copy.
+// knownParameters returns a form whose copies have each known parameter with each kind of value.
 func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
 	names := parameterNames()
 	values := []func(size int) []byte{
@@ -167,7 +167,7 @@ func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
 }
 
 // formsOfConfig returns the forms of a model's config, which is JSON in a string: each value alone,
-// and a list of empty objects in each field of the message that describes configs.
+// and a list of empty objects in each field of the ModelConfig message.
 func formsOfConfig(at string, wrap func([]byte) []byte) (list []jsonForm) {
 	add := func(kind string, make func(size int) []byte) {
 		list = append(list, jsonForm{kind: at + " as JSON" + kind, make: func(size int) []byte {
@@ -189,8 +189,7 @@ func formsOfConfig(at string, wrap func([]byte) []byte) (list []jsonForm) {
 }
 
 // takes reports whether the i-th value is sent at a position. Positions that allow lists and
-// objects get all values. Other and deeply nested positions get a few, which vary between
-// positions.
+// objects get all values. Other and deeply nested positions get a few, which vary by position.
 func (s *schema) takes(i, depth int, at string) bool {
 	simple := s.Const != nil || len(s.Enum) > 0 || s.Type == "string" || s.Type == "boolean" || s.Type == "integer" || s.Type == "number"
 	if s.list {
@@ -200,7 +199,7 @@ func (s *schema) takes(i, depth int, at string) bool {
 	return !simple && depth < 2 || anything && depth < maxNesting || jsonValues[i].long || (i+len(at))%7 == 0
 }
 
-// withMember returns an object with one more member.
+// withMember returns an object with the given members and one more.
 func withMember(others map[string]any, name string, value []byte) []byte {
 	b := []byte("{")
 	for _, other := range slices.Sorted(maps.Keys(others)) {
@@ -256,11 +255,11 @@ type operation struct {
 	} `json:"requestBody"`
 }
 
-// endpoint is an HTTP method of a path, with the schema of its body.
+// endpoint is one method of an HTTP path, with the schema of its body.
 type endpoint struct {
 	front, method, path string
 	schema              *schema
-	media               []string // of bodies that are the bytes of a tensor
+	media               []string // media types of bodies that are the bytes of a tensor
 	binary              string   // prefix of the header for bodies with binary tensors
 }
 
@@ -287,8 +286,8 @@ func described(text []byte) (list []endpoint, err error) {
 	return list, nil
 }
 
-// attacksOverHTTP returns the attacks on an endpoint. seen holds the messages that have been sent
-// elsewhere.
+// attacksOverHTTP returns the attacks on an endpoint. seen holds the messages already sent to other
+// endpoints.
 func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []attack) {
 	path := e.path
 	for _, name := range []string{"{model}", "{region}"} {
@@ -358,7 +357,7 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 	return list
 }
 
-// attacksOfTensors returns attacks with bodies that are the bytes of a tensor, alone or after JSON.
+// attacksOfTensors returns attacks whose bodies are the bytes of a tensor, alone or after JSON.
 func attacksOfTensors(address, path string, e endpoint) (list []attack) {
 	contents := map[string]func(size int) []byte{
 		"one text": func(size int) []byte {

@@ -25,7 +25,7 @@ func services() (list []protoreflect.ServiceDescriptor) {
 	return list
 }
 
-// methods returns the methods of all services, keyed by the attacks' entry names.
+// methods returns the methods of all services, keyed by the entry names of attacks.
 func methods() map[string]protoreflect.MethodDescriptor {
 	list := map[string]protoreflect.MethodDescriptor{}
 	for _, s := range services() {
@@ -42,7 +42,7 @@ type messageForm struct {
 	kind string
 	long bool // the reply may repeat a long string
 	make func(size int) []byte
-	// each makes the copies if they differ; make is then nil.
+	// each makes the copies if they differ. make is then nil.
 	each   func(i, size int) []byte
 	copies int
 }
@@ -51,7 +51,7 @@ type messageForm struct {
 const maxNesting = 8
 
 // formsOf returns the forms of a message: each of its fields, at any depth, in each form that its
-// type allows. wrap inserts the bytes of such a message at their position.
+// type allows. wrap inserts the encoded message at its position.
 func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []byte, depth int) (list []messageForm) {
 	add := func(kind string, element func(i int) []byte) {
 		list = append(list, messageForm{kind: at + kind, make: func(size int) []byte { return wrap(fill(size, element)) }})
@@ -95,8 +95,8 @@ func formsOf(m protoreflect.MessageDescriptor, at string, wrap func([]byte) []by
 	return list
 }
 
-// formsOfOutputs combines each known parameter with an output of many numbers, whose size it may
-// decide.
+// formsOfOutputs combines each known parameter with an output of many numbers, because a parameter
+// may determine the output's size.
 func formsOfOutputs(method protoreflect.MethodDescriptor) (list []messageForm) {
 	many := manyNumbers(method)
 	if many == nil {
@@ -108,7 +108,7 @@ func formsOfOutputs(method protoreflect.MethodDescriptor) (list []messageForm) {
 	}
 	form := knownValues(outputs.Message().Fields().ByName("parameters"), ".outputs[].parameters", wrap)
 	names := parameterNames()
-	const times = 8 // with each kind of value
+	const times = 8 // for each kind of value
 	for at, name := range names {
 		list = append(list, messageForm{kind: form.kind + ": " + name + " of many numbers", copies: times * form.copies / len(names), each: func(i, size int) []byte {
 			return form.each(at+i*len(names), size)
@@ -117,7 +117,7 @@ func formsOfOutputs(method protoreflect.MethodDescriptor) (list []messageForm) {
 	return list
 }
 
-// knownValues has each known parameter, with each kind of value, in its own copy.
+// knownValues returns a form whose copies have each known parameter with each kind of value.
 func knownValues(f protoreflect.FieldDescriptor, at string, wrap func([]byte) []byte) messageForm {
 	names, kinds := parameterNames(), f.MapValue().Message().Fields()
 	return messageForm{kind: at + "{}: known parameters", copies: len(names) * kinds.Len(), each: func(i, size int) []byte {
@@ -133,7 +133,7 @@ func knownValues(f protoreflect.FieldDescriptor, at string, wrap func([]byte) []
 	}}
 }
 
-// exampleName returns the beginning of a message about an output.
+// exampleName returns the beginning of an output's message: its name.
 func exampleName(f protoreflect.FieldDescriptor) []byte {
 	if f.Name() != "outputs" || f.Message().Fields().ByName("name") == nil {
 		return nil
@@ -185,7 +185,7 @@ func formsOfField(f protoreflect.FieldDescriptor) (list []fieldForm) {
 	return list
 }
 
-// fill repeats an element up to about size bytes.
+// fill repeats an element until it has about size bytes.
 func fill(size int, element func(i int) []byte) []byte {
 	b := make([]byte, 0, size)
 	for i := 0; len(b) < size-16; i++ {
@@ -218,13 +218,13 @@ func exampleKey(key protoreflect.FieldDescriptor, i int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(i))
 }
 
-// controls returns a string that is six times as long in JSON.
+// controls returns n control characters, which are six times as long in JSON.
 func controls(n int) []byte { return bytes.Repeat([]byte{1}, n) }
 
 func letters(n int) []byte { return bytes.Repeat([]byte("m"), n) }
 
-// exampleMessage returns the beginning of a valid message for a method: the names of a model, and
-// the tensors of an inference.
+// exampleMessage returns a valid message for a method, with the name of a model and the tensors of
+// an inference.
 func exampleMessage(method protoreflect.MethodDescriptor) []byte {
 	return messageTo(method, modelOf(string(method.Name())), "BYTES", []byte("\x01\x00\x00\x00a"), 1)
 }
@@ -259,7 +259,7 @@ func messageTo(method protoreflect.MethodDescriptor, model, dataType string, dat
 	return b
 }
 
-// modelOf returns the model that a call is about. Loads and unloads have a model of their own.
+// modelOf returns the model for an RPC or a path. Loads and unloads use a separate model.
 func modelOf(call string) string {
 	for _, word := range []string{"repository", "load", "instances"} {
 		if strings.Contains(strings.ToLower(call), word) {

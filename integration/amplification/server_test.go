@@ -27,33 +27,33 @@ import (
 
 const (
 	accountLimit = 256 << 20
-	// plainBytes is how far the live heap may exceed twice the charged bytes.
+	// plainBytes is the amount by which the live heap may exceed twice the charged bytes.
 	plainBytes   = 32 << 20
 	predictRoute = "/predict"
 	healthRoute  = "/health"
 )
 
-// Backends of the good models: one in this process, and one in a separate process.
+// These are the backends of the good models: one in this process and one in a separate process.
 const (
 	linkedBackend = "linked"
 	hostedBackend = "hosted"
 )
 
-// textConfig is the config of a model with a text input, which OpenAI clients can use as well.
+// textConfig is the config of a model with a text input, which OpenAI clients can use too.
 const textConfig = `
 input [ { name: "text_input" data_type: TYPE_STRING dims: [ -1 ] } ]
 output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
 `
 
-// chatTemplate indents tools in its own way, like the template of Llama 3.1.
+// chatTemplate indents tools with its own setting, like the template of Llama 3.1.
 const chatTemplate = `{%- if tools is not none and tools %}{%- for t in tools %}{{ t | tojson(indent=4) }}{%- endfor %}{%- endif %}
 {%- for message in messages %}{{ message.role }}: {{ message.content }}{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}
 {% endfor %}`
 
 func configOf(backend string) string { return fmt.Sprintf("backend: %q\n%s", backend, textConfig) }
 
-// echo is a backend whose models return their text.
+// echo is a backend whose models return their input.
 type echo struct{}
 
 func newEcho(*sdk.BackendEnv) (sdk.Backend, error) { return echo{}, nil }
@@ -84,10 +84,10 @@ type victim struct {
 	*nereid.Server
 	addresses map[string]string
 	stop      func() error // stops the server and returns the error of Run
-	stopped   bool         // the test has checked that error
+	stopped   bool         // the test has checked the error
 }
 
-// serve starts a victim. change may change its options; their repository holds the good models.
+// serve starts a victim whose repository holds the good models. change may change its options.
 func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	t.Helper()
 	models, template := t.TempDir(), filepath.Join(t.TempDir(), "chat.jinja")
@@ -138,8 +138,8 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 		if err := v.stop(); err != nil && !v.stopped {
 			t.Errorf("Run: got error %v, want none", err)
 		}
-		// The garbage collector finds dropped gRPC replies. The pool keeps a few blocks until
-		// Close.
+		// Dropped gRPC replies are released by the garbage collector. The pool keeps a few blocks
+		// until Close.
 		if !testkit.Within(patience, func() bool { runtime.GC(); return s.Account().Used(budget.Blocks) <= 4<<20 }) {
 			t.Errorf("%d bytes of blocks are lent in the end", s.Account().Used(budget.Blocks))
 		}
@@ -153,7 +153,7 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	return v
 }
 
-// heapKinds are the kinds of memory that are on the Go heap and in use.
+// heapKinds are the kinds of memory on the Go heap.
 var heapKinds = []budget.Kind{budget.Bodies, budget.JSON, budget.Decompression, budget.Replies, budget.Transport, budget.States, budget.Frames}
 
 // charged returns the charged bytes on the Go heap.
@@ -164,7 +164,7 @@ func (v *victim) charged() (n int64) {
 	return n
 }
 
-// good sends a good request and returns an error unless the reply is correct.
+// good sends a valid request and returns an error unless the reply is correct.
 func (v *victim) good() error {
 	const body = `{"inputs":[{"name":"text_input","datatype":"BYTES","shape":[1],"data":["good"]}]}`
 	reply, err := http.Post("http://"+v.addresses["REST"]+"/v2/models/"+goodModel+"/infer", "application/json", strings.NewReader(body))
@@ -186,7 +186,7 @@ type attacker struct {
 	out *bufio.Reader
 }
 
-// startAttacker starts the client and returns its attacks.
+// startAttacker starts the client process and returns its attacks.
 func startAttacker(t *testing.T, to *target) (*attacker, []attack) {
 	t.Helper()
 	self, err := os.Executable()
@@ -242,8 +242,8 @@ func (a *attacker) hear(into any) {
 }
 
 // TestLiveHeapFollowsTheAccount sends each attack to each entry point. Meanwhile the live heap must
-// stay below twice the charged bytes plus 32 MiB. Afterwards all charges must be released, and a
-// good request must be answered.
+// stay below twice the charged bytes plus 32 MiB. Afterwards all charges must be released and a
+// good request must succeed.
 func TestLiveHeapFollowsTheAccount(t *testing.T) {
 	v := serve(t, nil)
 	document := fetch(t, "http://"+v.addresses["REST"]+"/openapi.json")
@@ -260,11 +260,11 @@ func TestLiveHeapFollowsTheAccount(t *testing.T) {
 		for last < len(attacks) && attacks[last].Entry == entry {
 			last++
 		}
-		t.Run(strings.ReplaceAll(entry, "/", "."), func(t *testing.T) { // slashes separate the names of subtests
+		t.Run(strings.ReplaceAll(entry, "/", "."), func(t *testing.T) { // slashes separate subtest names
 			client.t = t
 			begun = time.Now()
 			for i := first; i < last; i++ {
-				if !sampled(i) && (raceEnabled || i > first) { // at least one on each entry point
+				if !sampled(i) && (raceEnabled || i > first) { // run at least one attack on each entry point
 					continue
 				}
 				a := &attacks[i]
@@ -282,7 +282,7 @@ func TestLiveHeapFollowsTheAccount(t *testing.T) {
 	}
 }
 
-// suffer makes the client send a volley, and reports whether the server looked into the bodies.
+// suffer makes the client send a volley and reports whether the server processed any of the bodies.
 func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int) bool {
 	t.Helper()
 	var o outcome
@@ -299,7 +299,7 @@ func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int)
 	return o.taken()
 }
 
-// judge compares the peaks of the live heap and of the charged bytes.
+// judge checks the peak of the live heap against the peak of the charged bytes.
 func (v *victim) judge(t *testing.T, what string, peak testkit.Peak, more string) {
 	t.Helper()
 	say := t.Logf
@@ -309,7 +309,7 @@ func (v *victim) judge(t *testing.T, what string, peak testkit.Peak, more string
 	say("%s: peak live %.1f MiB, charged %.1f MiB, %s", what, mebibytes(peak.Live), mebibytes(peak.Charged), more)
 }
 
-// recover waits until all new charges are released, and checks that good requests are answered.
+// recover waits until all new charges are released and checks that a good request succeeds.
 func (v *victim) recover(t *testing.T, what string, before int64) (charged int64) {
 	t.Helper()
 	if !testkit.Within(patience, func() bool { return v.charged() <= before+1<<20 }) {

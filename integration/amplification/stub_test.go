@@ -22,15 +22,15 @@ import (
 const (
 	// hostileBackend is a plugin whose program is this test binary.
 	hostileBackend = "hostile"
-	// caseFile, in the model's directory, names the frames to send; sentFile says that they were
-	// sent.
+	// caseFile, in the model's directory, names the frames to send. sentFile, beside it, says that
+	// they have been sent.
 	caseFile = "case"
 	sentFile = "sent"
 
-	manyBytes = 12 << 20 // in total, per case
-	manyMaps  = 3 << 20  // in frames of msgpack
+	manyBytes = 12 << 20 // per case
+	manyMaps  = 3 << 20  // per case, in frames of msgpack
 	oneFrame  = 6 << 20
-	mostMap   = 1<<20 - 4<<10 // in a msgpack body
+	mostMap   = 1<<20 - 4<<10 // size of a msgpack body
 )
 
 // frameCase is one form of one kind of frame.
@@ -44,7 +44,7 @@ type frameCase struct {
 
 var le = binary.LittleEndian
 
-// goldenFrames returns the frames that stubs send, by file name.
+// goldenFrames returns the golden frames of the kinds that stubs send, by file name.
 func goldenFrames(folder string) (map[string][]byte, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.bin"))
 	frames := map[string][]byte{}
@@ -63,8 +63,8 @@ func goldenFrames(folder string) (map[string][]byte, error) {
 
 func kindOf(frame []byte) ipc.Kind { return ipc.Kind(le.Uint16(frame[4:])) }
 
-// formsOfFrame returns the forms of a golden frame: unchanged, with one of the values in each field
-// of its map, or with each of the lengths and counts of its heads changed.
+// formsOfFrame returns the forms of a golden frame: unchanged, with one of mapValues in each field
+// of its map, or with each length and count of its fixed parts changed.
 func formsOfFrame(frame []byte) (forms []string) {
 	forms = append(forms, "as it is", "zeros")
 	if fields, ok := mapOf(frame); ok {
@@ -84,7 +84,7 @@ func formsOfFrame(frame []byte) (forms []string) {
 	return forms
 }
 
-// commonCase returns the name of a case that is the same for all golden frames of a kind, or "".
+// commonCase returns the name of a case that is identical for all golden frames of a kind, or "".
 func commonCase(frame []byte, form string) string {
 	_, fields := mapOf(frame)
 	if form == "as it is" || fields && form != "zeros" && form != "many keys" {
@@ -108,7 +108,7 @@ func mapOf(frame []byte) (fields map[string]any, ok bool) {
 	return fields, err == nil && fields != nil
 }
 
-// mapValues are the values that cost the most for their size.
+// mapValues are the values with the highest cost for their size.
 var mapValues = []struct {
 	name string
 	make func() any
@@ -146,7 +146,7 @@ func headsOf(kind ipc.Kind) []any {
 	return nil
 }
 
-// hostile is one process of the plugin.
+// hostile is a process of the plugin.
 type hostile struct {
 	peer      *peer.Peer
 	box       *peer.Box
@@ -155,7 +155,7 @@ type hostile struct {
 	next      uint64
 }
 
-// runHostile is the main function of the plugin.
+// runHostile is the main function of the plugin's process.
 func runHostile() error {
 	var fds []int
 	for field := range strings.SplitSeq(os.Getenv(ipc.PluginFilesEnv), ",") {
@@ -201,7 +201,7 @@ func runHostile() error {
 	}
 }
 
-// say sends a msgpack body. The next Receive returns its error.
+// say sends a msgpack body. The next Receive returns any error.
 func (h *hostile) say(kind ipc.Kind, id uint64, fields map[string]any) {
 	body, err := msgpack.Marshal(fields)
 	if err == nil {
@@ -232,11 +232,11 @@ func (h *hostile) open(m peer.Message) error {
 	return nil
 }
 
-// execute sends the frames of the case, and answers the batch.
+// execute sends the frames of the case and responds to the batch.
 func (h *hostile) execute(m peer.Message) error {
 	var c struct {
 		frameCase
-		Golden string // the folder of the golden frames
+		Golden string // the directory of the golden frames
 	}
 	text, err := os.ReadFile(filepath.Join(h.directory, caseFile))
 	if err == nil {
@@ -282,7 +282,7 @@ func (h *hostile) execute(m peer.Message) error {
 	return h.peer.Send(ipc.Executed, number, h.executed(number, requests, ipc.ExecutedHead{}, nil, ipc.ResponseHead{}, nil))
 }
 
-// form makes the id and the body of a frame.
+// form returns the id and the body of a frame.
 func (h *hostile) form(frame []byte, form string, number uint64, requests int) (id uint64, body []byte) {
 	h.next++
 	id, body = le.Uint64(frame[16:])+h.next, frame[ipc.HeaderSize:]
@@ -319,7 +319,8 @@ func (h *hostile) form(frame []byte, form string, number uint64, requests int) (
 	return id, h.structured(kindOf(frame), form, number, requests)
 }
 
-// structured makes a body with one large length or count in its heads, followed by the bytes.
+// structured returns a body whose fixed part has one large length or count, followed by that many
+// bytes or elements.
 func (h *hostile) structured(kind ipc.Kind, form string, number uint64, requests int) []byte {
 	typeName, fieldName, _ := strings.Cut(form, ".")
 	set := func(head any) (more []byte) {
@@ -373,7 +374,7 @@ func (h *hostile) structured(kind ipc.Kind, form string, number uint64, requests
 	}
 }
 
-// executed returns the body that answers a batch with the same response for each request.
+// executed returns a body that responds to a batch with the same response for each request.
 func (h *hostile) executed(number uint64, requests int, first ipc.ExecutedHead, text []byte, head ipc.ResponseHead, more []byte) []byte {
 	if h.decoupled {
 		requests = 0

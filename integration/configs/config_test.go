@@ -9,13 +9,13 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// types are the data types that a config can have.
+// types are the data types that a config may use.
 var types = []infer.DataType{
 	infer.Bool, infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64, infer.Int8, infer.Int16, infer.Int32, infer.Int64,
 	infer.FP16, infer.FP32, infer.FP64, infer.Bytes, infer.BF16,
 }
 
-// chance is true once in n calls on average.
+// chance returns true once in n calls on average.
 func chance(r *rand.Rand, n int) bool { return r.IntN(n) == 0 }
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
@@ -25,10 +25,10 @@ type tensor struct {
 	name string
 	kind infer.DataType
 	dims []int64
-	text string // in the config
+	text string // text of the tensor in the config
 }
 
-// model is a model with a random config. Most configs are valid.
+// model is a model with a random config, which is usually valid.
 type model struct {
 	name            string
 	batch           int64
@@ -52,7 +52,7 @@ func list[T any](items []T) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(items), "[]"), " ", ", ")
 }
 
-// reshapeOf returns another shape with the same number of elements, if there is an easy one.
+// reshapeOf returns another shape with the same number of elements, if there is a simple one.
 func reshapeOf(r *rand.Rand, dims []int64, batch int64) (string, bool) {
 	elements, variable := int64(1), 0
 	for _, d := range dims {
@@ -211,12 +211,12 @@ func (m *model) sequences(r *rand.Rand, b *strings.Builder) {
 	b.WriteString(" }\n")
 }
 
-// inner matches tensor settings of a model that an ensemble mostly does not repeat.
+// inner matches the settings of a model's tensor that an ensemble does not repeat.
 var inner = regexp.MustCompile(` (reshape \{ shape: \[[^]]*\] \}|allow_ragged_batch: true|label_filename: "labels.txt")`)
 
 func own(text string) string { return inner.ReplaceAllString(text, "") }
 
-// ensembleOf returns an ensemble of one or two models. It declares its tensors as the models do,
+// ensembleOf returns an ensemble with one or two steps. Its tensors are declared like the model's,
 // because the server rejects other declarations.
 func ensembleOf(r *rand.Rand, name string, parts []*model) *model {
 	first := pick(r, parts...)
@@ -235,7 +235,7 @@ func ensembleOf(r *rand.Rand, name string, parts []*model) *model {
 		fmt.Fprintf(&steps, " output_map { key: %q value: %q }", t.name, t.name)
 	}
 	steps.WriteString(" }")
-	if chance(r, 2) { // the same model again, fed from the ensemble's inputs
+	if chance(r, 2) { // a second step with the same model and the ensemble's inputs
 		fmt.Fprintf(&steps, " step { model_name: %q model_version: -1", first.name)
 		for _, t := range first.inputs {
 			fmt.Fprintf(&steps, " input_map { key: %q value: %q }", t.name, t.name)

@@ -2,12 +2,11 @@ package configs
 
 import "testing"
 
-// worlds is how many servers TestArbitraryConfigsAnswerEachRequestOnce starts.
+// worlds is the number of servers that TestArbitraryConfigsAnswerEachRequestOnce starts.
 const worlds = 100
 
-// TestArbitraryConfigsAnswerEachRequestOnce combines random valid configs, requests and model
-// responses. Each request must be answered exactly once, nothing may panic, and no block may stay
-// lent.
+// TestArbitraryConfigsAnswerEachRequestOnce combines random configs, requests and model responses.
+// Each request must get exactly one reply. Nothing may panic, and no block may stay lent.
 func TestArbitraryConfigsAnswerEachRequestOnce(t *testing.T) {
 	served, made, good := 0, 0, int64(0)
 	for seed := range uint64(worlds) {
@@ -23,7 +22,7 @@ func TestArbitraryConfigsAnswerEachRequestOnce(t *testing.T) {
 	}
 }
 
-// FuzzConfigs continues from the seeds of TestArbitraryConfigsAnswerEachRequestOnce.
+// FuzzConfigs runs the same checks with seeds from the fuzzer.
 func FuzzConfigs(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed)

@@ -15,8 +15,8 @@ import (
 )
 
 // scripted is a backend whose instances return anything that a stub's frames can express: any shape
-// and type whose product fits the bytes, any of the configured outputs in any number and order,
-// errors and empty responses.
+// and type that fit the bytes, any configured outputs in any number and order, errors and empty
+// responses.
 type scripted struct {
 	pool *shm.Pool
 
@@ -71,7 +71,7 @@ func (in *scriptedInstance) Ready(context.Context) error { return nil }
 
 func (*scriptedInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
-// Execute answers from a goroutine, like the reader of a stub.
+// Execute responds from a goroutine, like the reader of a stub's frames.
 func (in *scriptedInstance) Execute(b *backend.Batch) {
 	m := in.model
 	m.running.Go(func() { in.answer(b) })
@@ -103,7 +103,7 @@ func (in *scriptedInstance) answer(b *backend.Batch) {
 		}
 		return
 	}
-	late := chance(r, 2) // call Done after the responses instead of before
+	late := chance(r, 2) // call Done after the responses instead of before them
 	if !late {
 		b.Done(b, report)
 	}
@@ -162,8 +162,8 @@ func (in *scriptedInstance) response(r *rand.Rand, req *infer.Request, final boo
 	return answer
 }
 
-// output makes an output. Two times out of three it matches the config; otherwise it has any type
-// and shape.
+// output creates an output. In two of three cases it matches the config. Otherwise its type and
+// shape are random.
 func (in *scriptedInstance) output(r *rand.Rand, name string, kind infer.DataType, dims []int64, req *infer.Request) infer.Tensor {
 	t := infer.Tensor{Name: name, DataType: kind}
 	if in.model.config.GetMaxBatchSize() > 0 {
@@ -181,7 +181,7 @@ func (in *scriptedInstance) output(r *rand.Rand, name string, kind infer.DataTyp
 		for i := range t.Shape {
 			t.Shape[i] = pick[int64](r, 0, 1, 1, 2, 3, 5)
 		}
-		if chance(r, 6) && len(t.Shape) > 1 { // a product of 0 may have any factors
+		if chance(r, 6) && len(t.Shape) > 1 { // with a factor of 0, the others may have any value
 			t.Shape[0], t.Shape[1] = 0, pick[int64](r, 1<<31, 1<<62, math.MaxInt64)
 			if chance(r, 2) {
 				t.Shape[0], t.Shape[1] = t.Shape[1], t.Shape[0]
@@ -195,7 +195,7 @@ func (in *scriptedInstance) output(r *rand.Rand, name string, kind infer.DataTyp
 	data := make([]byte, elements*int64(max(t.DataType.Size(), 0)))
 	if t.DataType == infer.Bytes {
 		data = stringsOf(r, elements)
-		if chance(r, 10) { // an invalid length, which only the reader checks
+		if chance(r, 10) { // an invalid length, which only the reader detects
 			data = data[:r.IntN(len(data)+1)]
 		}
 	} else {

@@ -20,14 +20,14 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// sent is an input as its client sends it.
+// sent is an input as the client sends it.
 type sent struct {
 	name, kind string
 	shape      []int64
 	data       []byte
 }
 
-// asked is a request that mostly fits its model's config.
+// asked is a request that usually fits its model's config.
 type asked struct {
 	model      *model
 	inputs     []sent
@@ -36,7 +36,7 @@ type asked struct {
 	parameters map[string]any
 }
 
-// ask sends a request over one of the protocols and checks that it is answered once.
+// ask sends a request over a random protocol and checks that it gets one reply.
 func (w *world) ask(r *rand.Rand) {
 	q := requestTo(r, pick(r, w.models...))
 	var err error
@@ -200,10 +200,11 @@ func (w *world) askHTTP(r *rand.Rand, q *asked) error {
 	return nil
 }
 
-// unnumbered matches values that JSON has no numbers for, although Triton's clients read them.
+// unnumbered matches values that JSON numbers cannot express, although Triton's clients accept
+// them.
 var unnumbered = regexp.MustCompile(`-?(NaN|Infinity|inf|nan)`)
 
-// refuseText returns an error for a text that only a panic produces.
+// refuseText returns an error if the text comes from a recovered panic.
 func refuseText(text string) error {
 	if strings.Contains(text, "internal error") {
 		return fmt.Errorf("got the error %q, want one that says more", text)
@@ -257,7 +258,7 @@ func (w *world) askGRPC(r *rand.Rand, q *asked) error {
 	return refuseText(status.Convert(err).Message())
 }
 
-// askStream sends a request over its own stream and reads to the end.
+// askStream sends a request over a new stream and reads the stream to its end.
 func (w *world) askStream(r *rand.Rand, q *asked) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

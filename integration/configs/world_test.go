@@ -35,10 +35,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// patience is how long a response may take.
+// patience is the time limit for a response.
 const patience = time.Minute
 
-// world is a server with scripted instances, and its clients.
+// world is a server with scripted instances and its clients.
 type world struct {
 	t        *testing.T
 	rand     *rand.Rand
@@ -60,7 +60,8 @@ func countPanics() (n uint64) {
 	return n
 }
 
-// live creates a world, sends it requests, and checks that nothing is left over.
+// live creates a world, sends it requests, and checks that nothing panicked and nothing is left
+// over.
 func live(t *testing.T, seed uint64, requests int) (served, made int, good int64) {
 	before := countPanics()
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 11))}
@@ -84,7 +85,7 @@ func live(t *testing.T, seed uint64, requests int) (served, made int, good int64
 	if err := w.pool.Verify(); err != nil {
 		t.Errorf("seed %d: %v; configs:\n%s", seed, err, w.configs())
 	}
-	// The garbage collector finds the replies that the transport has dropped.
+	// Replies that the transport has dropped are released by the garbage collector.
 	if !testkit.Within(patience, func() bool { return w.pool.Stats().Blocks == 0 }) {
 		t.Errorf("seed %d: got %d blocks lent in the end, want none; configs:\n%s", seed, w.pool.Stats().Blocks, w.configs())
 	}
@@ -107,7 +108,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// start serves random models, except those with a rejected config.
+// start serves random models, except those whose config is rejected.
 func (w *world) start() (stop func()) {
 	root := w.t.TempDir()
 	var parts []*model

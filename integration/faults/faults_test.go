@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kinds are the calls that can fail, with their possible errors, and with the number of calls that
-// the Go runtime itself makes at its start. Those must succeed, or there is no program to test.
+// kinds are the system calls that can fail, with their errors and the number of calls that the Go
+// runtime makes during startup. Those must succeed, or there is no program to test.
 var kinds = []struct {
 	call    string
 	errnos  []string
@@ -48,12 +48,12 @@ func callNames() (names []string) {
 	return names
 }
 
-// most limits how many calls of a kind are tried within one operation.
+// most limits the number of failing calls of a kind within one operation.
 const most = 5
 
-// TestFaultsWhileServingAreSurvived makes each call of a load, a restart, a growth and a connection
-// fail in turn. The operation fails or is retried; the server lives, serves again afterwards, and
-// holds no more resources than before.
+// TestFaultsWhileServingAreSurvived makes each system call of a load, a restart, a growth and a
+// connection fail in turn. The operation may fail or be retried. The server must survive, serve
+// again, and hold no more resources than before.
 func TestFaultsWhileServingAreSurvived(t *testing.T) {
 	s := launch(t, callNames())
 	s.works("start")
@@ -71,13 +71,13 @@ func TestFaultsWhileServingAreSurvived(t *testing.T) {
 	}
 	again := func() { // a model that failed to load is retried only on request
 		s.waitFor("the model is loaded", func() bool {
-			// This has no effect on a model that serves or is being restarted.
+			// The load has no effect on a model that serves or is being restarted.
 			status, _ := s.call(http.MethodPost, "/v2/repository/models/m/load", "")
 			return status == http.StatusOK
 		})
 		s.works("again")
 	}
-	for _, o := range operations { // everything that is created once has been created
+	for _, o := range operations { // the first run creates everything that is created once
 		o.run()
 		again()
 	}
@@ -106,8 +106,8 @@ func TestFaultsWhileServingAreSurvived(t *testing.T) {
 	}
 }
 
-// TestFaultsForAWhile makes all calls that create a descriptor or reserve memory fail during a
-// load, a restart and connections. Afterwards the server must recover by itself.
+// TestFaultsForAWhile makes all system calls that create a descriptor or reserve memory fail during
+// a restart, a load and connections. Afterwards the server must recover by itself.
 func TestFaultsForAWhile(t *testing.T) {
 	s := launch(t, callNames())
 	s.works("start")
@@ -120,7 +120,7 @@ func TestFaultsForAWhile(t *testing.T) {
 		}
 		s.arm(append(faults, fault{"accept4", errno, 0, 3})...)
 		s.kill()
-		s.client.Timeout = time.Second // a request may wait for the process until its client gives up
+		s.client.Timeout = time.Second // a request may wait for the stub until its client gives up
 		s.infer(8)
 		s.client.Timeout = patience
 		if status, reply := s.call(http.MethodPost, "/v2/repository/models/none/load", ""); status == http.StatusOK {
@@ -134,8 +134,8 @@ func TestFaultsForAWhile(t *testing.T) {
 	}
 }
 
-// TestFaultsAtStartAreSurvivedOrNamed makes the first calls of each kind fail while the server
-// starts. It must start anyway, or print one sentence with the reason.
+// TestFaultsAtStartAreSurvivedOrNamed makes the first system call of each kind fail during startup.
+// The server must start anyway or print the reason.
 func TestFaultsAtStartAreSurvivedOrNamed(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.call, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestFaultsAtStartAreSurvivedOrNamed(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorsAreLeft sets the limit of descriptors of a running server to zero. Operations
-// that need one fail, others continue, and the server recovers.
+// TestNoDescriptorsAreLeft lowers the descriptor limit of a running server to zero, and then to
+// less than it uses. The server must log the shortage and recover when the limit is raised.
 func TestNoDescriptorsAreLeft(t *testing.T) {
 	s := launch(t, []string{"memfd_create"})
 	s.works("start")
@@ -172,7 +172,7 @@ func TestNoDescriptorsAreLeft(t *testing.T) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		done := make(chan struct{})
-		go func() { // its connection may have to wait until descriptors are available
+		go func() { // its connection may have to wait for a free descriptor
 			defer close(done)
 			s.infer(8)
 		}()

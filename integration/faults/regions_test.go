@@ -23,14 +23,14 @@ var regionKinds = []struct {
 	{"mmap", []string{"ENOMEM", "EAGAIN"}},
 	{"sendmsg", []string{"ENOBUFS", "EAGAIN", "ETOOMANYREFS", "EPIPE"}},
 	{"pread64", []string{"EIO", "ENOMEM"}},
-	{"socketpair", []string{"EMFILE", "ENOMEM"}}, // of a restart
+	{"socketpair", []string{"EMFILE", "ENOMEM"}}, // made by a restart
 }
 
-// regionBytes is the length of the input at the beginning of the test's region, and of the output
+// regionBytes is the size of the input at the beginning of the test's region, and of the output
 // after it.
 const regionBytes = 256 << 10
 
-// region is a client's file.
+// region is a client's shared-memory file.
 type region struct {
 	s    *server
 	file *os.File
@@ -62,8 +62,8 @@ func (r *region) unregister() (status int, reply string) {
 	return r.s.call(http.MethodPost, "/v2/systemsharedmemory/region/r/unregister", "")
 }
 
-// infer sends an input from the region to the model and requests the output there. If the request
-// fails, it returns the error.
+// infer sends an input in the region to the model and requests the output in the region. It checks
+// the output of a successful request.
 func (r *region) infer() (status int, reply string) {
 	r.s.t.Helper()
 	r.last++
@@ -87,7 +87,7 @@ func (r *region) infer() (status int, reply string) {
 	return status, reply
 }
 
-// inStub returns the mappings and the descriptors that the model's process has of the region.
+// inStub returns the number of mappings and descriptors of the region in the model's stub.
 func (r *region) inStub() (mappings, files int) {
 	pid := r.s.stub()
 	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -101,7 +101,7 @@ func (r *region) inStub() (mappings, files int) {
 	return strings.Count(string(maps), r.file.Name()), files
 }
 
-// use registers the region, sends some requests that use it, and unregisters it. Failures must be
+// use registers the region, sends requests that use it, and unregisters it. Failures must be
 // reported to the client.
 func (r *region) use() {
 	r.register()
@@ -114,8 +114,8 @@ func (r *region) use() {
 	r.unregister()
 }
 
-// works waits until the region is usable: mapped both ways, with nothing left of it after it is
-// unregistered.
+// works waits until the region is mapped for inputs and outputs, and until nothing is left of it
+// after it is unregistered.
 func (r *region) works(after string) {
 	r.s.t.Helper()
 	var status int
@@ -137,9 +137,9 @@ func (r *region) works(after string) {
 	want("no mapping", func() bool { mappings, files := r.inStub(); return mappings == 0 && files == 0 })
 }
 
-// TestFaultsOfClientsRegions makes each call of a registration and of a mapping fail in turn, also
-// while the model's process is restarted. The client gets an error, or its tensors are copied. The
-// server and the process live, and hold no more resources than before.
+// TestFaultsOfClientsRegions makes each system call of a registration and of a mapping fail in
+// turn, also while the model's stub restarts. The client must get an error, or its tensors must be
+// copied. The server and the stub must survive and hold no more resources than before.
 func TestFaultsOfClientsRegions(t *testing.T) {
 	var calls []string
 	for _, k := range regionKinds {
@@ -150,7 +150,7 @@ func TestFaultsOfClientsRegions(t *testing.T) {
 	r := newRegion(s)
 	operations := []struct {
 		name  string
-		calls string // that the operation makes; the calls of a restart fail elsewhere
+		calls string // the calls to fail; calls of a restart are covered by other tests
 		run   func()
 	}{
 		{"registration", "openat fstat mmap", func() { r.register(); r.unregister() }},
@@ -164,7 +164,7 @@ func TestFaultsOfClientsRegions(t *testing.T) {
 			r.use()
 		}},
 	}
-	for _, o := range operations { // everything that is created once has been created
+	for _, o := range operations { // the first run creates everything that is created once
 		o.run()
 		r.works(o.name)
 	}

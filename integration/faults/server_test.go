@@ -46,7 +46,7 @@ type fault struct {
 	Times int    `json:"times"`
 }
 
-// server is the real server under testdata/inject.py.
+// server is the real server under the control of testdata/inject.py.
 type server struct {
 	t      *testing.T
 	orders io.WriteCloser
@@ -59,7 +59,7 @@ type server struct {
 	ended  chan struct{} // closed when inject.py has ended
 }
 
-// said is a line printed by inject.py.
+// said is a line of output of inject.py.
 type said struct {
 	PID     int
 	Refused string
@@ -69,13 +69,14 @@ type said struct {
 	Exit    *int
 }
 
-// launch starts a server in which the listed calls can fail. The given faults apply from the start.
+// launch starts a server in which the given system calls can fail. The given faults apply from the
+// start.
 func launch(t *testing.T, calls []string, faults ...fault) *server {
 	t.Helper()
 	return launchWith(t, nil, calls, faults...)
 }
 
-// launchWith is launch with more server flags.
+// launchWith is like launch but takes more server flags.
 func launchWith(t *testing.T, flags, calls []string, faults ...fault) *server {
 	t.Helper()
 	binary, err := buildServer()
@@ -163,11 +164,11 @@ func (s *server) order(what any) said {
 	return s.hear()
 }
 
-// arm makes calls fail from now on; disarm stops that and returns how many have failed.
+// arm makes calls fail from now on. disarm ends that and returns the number of failures.
 func (s *server) arm(faults ...fault) { s.order(map[string]any{"arm": faults}) }
 func (s *server) disarm() (hits int)  { return s.order(map[string]any{"disarm": true}).Hits }
 
-// call sends a request; status is 0 if there was no reply.
+// call sends a request. status is 0 if there is no reply.
 func (s *server) call(method, path, body string) (status int, reply string) {
 	request, err := http.NewRequest(method, s.http+path, strings.NewReader(body))
 	if err != nil {
@@ -185,7 +186,7 @@ func (s *server) call(method, path, body string) (status int, reply string) {
 	return answer.StatusCode, string(text)
 }
 
-// infer sends n bytes through the model and checks that they come back.
+// infer sends n bytes to the model and checks that as many come back.
 func (s *server) infer(n int) (status int, reply string) {
 	head := fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}],"outputs":[{"name":"OUT","parameters":{"binary_data":true}}]}`, n, n)
 	request, err := http.NewRequest(http.MethodPost, s.http+"/v2/models/m/infer", io.MultiReader(strings.NewReader(head), bytes.NewReader(make([]byte, n))))
@@ -211,7 +212,7 @@ func (s *server) infer(n int) (status int, reply string) {
 
 func cut(text string) string { return text[:min(len(text), 300)] }
 
-// works waits until the server answers correctly.
+// works waits until the server serves requests again.
 func (s *server) works(what string) {
 	s.t.Helper()
 	var status int
@@ -224,7 +225,7 @@ func (s *server) works(what string) {
 	}
 }
 
-// stub returns the model's process, or 0.
+// stub returns the pid of the model's stub, or 0.
 func (s *server) stub() int {
 	for _, pid := range s.children() {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -291,7 +292,7 @@ func (s *server) over() bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// kill kills the model's process.
+// kill kills the model's stub.
 func (s *server) kill() {
 	s.t.Helper()
 	var pid int
