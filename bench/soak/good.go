@@ -272,6 +272,11 @@ func (a *httpAsker) infer(ctx context.Context, q question) ([]byte, error) {
 		r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(len(head)))
 	}
 	response, err := a.client.Do(r)
+	if err != nil && strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)") {
+		// net/http got a reply on a new connection before it wrote the request, and drops it. The
+		// server sends only one such reply.
+		return nil, &answerError{http.StatusServiceUnavailable, "server has as many connections as it allows"}
+	}
 	if err != nil {
 		return nil, err
 	}
