@@ -12,6 +12,7 @@ import (
 // TestRealEnvironmentsAreUsable examines an environment of each form, and an interpreter
 // of none.
 func TestRealEnvironmentsAreUsable(t *testing.T) {
+	testkit.Story(t)
 	for _, c := range []struct {
 		name string
 		form conda.Form

@@ -13,6 +13,7 @@ import (
 // TestShortRequestsDoNotWaitBehindALongOne keeps one of two instances busy. The other instance must
 // serve all requests that arrive meanwhile, even requests already given to the busy instance.
 func TestShortRequestsDoNotWaitBehindALongOne(t *testing.T) {
+	testkit.Story(t)
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": oneFloat + "instance_group [ { count: 2 kind: KIND_CPU } ]\n",
 		"m/1/model.py": misbehavingHead + `

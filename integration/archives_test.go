@@ -101,6 +101,7 @@ output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
 // server must unpack each version of the archive once. Running models and restarted processes must
 // keep their environment.
 func TestArchiveChangesUnderAServer(t *testing.T) {
+	testkit.Story(t)
 	const value = "$$TRITON_MODEL_DIRECTORY/../env.tar.gz"
 	root := writeFiles(t, map[string]string{
 		"models/first/config.pbtxt": inEnvironment(value), "models/first/1/model.py": tellingModel,

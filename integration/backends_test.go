@@ -119,6 +119,7 @@ ensemble_scheduling {
 // TestBackendsOfTheTutorial serves the tutorial's backends as plugins and linked in. Their clients
 // must succeed, and the log must contain the tutorial's texts.
 func TestBackendsOfTheTutorial(t *testing.T) {
+	testkit.Story(t)
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
 			root := copyBackendModels(t)
@@ -244,6 +245,7 @@ func (s *runningServer) runBackendClient(t *testing.T, root, model string) {
 // TestARepeatedStreamEndsWithAnError forces the unload of a streaming model, as a plugin and linked
 // in. The client must receive an error that says that the stream is incomplete.
 func TestARepeatedStreamEndsWithAnError(t *testing.T) {
+	testkit.Story(t)
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
 			s := startBackends(t, way, copyBackendModels(t), "--model-control-mode=explicit", "--load-model=repeat_int32",

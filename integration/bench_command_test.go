@@ -99,6 +99,7 @@ func (s *runningServer) bench(arguments ...string) (r benchResult) {
 // TestBenchCommand measures each kind of model over each protocol and checks the results for
 // plausibility.
 func TestBenchCommand(t *testing.T) {
+	testkit.Story(t)
 	s := start(t, testkit.Pythons(t)[0].Path, benchModels(t), "--allow-client-shm=true")
 	for _, arguments := range []string{
 		"batches --concurrency=1:3:2",

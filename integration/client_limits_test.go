@@ -167,6 +167,7 @@ func (c *rawConn) endsUnread(text string) {
 // notices. Time limits use a separate server, because any client could reach them on a slow
 // machine.
 func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
+	testkit.Story(t)
 	s, _ := startForClients(t, "--http-max-header-size=1000", "--http-max-chunks=5", "--http-max-discard-size=2000", "--http-max-input-size=5000",
 		"--http-body-bytes-per-second=10000000", "--http-body-grace-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
 	hurried, _ := startForClients(t, "--http-header-timeout-seconds=1", "--http-write-timeout-seconds=1", "--http-idle-timeout-seconds=1", "--grpc-write-timeout-seconds=1")
@@ -386,6 +387,7 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 // TestLimitsOfGRPCClientsAreThoseOfTheFlags checks each limit that a flag sets for gRPC clients.
 // Time limits use separate servers, because any client could reach them on a slow machine.
 func TestLimitsOfGRPCClientsAreThoseOfTheFlags(t *testing.T) {
+	testkit.Story(t)
 	s, _ := startForClients(t, "--grpc-max-message-size=50000", "--grpc-max-header-size=2000", "--grpc-max-calls=2", "--grpc-max-stream-requests=2")
 	hurried, _ := startForClients(t, "--grpc-read-timeout-seconds=1", "--grpc-handshake-timeout-seconds=1")
 	ctx, cancel := context.WithTimeout(context.Background(), 2*startLimit)

@@ -85,6 +85,7 @@ func TestRealClientsAreServed(t *testing.T) {
 // TestClientsWithNamedRegions checks that clients work with named regions too, and that no name is
 // left in /dev/shm.
 func TestClientsWithNamedRegions(t *testing.T) {
+	testkit.Story(t)
 	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,shm-region-prefix-name="+regionPrefix)
 	if n := sharedMemoryNames(t); n != 0 {
 		t.Errorf("%d names are in /dev/shm although all stubs have attached", n)
@@ -95,6 +96,7 @@ func TestClientsWithNamedRegions(t *testing.T) {
 // TestClientsAreServedWithoutTemplate checks that clients are served by stubs that start as
 // separate programs instead of forks of the template.
 func TestClientsAreServedWithoutTemplate(t *testing.T) {
+	testkit.Story(t)
 	s := start(t, testkit.Python(t).Path, identityRepository(t), "--backend-config=python,stub-template=off")
 	s.runClient("clients.py")
 }

@@ -90,6 +90,7 @@ func (s *runningServer) allClosed(state string) {
 // TestClientsRegisterMemoryOfDevices checks that real clients can exchange tensors through device
 // memory.
 func TestClientsRegisterMemoryOfDevices(t *testing.T) {
+	testkit.Story(t)
 	for _, model := range []string{"host", "device"} { // the location of the model's inputs
 		t.Run(model, func(t *testing.T) {
 			s, state := cudaServer(t)
@@ -107,6 +108,7 @@ func TestClientsRegisterMemoryOfDevices(t *testing.T) {
 // TestMemoryOfDevicesSurvivesTheCopier kills the copiers, which have the clients' memory open. The
 // clients must be served again.
 func TestMemoryOfDevicesSurvivesTheCopier(t *testing.T) {
+	testkit.Story(t)
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "host")
 	helpers := s.deviceHelpers()
@@ -145,6 +147,7 @@ func TestOutputsStayOnTheDeviceOfTheirClient(t *testing.T) {
 // TestOutputsOfClientsThatHaveEnded checks outputs for memory of a client that has exited. They
 // must go through the host to the process that has the memory open.
 func TestOutputsOfClientsThatHaveEnded(t *testing.T) {
+	testkit.Story(t)
 	s, state := cudaServer(t)
 	s.runCUDAClient(state, "device", "ended")
 	s.allClosed(state)

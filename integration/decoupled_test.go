@@ -95,6 +95,7 @@ func TestDecoupledResponsesReachTheRealClient(t *testing.T) {
 // TestLongStreamCostsNoMemory sends a long stream to a client that is slower than the model. The
 // memory of the server and the stub must not grow.
 func TestLongStreamCostsNoMemory(t *testing.T) {
+	testkit.Story(t)
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig, "count/1/model.py": countModel,
 	}))

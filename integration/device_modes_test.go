@@ -124,6 +124,7 @@ func deviceCases() (cases []string) {
 // TestTensorsOnDevicesInAllModes calls models of all kinds with device tensors. The caller verifies
 // the responses.
 func TestTensorsOnDevicesInAllModes(t *testing.T) {
+	testkit.Story(t)
 	s, state, _ := deviceModeServer(t, "*")
 	for range 2 { // in the second round the caller knows which models accept device tensors
 		for _, c := range deviceCases() {
@@ -167,6 +168,7 @@ func TestOutputsThatCannotBeOnDevices(t *testing.T) {
 // TestTracedTensorsOfDevices checks that device tensors are recorded correctly in the traces of
 // requests.
 func TestTracedTensorsOfDevices(t *testing.T) {
+	testkit.Story(t)
 	path := filepath.Join(t.TempDir(), "trace.json")
 	s, state, _ := deviceModeServer(t, "*", "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS", "--trace-config=rate=1", "--trace-config=triton,file="+path)
 	for _, c := range deviceCases() {
@@ -219,6 +221,7 @@ func TestTracedTensorsOfDevices(t *testing.T) {
 
 // TestMemoryOfClientsInAllModes sends tensors in a client's device memory to models of all kinds.
 func TestMemoryOfClientsInAllModes(t *testing.T) {
+	testkit.Story(t)
 	s, state, _ := deviceModeServer(t, "*", "--allow-client-shm=true")
 	s.runCUDAScript("device_modes_client.py", state, "", "import")
 	s.nothingOnDevices(state)
@@ -319,6 +322,7 @@ func TestModelsThatTakeTensorsOnDevicesLater(t *testing.T) {
 // TestStubsKilledInAllModes kills the stubs of lenders and holders of device tensors during calls
 // of all kinds. Each request must get a reply, and all calls must work afterwards.
 func TestStubsKilledInAllModes(t *testing.T) {
+	testkit.Story(t)
 	s, state, _ := deviceModeServer(t, "*")
 	cases := slices.DeleteFunc(deviceCases(), func(c string) bool { return strings.Contains(c, "_no") })
 	stop := make(chan struct{})

@@ -390,6 +390,7 @@ func (s *runningServer) clientOutput(script string, arguments ...string) string 
 // The ensemble calls the sending model twice, so it has no in-flight limit. Pending responses must
 // be charged to that model until its request fails, and other models must continue.
 func TestResponsesThatWaitForASlowStepAreCharged(t *testing.T) {
+	testkit.Story(t)
 	open := filepath.Join(t.TempDir(), "open")
 	files := map[string]string{}
 	modelFiles(files, "many", "N", "OUT:INT32[500]", "model_transaction_policy { decoupled: true }\n", sendingHead+`

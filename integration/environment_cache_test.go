@@ -51,6 +51,7 @@ func TestLoadsWhileUnpacking(t *testing.T) {
 // TestKilledWhileUnpacking kills a server while it is unpacking. The next server must unpack the
 // archive from the start and remove the remains.
 func TestKilledWhileUnpacking(t *testing.T) {
+	testkit.Story(t)
 	root := writeFiles(t, map[string]string{
 		"models/m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "models/m/1/model.py": tellingModel,
 	})
@@ -79,6 +80,7 @@ func TestKilledWhileUnpacking(t *testing.T) {
 // TestServersUnpackOnce starts ten servers at once with an empty cache. Only one may unpack the
 // archive.
 func TestServersUnpackOnce(t *testing.T) {
+	testkit.Story(t)
 	root := writeFiles(t, map[string]string{
 		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,
 	})
@@ -105,6 +107,7 @@ func TestServersUnpackOnce(t *testing.T) {
 // It must use the environments in the cache and reject a model whose environment is not there.
 // Without a configured cache it must use a temporary one.
 func TestReadOnlyServer(t *testing.T) {
+	testkit.Story(t)
 	archive := testkit.Environment(t, "conda.tar.gz") // any user can run its interpreter
 	base, err := os.MkdirTemp("", "read-only-")
 	if err != nil {

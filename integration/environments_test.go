@@ -101,6 +101,7 @@ func versionsOf(t *testing.T, python string) (version, numpy string) {
 // newest, and on the server's own. A virtual environment and the path of an interpreter must both
 // work.
 func TestModelsOnTheirOwnPythons(t *testing.T) {
+	testkit.Story(t)
 	servedAtOnce(t, map[string]string{
 		"oldest": testkit.Environment(t, "uv-oldest"),
 		"newest": filepath.Join(testkit.Environment(t, "uv-newest"), "bin", "python"),
@@ -110,6 +111,7 @@ func TestModelsOnTheirOwnPythons(t *testing.T) {
 // TestModelsOnRelocatedPythons checks Pythons that were moved after their build: one in the layout
 // of conda, and a standalone one.
 func TestModelsOnRelocatedPythons(t *testing.T) {
+	testkit.Story(t)
 	for _, name := range []string{"conda", "standalone"} {
 		t.Run(name, func(t *testing.T) { servedAtOnce(t, map[string]string{name: testkit.Environment(t, name)}, nil) })
 	}
@@ -232,6 +234,7 @@ func TestCallsBetweenEnvironments(t *testing.T) {
 // TestPackedCondaEnvironment runs a model in an archive made by conda-pack. The archive must be
 // unpacked and relocated, its variables must be set, and its programs must run.
 func TestPackedCondaEnvironment(t *testing.T) {
+	testkit.Story(t)
 	archive := testkit.Environment(t, "conda.tar.gz")
 	root := writeFiles(t, map[string]string{"m/config.pbtxt": inEnvironment(archive), "m/1/model.py": tellingModel})
 	environments := filepath.Join(t.TempDir(), "environments")
@@ -339,6 +342,7 @@ func TestEnvironmentsThatCannotRun(t *testing.T) {
 // TestRequirementsBecomeTheEnvironment checks that env-build builds an environment from
 // requirements.txt, once for two models. Without the setting, the file must have no effect.
 func TestRequirementsBecomeTheEnvironment(t *testing.T) {
+	testkit.Story(t)
 	wheels, tools := testkit.Environment(t, "wheels"), testkit.Environment(t, "tools")
 	python := testkit.Python(t)
 	if fit, _ := filepath.Glob(fmt.Sprintf("%s/*-cp3%d-*", wheels, python.Minor)); len(fit) == 0 {

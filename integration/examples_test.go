@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // examples are the clients of examples/models, with the output of each on success.
@@ -84,6 +86,7 @@ func (s *runningServer) runExamples(t *testing.T, triton bool) {
 
 // TestExamplesRunTheirClients serves examples/models and expects each client to pass.
 func TestExamplesRunTheirClients(t *testing.T) {
+	testkit.Story(t)
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, exampleRepository, exampleFlag, "--strict-outputs=true") // outputs must match the examples' configs

@@ -261,6 +261,7 @@ func behindLifeline(pid int) bool {
 // TestScriptsForDevicesRunOnTheFakes runs the scripts of "make test-gpu" and "make bench-gpu" on
 // the fakes, as on a machine with a GPU and without torch.
 func TestScriptsForDevicesRunOnTheFakes(t *testing.T) {
+	testkit.Story(t)
 	binary, err := buildServer()
 	if err != nil {
 		t.Fatal(err)

@@ -160,6 +160,7 @@ func TestImageServes(t *testing.T) {
 // TestImageOfTheBinaryAlone checks that an image with only a static binary and the files of the
 // layout serves.
 func TestImageOfTheBinaryAlone(t *testing.T) {
+	testkit.Story(t)
 	binary, err := filepath.Abs("../bin/nereid-under-test-static")
 	if err != nil {
 		t.Fatal(err)

@@ -42,6 +42,7 @@ func (s *seat) modelAnswers(t *testing.T, model, number string) {
 // models import, a module imported in execute, and modules that do not exist yet when they are
 // imported. The models must be reloaded.
 func TestDevWatchesImportsElsewhere(t *testing.T) {
+	testkit.Story(t)
 	modules := t.TempDir()
 	t.Setenv("PYTHONPATH", modules)
 	put := func(name, text string) { save(t, filepath.Join(modules, name), text) }
@@ -116,6 +117,7 @@ void *PyInit_fast(void) { void *module = PyModule_Create2(&fast, 1013); PyModule
 // TestDevWatchesExtensionModules rebuilds an extension module, in a directory outside the models
 // and in a model's directory. The model that imports it must be reloaded.
 func TestDevWatchesExtensionModules(t *testing.T) {
+	testkit.Story(t)
 	compiler, err := exec.LookPath("cc")
 	if err != nil {
 		t.Skip("this machine has no C compiler (cc)")
@@ -177,6 +179,7 @@ module = __import__(made.stem)
 // the model's directory, quickly or long before the load ends, or outside of it by two instances.
 // They must not reload forever, but must still reload when a user saves a file.
 func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
+	testkit.Story(t)
 	modules := t.TempDir()
 	writing := func(path, wait string) string {
 		return fmt.Sprintf(modelThatWrites, path, wait) + fmt.Sprintf(modelThatAnswers, "loads")

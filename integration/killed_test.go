@@ -18,6 +18,7 @@ import (
 // requests, more often than a crash loop would allow. Only requests in a killed stub may fail. All
 // others must wait for another stub, even if the model has one instance.
 func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
+	testkit.Story(t)
 	healthy := regexp.MustCompile(`Stub process 'slow_0(_[01])?' is not healthy\.`)
 	for _, instances := range []int{1, 2} {
 		t.Run(fmt.Sprint(instances), func(t *testing.T) {

@@ -69,6 +69,7 @@ func values(m map[string]int) (list []int) {
 // session: after an unload, after the stub is killed, after a shutdown, and after the server is
 // killed.
 func TestModelsLeaveNothingBehind(t *testing.T) {
+	testkit.Story(t)
 	python := testkit.Python(t).Path
 	for _, template := range []string{"on", "off"} {
 		t.Run("template "+template, func(t *testing.T) {

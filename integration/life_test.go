@@ -113,6 +113,7 @@ func TestShutdownFinishesRequests(t *testing.T) {
 }
 
 func TestShutdownEndsInTime(t *testing.T) {
+	testkit.Story(t)
 	root := writeFiles(t, map[string]string{
 		"stuck/config.pbtxt": oneFloat, "stuck/1/model.py": busyModel("time.sleep(600)"),
 		"idle/config.pbtxt": oneFloat, "idle/1/model.py": busyModel("pass"),
@@ -184,6 +185,7 @@ class TritonPythonModel:
 
 // TestShutdownWithIdleConnections checks that an idle connection does not delay the shutdown.
 func TestShutdownWithIdleConnections(t *testing.T) {
+	testkit.Story(t)
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{"m/config.pbtxt": oneFloat, "m/1/model.py": executing("pass")}), "--exit-timeout-secs=600")
 	for _, port := range []int{s.http, s.grpc} {
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))

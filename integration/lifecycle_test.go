@@ -477,6 +477,7 @@ func TestStrictReadinessCountsEveryModel(t *testing.T) {
 // TestStubIsKilledInEachPhase kills a stub in each method of its model. The load or request must
 // fail, a stub that was serving must be restarted, and no resources may be left.
 func TestStubIsKilledInEachPhase(t *testing.T) {
+	testkit.Story(t)
 	method := func(name, arguments string) string {
 		return lifecycleHead + "class TritonPythonModel:\n    " + map[bool]string{true: "@staticmethod\n    "}[name == "auto_complete_config"] +
 			"def " + name + "(" + arguments + "):\n        stop('phase')\n\n" + map[bool]string{true: "    def execute(self, requests):\n        return answer(requests)\n"}[name != "execute"]

@@ -61,6 +61,7 @@ func loadingConfig(directory string, parameters ...string) string {
 // TestLoadRetriesAsOftenAsConfigured loads models whose first attempts fail. A model that succeeds
 // within --model-load-retry-count must load, and others must fail.
 func TestLoadRetriesAsOftenAsConfigured(t *testing.T) {
+	testkit.Story(t)
 	directory := t.TempDir()
 	files := map[string]string{}
 	for name, parameters := range map[string][]string{
@@ -113,6 +114,7 @@ func TestLoadRetriesAsOftenAsConfigured(t *testing.T) {
 // TestLoadThreadsBoundLoads checks that --model-load-thread-count limits the concurrent loads,
 // during startup and for loads by clients. The models wait until the test releases them.
 func TestLoadThreadsBoundLoads(t *testing.T) {
+	testkit.Story(t)
 	versions := []string{"a.1", "b.1", "c.1", "d.1", "d.2", "e.1"}
 	for _, test := range []struct {
 		name  string

@@ -165,6 +165,7 @@ func startInGroup(t *testing.T, g *memoryGroup, repository string, flags ...stri
 // TestLargeBodiesInASmallGroup sends more bodies at once than fit into the memory of the server's
 // control group. Clients must get 200 or 503, and the kernel must not kill a process.
 func TestLargeBodiesInASmallGroup(t *testing.T) {
+	testkit.Story(t)
 	group := newMemoryGroup(t, 700<<20)
 	s := startInGroup(t, group, plusOneModel(t))
 	if limit := s.figure("nereid_memory_limit_bytes"); limit != 350<<20 {
@@ -236,6 +237,7 @@ func (s *runningServer) resident() int {
 // TestBombsLeaveNothing sends compressed bodies that expand to almost the limit. Afterwards the
 // server must be as small as before.
 func TestBombsLeaveNothing(t *testing.T) {
+	testkit.Story(t)
 	s := start(t, testkit.Python(t).Path, plusOneModel(t))
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

@@ -151,6 +151,7 @@ output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
 // TestMisbehavingModelsFailOneRequestEach checks that each misbehaviour fails only one request. The
 // client must get a clear error, nothing may be left over, and the next request must succeed.
 func TestMisbehavingModelsFailOneRequestEach(t *testing.T) {
+	testkit.Story(t)
 	files := map[string]string{}
 	for _, m := range misbehaviours {
 		files[m.name+"/config.pbtxt"] = oneFloat

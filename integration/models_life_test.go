@@ -66,6 +66,7 @@ func TestClientsLoadAndUnloadModels(t *testing.T) {
 // TestPollFollowsChanges changes a repository that the server polls every second. The server must
 // load, reload and unload models accordingly.
 func TestPollFollowsChanges(t *testing.T) {
+	testkit.Story(t)
 	root := writeFiles(t, lifeFiles([]string{"m", "n"}, map[string]string{"both": "m late"}))
 	s := launch(t, testkit.Python(t).Path, root, "--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
 	s.until("up", func() bool {

@@ -54,6 +54,7 @@ func namesakes() map[string]string {
 // Requests for a name in both must be rejected, and each ensemble must use the models of its own
 // repository.
 func TestNamespacesKeepRepositoriesApart(t *testing.T) {
+	testkit.Story(t)
 	root := writeFiles(t, namesakes())
 	left, right := filepath.Join(root, "left"), filepath.Join(root, "right")
 	flags := []string{"--model-namespacing=true", "--model-repository=" + right}

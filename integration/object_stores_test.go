@@ -264,6 +264,7 @@ func followStore(t *testing.T, b *bucket) {
 // TestObjectStoreThatFails checks that loaded models continue during an outage of the store, and
 // that loads work after it. The copies of a killed server must not be left over.
 func TestObjectStoreThatFails(t *testing.T) {
+	testkit.Story(t)
 	store := newSimpleStore(t)
 	b := store.bucket(t)
 	python := oldestAndNewest(t)[0]

@@ -233,6 +233,7 @@ func (s *runningServer) doubled(model string, n, factor int) {
 // TestTensorsStayOnDevices checks that BLS requests pass device tensors between models without
 // copies through the host.
 func TestTensorsStayOnDevices(t *testing.T) {
+	testkit.Story(t)
 	for _, n := range []int{4, 1 << 18} {
 		t.Run(fmt.Sprint(n, " elements"), func(t *testing.T) {
 			s, state := onDeviceServer(t)

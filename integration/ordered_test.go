@@ -17,6 +17,7 @@ import (
 // TestOrderAndAClientThatDoesNotRead checks that a client that does not read its responses does not
 // delay other clients of an ordered model, and gets all its responses in order once it reads.
 func TestOrderAndAClientThatDoesNotRead(t *testing.T) {
+	testkit.Story(t)
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"count/config.pbtxt": decoupledConfig + "dynamic_batching { preserve_ordering: true }\n", "count/1/model.py": countModel,
 	}), "--grpc-stream-stall-timeout-seconds=3600") // the unread stream stays open

@@ -271,6 +271,7 @@ output [ { name: "PICTURE" data_type: TYPE_STRING dims: [ 1 ] }, { name: "PIXELS
 // keyboard, live figures, an unload and a load, without scripts, and from other sites. There must
 // be no exception, no dialog, and no policy violation.
 func TestPageInABrowser(t *testing.T) {
+	testkit.Story(t)
 	port := testkit.Port(t)
 	url := fmt.Sprintf("http://127.0.0.1:%d", port)
 	b := openBrowser(t, url)

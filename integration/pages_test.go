@@ -25,6 +25,7 @@ var (
 // TestPagesWork follows the pages for new users: it writes their files, runs their commands, and
 // expects the output on the page.
 func TestPagesWork(t *testing.T) {
+	testkit.Story(t)
 	for _, page := range []struct {
 		name     string
 		sections bool // each section starts in a new folder

@@ -338,6 +338,7 @@ var pluginFaults = []pluginFault{
 // clear error, the log must name backend, model and instance, the next request must succeed, and
 // nothing may be left over.
 func TestPluginsThatMisbehave(t *testing.T) {
+	testkit.Story(t)
 	backends := t.TempDir()
 	plugin(t, filepath.Join(backends, "many", "nereid_many"), filepath.Join(backends, "hanging", "nereid_hanging"))
 	files := make(map[string]string)

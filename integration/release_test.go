@@ -45,6 +45,7 @@ func runTool(t *testing.T, line ...string) string {
 // Its server must work, and systemd must accept its unit. The tarball must contain the same server,
 // also as tritonserver.
 func TestReleaseIsInstalledAndServes(t *testing.T) {
+	testkit.Story(t)
 	dir := makeRelease(t)
 	runTool(t, "sh", "-c", "cd '"+dir+"' && sha256sum --check --strict SHA256SUMS")
 	var bill struct {

@@ -16,6 +16,7 @@ import (
 // after the last one has closed, their memory must return to the operating system, without any
 // further activity.
 func TestMemoryReturnsWhenConnectionsClose(t *testing.T) {
+	testkit.Story(t)
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)

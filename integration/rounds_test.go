@@ -85,6 +85,7 @@ func TestRescheduledRequestsComeAgain(t *testing.T) {
 // TestCallsInTheBackground checks that a decoupled model with one instance can call itself in the
 // background, directly and through another model.
 func TestCallsInTheBackground(t *testing.T) {
+	testkit.Story(t)
 	files := map[string]string{
 		"a/config.pbtxt": callingConfig("1"),
 		"a/1/model.py":   callingModel,

@@ -235,6 +235,7 @@ func save(t *testing.T, path, text string) {
 // TestDevLoadsWhatIsSaved changes a model, a module that it imports and its config, breaks them and
 // repairs them. Each change must be loaded, and no request may fail meanwhile.
 func TestDevLoadsWhatIsSaved(t *testing.T) {
+	testkit.Story(t)
 	imports := strings.Replace(fmt.Sprintf(modelThatAnswers, "number.N"), "import numpy", "from . import number\nimport numpy", 1)
 	repository := writeFiles(t, map[string]string{"m/1/model.py": imports, "m/1/number.py": "N = 1"})
 	in := func(name string) string { return filepath.Join(repository, "m", name) }
@@ -291,6 +292,7 @@ func TestDevLoadsWhatIsSaved(t *testing.T) {
 // replace the hanging load. After several saves of the same file, the load itself could be the
 // writer: a save must then be held back with a message, and the next one loaded.
 func TestDevOvertakesLoadsThatHang(t *testing.T) {
+	testkit.Story(t)
 	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatAnswers, "1")})
 	path, begun := filepath.Join(repository, "m", "1", "model.py"), filepath.Join(t.TempDir(), "begun")
 	s := takeSeat(t, repository, "--dev")
@@ -382,6 +384,7 @@ func wantAnswer(t *testing.T, from <-chan deskAnswer, status int, text string) {
 // It changes the model's output, saves the file meanwhile, quits the debugger, and kills the stub
 // at its prompt. The terminal must work each time.
 func TestBreakpointsHaveTheTerminal(t *testing.T) {
+	testkit.Story(t)
 	for _, stop := range []string{"breakpoint()", "import pdb; pdb.set_trace()"} {
 		t.Run(stop, func(t *testing.T) {
 			repository := writeFiles(t, map[string]string{
@@ -437,6 +440,7 @@ func TestBreakpointsHaveTheTerminal(t *testing.T) {
 // TestBreakpointWithoutATerminal checks that a breakpoint without --dev, or with --dev but without
 // a terminal, fails the request with advice.
 func TestBreakpointWithoutATerminal(t *testing.T) {
+	testkit.Story(t)
 	repository := writeFiles(t, map[string]string{"m/1/model.py": fmt.Sprintf(modelThatStops, "breakpoint()")})
 	s := takeSeat(t, repository)
 	s.Await("serving 1 model", startLimit)

@@ -142,6 +142,7 @@ var memoryMetric = regexp.MustCompile(`(?m)^nereid_request_memory_bytes (\S+)$`)
 // TestStackedModelsGetOneRequest checks that models receive each batch as one request, and that its
 // memory is released.
 func TestStackedModelsGetOneRequest(t *testing.T) {
+	testkit.Story(t)
 	for _, python := range oldestAndNewest(t) {
 		t.Run(python.String(), func(t *testing.T) {
 			s := start(t, python.Path, writeFiles(t, stackedFiles()))

@@ -181,6 +181,7 @@ func compareSteps(t *testing.T, got []string) {
 // TestStatisticsCountEveryKindOfRequest checks every field of the statistics over both protocols,
 // and the metrics, after every kind of request. They must be the same as a real Triton's.
 func TestStatisticsCountEveryKindOfRequest(t *testing.T) {
+	testkit.Story(t)
 	pythons := testkit.Pythons(t)
 	s := start(t, pythons[0].Path, countedRepository(t), countedFlags...)
 	compareSteps(t, s.counted())

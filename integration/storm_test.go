@@ -251,6 +251,7 @@ func stormRegistry(t *testing.T, root string) *models.Registry {
 // Each response must come from a version that was live during its request, or be a 404 or 503. A
 // model that is reloaded but never unloaded must always respond.
 func TestStormOfLoadsAnswersClearly(t *testing.T) {
+	testkit.Story(t)
 	span := 30 * time.Second
 	if !testkit.Long() {
 		span = 3 * time.Second

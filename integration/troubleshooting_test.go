@@ -58,6 +58,7 @@ func troubles(flag string) map[string][2]string {
 // TestTroubleshootingKnowsTheTexts makes each mistake in docs/troubleshooting.md and expects the
 // page's text in a reply, the index or the log.
 func TestTroubleshootingKnowsTheTexts(t *testing.T) {
+	testkit.Story(t)
 	page, err := os.ReadFile("../docs/troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 // TestWheelServesFromItsEnvironment installs the wheel into a new environment and serves from
 // there. Models must run with the environment's Python.
 func TestWheelServesFromItsEnvironment(t *testing.T) {
+	testkit.Story(t)
 	binary, err := buildServer()
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +71,7 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 // TestUvxServes runs the server through uvx, without installation and offline. The numpy that the
 // wheel requires is a wheel that refers to the tests' numpy.
 func TestUvxServes(t *testing.T) {
+	testkit.Story(t)
 	uvx := filepath.Join(testkit.Environment(t, "tools"), "bin", "uvx")
 	binary, err := buildServer()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 // its memory a thousand times, five times with each request. Whatever comes of it, the
 // request is answered, and a good one is served afterwards.
 func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
+	testkit.Story(t)
 	for name, prefix := range map[string]string{"sealed": "", "named": "nereid_test_evil_"} {
 		t.Run(name, func(t *testing.T) {
 			r := newFixture(t, func(c *Options) {

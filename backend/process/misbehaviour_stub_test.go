@@ -53,6 +53,7 @@ func wantStartError(t *testing.T, err error, text string) {
 
 // TestModelsThatDoNotStart wants Triton's texts for models that fail on the way.
 func TestModelsThatDoNotStart(t *testing.T) {
+	testkit.Story(t)
 	r := newFixture(t, nil)
 	hurried := newFixture(t, func(c *Options) { c.InitializeTimeout = 2 * time.Second })
 	for _, test := range []struct{ model, want, log string }{

@@ -142,6 +142,7 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 // released, parameters beyond the share are refused, and nothing keeps the frames that brought
 // them.
 func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
+	testkit.Story(t)
 	c := newCharged(t, 256<<20) // a model has 32 MiB of frames
 	m := c.start("says_much", infer.Uint8)
 	for how, want := range map[string]struct {

@@ -22,6 +22,7 @@ const forkTimeout = 5 * time.Second
 // TestStoppedTemplateDelaysNoRestart wants clients of a lost stub to be answered, and the stub
 // to come back, although the template does not move.
 func TestStoppedTemplateDelaysNoRestart(t *testing.T) {
+	testkit.Story(t)
 	r := newFixture(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()
@@ -119,6 +120,7 @@ func TestInterpreterThatLeavesThreads(t *testing.T) {
 // have no template when nothing has been started for a while, but one as soon as it is
 // needed, and none when its last model is closed. The last template of all stays.
 func TestIdleTemplateEndsAndComesBack(t *testing.T) {
+	testkit.Story(t)
 	r := newFixture(t, nil)
 	settings := map[string]string{"python-executable": testkit.Python(t).Path, "template-idle-seconds": "1"}
 	own := func(name string) *running {

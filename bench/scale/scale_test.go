@@ -15,6 +15,7 @@ import (
 // TestAllPartsAreMeasured measures the smallest size of each part and expects a row for each in the
 // tables.
 func TestAllPartsAreMeasured(t *testing.T) {
+	testkit.Story(t)
 	binary, err := filepath.Abs("../../bin/nereid")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 // TestBackendsPassTheirOwnTests creates a backend, builds its program, and runs the tests that come
 // with it.
 func TestBackendsPassTheirOwnTests(t *testing.T) {
+	testkit.Story(t)
 	directory, root := t.TempDir(), testkit.Root(t)
 	status, out, errs := try("backend", "Echo2", "--directory", directory, "--module", "example.org/me/echo", "--sdk", root)
 	if status != 0 || errs != "" || !strings.Contains(out, filepath.Join(directory, "Echo2", "backend.go")) {

@@ -133,6 +133,7 @@ func TestRequirementsBecomeAnEnvironment(t *testing.T) {
 
 // TestLockBecomesAnEnvironment locks a project with the real uv, and has it installed.
 func TestLockBecomesAnEnvironment(t *testing.T) {
+	testkit.Story(t)
 	b, _ := offline(t)
 	model := t.TempDir()
 	write := func(dependencies string) {

@@ -67,6 +67,7 @@ func TestKilledAtEachStep(t *testing.T) {
 
 // TestKilledAmongTheFiles kills a process after that many files; a waiting process takes over.
 func TestKilledAmongTheFiles(t *testing.T) {
+	testkit.Story(t)
 	path := filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, largeEnvironment(1000))
 	for _, files := range []int{1, 30, 400, 1000} {
@@ -90,6 +91,7 @@ func TestKilledAmongTheFiles(t *testing.T) {
 // archives change. Environments that the cache then reports as complete must be so, and the last
 // surviving process must create the others.
 func TestKillsStormLeavesWholeEnvironments(t *testing.T) {
+	testkit.Story(t)
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	rounds := 12
 	if testkit.Long() {

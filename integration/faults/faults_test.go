@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // kinds are the system calls that can fail, with their errors and the number of calls that the Go
@@ -55,6 +57,7 @@ const most = 5
 // connection fail in turn. The operation may fail or be retried. The server must survive, serve
 // again, and hold no more resources than before.
 func TestFaultsWhileServingAreSurvived(t *testing.T) {
+	testkit.Story(t)
 	s := launch(t, callNames())
 	s.works("start")
 	operations := []struct {

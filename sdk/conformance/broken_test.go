@@ -164,6 +164,7 @@ func TestRulesAreKept(t *testing.T) {
 }
 
 func TestBrokenRulesAreFound(t *testing.T) {
+	testkit.Story(t)
 	end := make(chan struct{})
 	defer close(end)
 	tests := []struct {

@@ -34,6 +34,7 @@ func endOf(stream clientStream) error {
 // TestUnreadStreamHoldsLittleAndEnds: the replies that wait for a client that does not read hold
 // almost none of the models' memory, ordered or not, and the stream ends in time.
 func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
+	testkit.Story(t)
 	const requests, size = 1000, 8 << 10
 	var s *testServer
 	respond := func(_ context.Context, req *infer.Request, send infer.Sender) error {
