@@ -238,7 +238,21 @@ type httpAsker struct {
 }
 
 func connectHTTP(k *soak) (asker, error) {
-	return &httpAsker{&http.Client{Transport: &http.Transport{}}, "http://" + k.server.http}, nil
+	return &httpAsker{&http.Client{Transport: rejecting{&http.Transport{}}}, "http://" + k.server.http}, nil
+}
+
+// rejecting is a transport for servers that reject connections. If the reply to a new connection comes
+// before net/http has written the request, net/http drops the reply. The server sends such a reply
+// only if it has too many connections.
+type rejecting struct{ *http.Transport }
+
+func (t rejecting) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.Transport.RoundTrip(r)
+	if err != nil && strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)") {
+		text := strings.NewReader("server has as many connections as it allows")
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: io.NopCloser(text), Request: r}, nil
+	}
+	return response, err
 }
 
 func (a *httpAsker) close() { a.client.CloseIdleConnections() }
@@ -272,11 +286,6 @@ func (a *httpAsker) infer(ctx context.Context, q question) ([]byte, error) {
 		r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(len(head)))
 	}
 	response, err := a.client.Do(r)
-	if err != nil && strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)") {
-		// net/http got a reply on a new connection before it wrote the request, and drops it. The
-		// server sends only one such reply.
-		return nil, &answerError{http.StatusServiceUnavailable, "server has as many connections as it allows"}
-	}
 	if err != nil {
 		return nil, err
 	}

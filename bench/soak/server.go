@@ -132,7 +132,7 @@ func (v *server) post(ctx context.Context, path, body string) (int, string, erro
 	return ask(ctx, http.MethodPost, "http://"+v.http+path, body)
 }
 
-var once = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+var once = &http.Client{Transport: rejecting{&http.Transport{DisableKeepAlives: true}}, Timeout: patience}
 
 func ask(ctx context.Context, method, url, body string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
