@@ -10,18 +10,18 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// oneInput is a request of a fake model, to its latest version.
+// oneInput returns a request with one input for the latest version of a fake model.
 func oneInput(model string) *infer.Request {
 	return &infer.Request{Model: model, Version: infer.LatestVersion, Inputs: []infer.Tensor{
 		{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)},
 	}}
 }
 
-// call makes a request as a model does, in the execution of outer, and returns
-// its last response.
+// call sends a request as a model does during the execution of outer, and returns its last
+// response.
 func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer.Response, error) {
 	t.Helper()
-	answered := make(chan *infer.Response, 1) // the last one
+	answered := make(chan *infer.Response, 1) // the last response
 	req := oneInput(model)
 	req.Caller = infer.NewCaller(outer.Model, 1, []*infer.Request{outer}, true)
 	target, err := host{Registry: r}.Target(model, infer.LatestVersion)
@@ -46,8 +46,8 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 	}
 }
 
-// TestTargetOutlivesAReload: a model that has found the version it calls keeps it, although the
-// model is reloaded before the call.
+// TestTargetOutlivesAReload checks that a target found before a reload of its model still sends
+// requests to the old version.
 func TestTargetOutlivesAReload(t *testing.T) {
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), NewFakeBackend(), Explicit("m"))
 	if err := r.Start(t.Context()); err != nil {
@@ -66,7 +66,7 @@ func TestTargetOutlivesAReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, target := range []backend.Target{old, successor} {
-		answered := make(chan int64, 1) // which load has served it
+		answered := make(chan int64, 1) // the generation of the version that served it
 		err := target.Submit(t.Context(), oneInput("m"), func(response *infer.Response) { answered <- response.Parameters[0].Int })
 		target.Release()
 		if err != nil {
@@ -78,8 +78,8 @@ func TestTargetOutlivesAReload(t *testing.T) {
 	}
 }
 
-// TestModelsCallOthersUntilTheEnd: while the server exits, requests between models are
-// finished, with all that it needs.
+// TestModelsCallOthersUntilTheEnd checks that requests between models are still served while the
+// server exits.
 func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
@@ -103,10 +103,10 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	}
 }
 
-// TestUnloadingModelsRefuseNewCallsAlone unloads the calling model and the model being
-// called, while the caller is executed.
+// TestUnloadingModelsRefuseNewCallsAlone unloads the calling or the called model during an
+// execution and checks that only calls of the unloaded model are rejected.
 func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
-	for _, unloaded := range []string{"m", "n"} { // the first calls, and is held
+	for _, unloaded := range []string{"m", "n"} { // m makes the calls and is held
 		t.Run(unloaded, func(t *testing.T) {
 			r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), Explicit("*"))
 			if err := r.Start(t.Context()); err != nil {
@@ -118,7 +118,7 @@ func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 			}
 			for _, model := range []string{"m", "n"} {
 				if model == "m" && unloaded != "m" {
-					continue // it would wait
+					continue // it would wait for the held request
 				}
 				response, err := call(t, r, model, &infer.Request{Model: "m"})
 				switch {
@@ -137,7 +137,8 @@ func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 	}
 }
 
-// TestCallThatNeverEnds: the models of a registry share one graph.
+// TestCallThatNeverEnds checks that the models of a registry share one wait graph, so that a call
+// that would close a cycle is rejected.
 func TestCallThatNeverEnds(t *testing.T) {
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {
@@ -145,7 +146,7 @@ func TestCallThatNeverEnds(t *testing.T) {
 	}
 	var held [2]*infer.Request
 	var holds [2]chan struct{}
-	answered := make(chan error, 2) // one value for each
+	answered := make(chan error, 2) // one value for each model
 	for i, model := range []string{"m", "n"} {
 		l, err := r.lookup(model, 1)
 		if err != nil {
@@ -159,7 +160,7 @@ func TestCallThatNeverEnds(t *testing.T) {
 	}
 	waits := oneInput("n")
 	waits.Caller = infer.NewCaller("m", 1, held[:1], true)
-	done := make(chan *infer.Response, 1) // the last one
+	done := make(chan *infer.Response, 1) // the last response
 	target, err := host{Registry: r}.Target("n", infer.LatestVersion)
 	if err != nil {
 		t.Fatal(err)

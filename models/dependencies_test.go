@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// ensembleOf is the config of an ensemble that hands its input from one model to
-// the next. A step may be pinned to a version, as in "a:2".
+// ensembleOf returns the config of an ensemble that passes its input through the models in turn. A
+// step may be pinned to a version, as in "a:2".
 func ensembleOf(steps ...string) string {
 	text := `platform: "ensemble"
 input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
@@ -34,8 +34,7 @@ ensemble_scheduling {`
 	return text + "\n}\n"
 }
 
-// withEnsembles makes a repository of fake models and of ensembles of them, by
-// their steps.
+// withEnsembles writes a repository of fake models and of ensembles, given by their steps.
 func withEnsembles(t *testing.T, models map[string][]int64, ensembles map[string]string) string {
 	t.Helper()
 	all := map[string][]int64{}
@@ -59,8 +58,8 @@ func writeConfig(t *testing.T, root, name, text string) {
 	}
 }
 
-// TestEnsemblesFollowTheirModels loads and unloads models in explicit mode and
-// looks at the index. The texts are as Triton's.
+// TestEnsemblesFollowTheirModels loads and unloads models in explicit mode and checks the index and
+// the errors. Their texts are Triton's.
 func TestEnsemblesFollowTheirModels(t *testing.T) {
 	const notThere = "ensemble %s contains models that are not available or ambiguous: %s\n"
 	b := NewFakeBackend()
@@ -107,7 +106,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 		}
 	}
 	load("missing", fmt.Sprintf(notThere, "missing", "later"))
-	wantKnown("a READY") // it was loaded all the same, as in Triton
+	wantKnown("a READY") // it stays loaded, as in Triton
 	load("self", "circular dependency between ensembles: self -> ... -> self -> self\n")
 	load("one", "circular dependency between ensembles: one -> ... -> two -> one\n")
 	const why = "ensemble 'broken' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: version 1 is at UNAVAILABLE state: Internal: no;"
@@ -123,7 +122,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 		t.Errorf("loaded %v", b.Opened)
 	}
 
-	unload("a", false) // the ensembles above go with it, and come back with it
+	unload("a", false) // the ensembles that use it are unloaded and loaded with it
 	wantKnown("a UNAVAILABLE, b READY, bad UNAVAILABLE, c READY, e UNAVAILABLE, top UNAVAILABLE")
 	_, err := generation(t, r, "e", infer.LatestVersion)
 	WantError(t, err, infer.NotFound, "Request for unknown model: 'e' has no available versions")
@@ -138,21 +137,21 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	load("later", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, later READY, missing READY, top READY")
 
-	// Models loaded only for an ensemble are unloaded with it, on request.
-	load("c", "") // it is there already: that does not keep it
+	// Models that were loaded only for an ensemble are unloaded with it if the request says so.
+	load("c", "") // it is loaded already, so this does not count as a load by name
 	load("pair", "")
 	load("d", "")
 	unload("pair", true)
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, d UNAVAILABLE, e READY, later READY, missing READY, pair UNAVAILABLE, top READY")
 	unload("missing", false)
-	unload("top", true) // a was loaded by its name
+	unload("top", true) // a was loaded by its name, so it stays
 	wantKnown("a READY, b UNAVAILABLE, bad UNAVAILABLE, c UNAVAILABLE, d UNAVAILABLE, e UNAVAILABLE, later READY, missing UNAVAILABLE, pair UNAVAILABLE, top UNAVAILABLE")
 
-	// The model that comes back is an ensemble's no more.
+	// Loading b does not bring back ensembles that were unloaded on request.
 	load("b", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c UNAVAILABLE, d UNAVAILABLE, e UNAVAILABLE, later READY, missing UNAVAILABLE, pair UNAVAILABLE, top UNAVAILABLE")
 
-	// A repaired model repairs its ensembles.
+	// Loading a repaired model also loads its ensembles.
 	delete(b.failures, "bad:1")
 	load("bad", "")
 	for _, name := range []string{"above", "broken"} {
@@ -163,8 +162,8 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	wantNoOperations(t, r)
 }
 
-// TestEnsemblesAreLoadedAfterTheirModels loads models in the order in which they need each
-// other.
+// TestEnsemblesAreLoadedAfterTheirModels checks that models are loaded in the order of their
+// dependencies, each once.
 func TestEnsemblesAreLoadedAfterTheirModels(t *testing.T) {
 	root := withEnsembles(t, map[string][]int64{"z": {1}, "y": {1}}, map[string]string{"a": "b z", "b": "c y", "c": "y"})
 	for name, change := range map[string]func(*RegistryConfig){"all": nil, "explicit": Explicit("a")} {

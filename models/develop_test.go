@@ -7,7 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestGatesHoldRequestsUp shuts a gate twice: it opens for the second reason alone.
+// TestGatesHoldRequestsUp shuts a gate twice and checks that it opens only after it has been opened
+// twice.
 func TestGatesHoldRequestsUp(t *testing.T) {
 	g := &gates{shuts: make(map[string]*gate)}
 	never := make(chan struct{})
@@ -42,11 +43,12 @@ func TestGatesHoldRequestsUp(t *testing.T) {
 	g.pass("m", ended)
 	g.openAll()
 	g.pass("m", never)
-	g.shut("m") // too late
+	g.shut("m") // openAll has run: shut has no effect
 	g.pass("m", never)
 }
 
-// TestSavesAsksInEnglish: the line of the log asks for one save, or several.
+// TestSavesAsksInEnglish checks the singular and plural of the log line that asks the user to save
+// again.
 func TestSavesAsksInEnglish(t *testing.T) {
 	for times, want := range map[int]string{1: "save it again", 2: "save it 2 times more, a second apart"} {
 		if got := saves(times); got != want {

@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// echoBackend's models give back their inputs, IN as OUT and so on, when the test
-// lets them.
+// echoBackend opens models that return their inputs as outputs, IN as OUT and so on. If hold is
+// set, executions wait until it is closed.
 type echoBackend struct{ hold chan struct{} }
 
 func (b *echoBackend) Open(env backend.Env) (backend.Model, error) {
@@ -84,8 +84,8 @@ model_transaction_policy { decoupled: true }
 `
 )
 
-// ensembleRegistry has two models and an ensemble of both, "chain", none of which
-// is loaded.
+// ensembleRegistry returns a registry with two models and an ensemble of both, "chain". None of
+// them is loaded.
 func ensembleRegistry(t *testing.T, b *echoBackend) *Registry {
 	t.Helper()
 	root := t.TempDir()
@@ -126,10 +126,10 @@ func askChain(ctx context.Context, r *Registry) (*infer.Response, error) {
 	return last, err
 }
 
-// TestEnsembleIsLoaded: an ensemble is a model as any other.
+// TestEnsembleIsLoaded checks an ensemble's config, labels, readiness, response and statistics.
 func TestEnsembleIsLoaded(t *testing.T) {
 	r := ensembleRegistry(t, &echoBackend{})
-	mustLoad(t, r, "chain") // and with it its parts
+	mustLoad(t, r, "chain") // also loads its composing models
 	info, err := r.Model("chain", infer.LatestVersion)
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +167,8 @@ func TestEnsembleIsLoaded(t *testing.T) {
 	}
 }
 
-// TestEnsembleHoldsItsModels: the versions that an ensemble's request may still call end
-// after it.
+// TestEnsembleHoldsItsModels checks that a version stays usable for an ensemble's request in flight
+// although it is being unloaded.
 func TestEnsembleHoldsItsModels(t *testing.T) {
 	b := &echoBackend{hold: make(chan struct{})}
 	r := ensembleRegistry(t, b)

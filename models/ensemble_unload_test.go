@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestEnsembleFailsWhileItsLastLoadEnds: a load of an ensemble that fails forgets
-// its versions, also the one in which a request still is.
+// TestEnsembleFailsWhileItsLastLoadEnds checks that a failed load of an ensemble does not disturb a
+// request in flight in the version that is being unloaded.
 func TestEnsembleFailsWhileItsLastLoadEnds(t *testing.T) {
 	b := &echoBackend{hold: make(chan struct{})}
 	r := ensembleRegistry(t, b)
@@ -19,7 +19,7 @@ func TestEnsembleFailsWhileItsLastLoadEnds(t *testing.T) {
 		_, err := askChain(t.Context(), r)
 		answered <- err
 	}()
-	testkit.Eventually(t, Patience, func() bool { return len(r.InFlight()) == 2 }) // the ensemble and a step
+	testkit.Eventually(t, Patience, func() bool { return len(r.InFlight()) == 2 }) // the ensemble and one step
 	if err := r.Unload(t.Context(), "chain", false); err != nil {
 		t.Fatal(err)
 	}

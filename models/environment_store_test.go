@@ -14,17 +14,17 @@ import (
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
 )
 
-// in is the configuration of a model with an execution environment.
+// in returns the config of a model with an execution environment.
 func in(environment string) string {
 	return latestConfig + `parameters { key: "EXECUTION_ENV_PATH" value { string_value: "` + environment + `" } }`
 }
 
 const (
-	besideModel = "$$TRITON_MODEL_DIRECTORY/../env.tar.gz" // as seen from a model in the store
+	besideModel = "$$TRITON_MODEL_DIRECTORY/../env.tar.gz" // relative to a model in the store
 	byURL       = "s3://bucket/models/env.tar.gz"
 )
 
-// writeConfig gives a model of the folder a configuration.
+// writeConfig writes the config of a model in the folder.
 func (s *stored) writeConfig(name, text string) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.folder, name, "config.pbtxt"), []byte(text), 0o600); err != nil {
@@ -32,7 +32,8 @@ func (s *stored) writeConfig(name, text string) {
 	}
 }
 
-// environmentOf reads the archive that the backend was shown for version 1 of a model.
+// environmentOf returns the path and content of the archive that the backend got for version 1 of a
+// model.
 func (s *stored) environmentOf(name string) (path, content string) {
 	s.t.Helper()
 	s.b.Mu.Lock()
@@ -51,8 +52,9 @@ func (s *stored) openedTimes(name string) int {
 	return s.b.Opened[name+":1"]
 }
 
-// TestEnvironmentsInAStore are fetched once for all that name the same object, models of stores and of directories. Another object
-// is noticed, and the fetched file goes with the last model.
+// TestEnvironmentsInAStore checks that an environment is fetched once for all models of stores and
+// directories that name the same object, that a changed object reloads them, and that the file is
+// removed with the last model.
 func TestEnvironmentsInAStore(t *testing.T) {
 	s := storing(t, nil, []string{"far", "plain"}, []string{"near"})
 	s.store.Put("far/config.pbtxt", in(besideModel))
@@ -99,7 +101,8 @@ func TestEnvironmentsInAStore(t *testing.T) {
 	s.wantStates("plain 1 READY")
 }
 
-// TestEnvironmentsInAStoreByRequest are looked at by each request, which waits for a store that hangs and holds up no other.
+// TestEnvironmentsInAStoreByRequest checks that each load request looks for a changed environment,
+// and that a load which waits for a hanging store delays no other load.
 func TestEnvironmentsInAStoreByRequest(t *testing.T) {
 	s := storing(t, byRequest, []string{"far"}, []string{"near", "other"})
 	s.writeConfig("near", in(byURL))
@@ -152,7 +155,8 @@ func TestEnvironmentsInAStoreByRequest(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return len(s.copies()) == 1 })
 }
 
-// TestEnvironmentsOfUploads are fetched as those of other models.
+// TestEnvironmentsOfUploads checks that an uploaded model's environment is fetched from the store
+// and removed with the model.
 func TestEnvironmentsOfUploads(t *testing.T) {
 	s := storing(t, byRequest, []string{"far"}, nil)
 	s.store.Put("env.tar.gz", "one")
@@ -173,7 +177,8 @@ func TestEnvironmentsOfUploads(t *testing.T) {
 	}
 }
 
-// TestEnvironmentsThatAStoreDoesNotHave fail the load, with Triton's text in the log alone.
+// TestEnvironmentsThatAStoreDoesNotHave checks that a missing environment fails the load, and that
+// Triton's text with the URL goes only to the log.
 func TestEnvironmentsThatAStoreDoesNotHave(t *testing.T) {
 	for value, want := range map[string]string{
 		"$$TRITON_MODEL_DIRECTORY/../other.tar.gz":     "directory or file does not exist at s3://bucket/models/other.tar.gz",

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestEnsemblesBringTheirModels names an ensemble: the models of its steps are read with it, and theirs, and no
-// other. Of a circle each is read once.
+// TestEnsemblesBringTheirModels checks that Examine of an ensemble also reads all its composing
+// models and no others, and each model of a cycle once.
 func TestEnsemblesBringTheirModels(t *testing.T) {
 	directory := t.TempDir()
 	step := func(model string) string {

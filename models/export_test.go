@@ -2,7 +2,7 @@ package models
 
 import "github.com/nereid-serving/nereid/models/version"
 
-// Names for the tests in package models_test.
+// Lookup exports lookup for the tests in package models_test.
 
 func (r *Registry) Lookup(name string, number int64) (*version.Version, error) {
 	return r.lookup(name, number)

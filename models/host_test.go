@@ -12,11 +12,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// callingBackend opens models whose code asks for changes while it starts.
+// callingBackend opens models that call their host while they start.
 type callingBackend struct {
 	*fakeBackend
 	mu    sync.Mutex
-	start map[string]func(ctx context.Context, host backend.Host) error // by name
+	start map[string]func(ctx context.Context, host backend.Host) error // by model name
 	hosts map[string]backend.Host
 }
 
@@ -56,7 +56,7 @@ func callingRegistry(t *testing.T, threads int, names ...string) (*Registry, *ca
 	return r, b
 }
 
-// wantNoOperations fails if an operation is left.
+// wantNoOperations fails the test if an operation is left.
 func wantNoOperations(t *testing.T, r *Registry) {
 	t.Helper()
 	if locked, running, waiting := r.locks.Counts(); locked+running+waiting != 0 {
@@ -70,8 +70,8 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestLoadsFromLoadsNeedNoRoom has models load others while they are loaded, with room
-// for one load at a time.
+// TestLoadsFromLoadsNeedNoRoom checks that models can load other models while they are loaded, even
+// if only one load may run at a time.
 func TestLoadsFromLoadsNeedNoRoom(t *testing.T) {
 	r, b := callingRegistry(t, 1, "a", "b", "c")
 	b.start["a"] = func(ctx context.Context, h backend.Host) error { return h.Load(ctx, "b", "", nil) }
@@ -92,7 +92,8 @@ func TestLoadsFromLoadsNeedNoRoom(t *testing.T) {
 	wantNoOperations(t, r)
 }
 
-// TestLoadsThatWaitForThemselves must be refused, with the way.
+// TestLoadsThatWaitForThemselves checks that loads and unloads which would wait for themselves are
+// rejected with an error that names the cycle.
 func TestLoadsThatWaitForThemselves(t *testing.T) {
 	r, b := callingRegistry(t, 2, "a", "b", "c")
 	if err := r.Start(t.Context()); err != nil {
@@ -117,7 +118,8 @@ func TestLoadsThatWaitForThemselves(t *testing.T) {
 	wantNoOperations(t, r)
 }
 
-// TestModelMayLoadItselfAnew is fine for a model that serves: a new copy takes its place.
+// TestModelMayLoadItselfAnew checks that a serving model can load and unload itself, and that both
+// copies are closed.
 func TestModelMayLoadItselfAnew(t *testing.T) {
 	r, b := callingRegistry(t, 1, "a")
 	ctx := bounded(t)
@@ -138,7 +140,7 @@ func TestModelMayLoadItselfAnew(t *testing.T) {
 	})
 }
 
-// hostAfter starts the registry and loads a model.
+// hostAfter starts the registry and loads a model, so that its host is known.
 func (b *callingBackend) hostAfter(r *Registry, t *testing.T, name string) error {
 	t.Helper()
 	if err := r.Start(t.Context()); err != nil {
@@ -147,7 +149,8 @@ func (b *callingBackend) hostAfter(r *Registry, t *testing.T, name string) error
 	return r.Load(bounded(t), name, "", nil)
 }
 
-// TestLoadIsGivenUp has a change wait for another one when its own asker ends.
+// TestLoadIsGivenUp checks that a change that waits for another load fails when its context is
+// cancelled.
 func TestLoadIsGivenUp(t *testing.T) {
 	r, b := callingRegistry(t, 2, "a", "slow")
 	if err := b.hostAfter(r, t, "a"); err != nil {
@@ -217,7 +220,8 @@ func TestModelsAskWhetherModelsAreReady(t *testing.T) {
 	}
 }
 
-// TestControlByModelsIsRefused where the server is not in explicit control mode.
+// TestControlByModelsIsRefused checks that models cannot load or unload models unless the server is
+// in explicit mode.
 func TestControlByModelsIsRefused(t *testing.T) {
 	b := &callingBackend{fakeBackend: NewFakeBackend(), start: make(map[string]func(context.Context, backend.Host) error), hosts: make(map[string]backend.Host)}
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"a": {1}}), b, nil)

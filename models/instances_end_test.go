@@ -9,9 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestNewInstancesThatComeBack: an instance that is not wanted after all was lost
-// and comes up once more just before it ends. That is of no account: the next ones
-// are not taken for it.
+// TestNewInstancesThatComeBack checks that a new instance whose warm-up failed leaves nothing in
+// the barrier, although it is lost and available once more just before it ends.
 func TestNewInstancesThatComeBack(t *testing.T) {
 	g := newGrower(t, twoOfA+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), nil)
 	l, err := g.Lookup("m", 1)
@@ -22,7 +21,7 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 	g.backend.ending = func(in *growingInstance) {
 		in.model.events.Lost(in, false)
 		in.model.events.Available(in)
-		l.Barrier().Settle() // until it has been warmed up, if it is
+		l.Barrier().Settle() // waits for a warm-up of the instance, if one has begun
 	}
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err == nil || infer.AsError(err).Message != "failed to run warmup sample 's': cold; " {
 		t.Errorf("got %v", err)
@@ -38,8 +37,8 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 	}
 }
 
-// TestShutdownWaitsForWhatAnExchangeEnds: the server exits when an exchange of
-// instances has been decided and the surplus ones are not told yet.
+// TestShutdownWaitsForWhatAnExchangeEnds shuts the server down after an exchange is decided but
+// before its surplus instances have left, and checks that the shutdown waits until they have ended.
 func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrower(t, twoOfA, nil)
@@ -72,8 +71,8 @@ func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
 	})
 }
 
-// TestLoadWaitsForInstancesThatHaveAnswered: an instance that has sent its last response and not returned
-// from execute yet has nothing to do for a client. It has ended when a load that takes it away returns.
+// TestLoadWaitsForInstancesThatHaveAnswered checks that a load that removes an instance waits for
+// its end if the instance has sent its last response but has not returned from execute yet.
 func TestLoadWaitsForInstancesThatHaveAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU } ]`, nil)
@@ -96,18 +95,18 @@ func TestLoadWaitsForInstancesThatHaveAnswered(t *testing.T) {
 	})
 }
 
-// TestLoadWaitsForIdleInstances: when a load that takes instances away returns,
-// idle instances have ended, and busy ones have not.
+// TestLoadWaitsForIdleInstances checks that a load that removes instances returns when the idle
+// ones have ended, without waiting for the busy ones.
 func TestLoadWaitsForIdleInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrower(t, `instance_group [ { name: "a" count: 4 kind: KIND_CPU } ]`, nil)
 		end := g.long(2)
-		g.backend.ending = func(*growingInstance) { time.Sleep(time.Second) } // finalizes
+		g.backend.ending = func(*growingInstance) { time.Sleep(time.Second) } // takes a second to finalize
 		g.write(`instance_group [ { name: "a" count: 1 kind: KIND_CPU } ]`)
 		if err := g.Load(t.Context(), "m", "", nil); err != nil {
 			t.Fatal(err)
 		}
-		// Of the three that are too many two are busy at most.
+		// At most two of the three surplus instances are busy.
 		if got := g.backend.models[0].left(); got == "" || got == "a_1 a_2 a_3" {
 			t.Errorf("when the load has returned, %q have ended, want those that were idle", got)
 		}

@@ -17,9 +17,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// TestInstancesStormLosesNoRequest has clients ask while the number of instances changes, by
-// requests and by loads, some of which fail, with warm-up and a rate limiter. No
-// request is lost, and the last request determines the final count.
+// TestInstancesStormLosesNoRequest sends requests while requests and loads, some of which fail,
+// change the number of instances, with warm-up and a rate limiter. It checks that no request is
+// lost and that the last change determines the final count.
 func TestInstancesStormLosesNoRequest(t *testing.T) {
 	const group = `instance_group [ { name: "a" count: 2 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]`
 	g := newGrower(t, group+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), func(c *models.RegistryConfig) {
@@ -43,7 +43,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 			}
 		})
 	}
-	for range 2 { // clients that leave
+	for range 2 { // clients that disconnect
 		clients.Go(func() {
 			for ctx.Err() == nil {
 				short, leave := context.WithTimeout(ctx, time.Duration(rand.IntN(300))*time.Microsecond)
@@ -118,7 +118,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 	t.Logf("%d answers", answers.Load())
 }
 
-// wantQuiet checks that nothing is remembered of ended instances.
+// wantQuiet checks that the warm-up barrier has forgotten all ended instances.
 func (g *grower) wantQuiet(l *version.Version) {
 	g.t.Helper()
 	known := 0

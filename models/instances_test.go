@@ -20,17 +20,17 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// growing is a backend whose models exchange their instances.
+// growing is a backend whose models can exchange their instances.
 type growing struct {
 	mu        sync.Mutex
 	opened    int
 	models    []*growingModel
-	refuse    error                  // what Grow returns
-	answer    map[string]error       // errors of the executions of an instance, by its name
-	ending    func(*growingInstance) // called when one is to end, before it does
-	leaving   func(*growingInstance) // called when one leaves
+	refuse    error                  // the error that Grow returns
+	answer    map[string]error       // errors of executions, by instance name
+	ending    func(*growingInstance) // called before an instance ends
+	leaving   func(*growingInstance) // called when an instance leaves
 	returning func()                 // called when an execution has sent its responses
-	long      int                    // executions of requests that wait to be told to end
+	long      int                    // number of running executions of "long" requests
 }
 
 func (b *growing) Open(backend.Env) (backend.Model, error) {
@@ -48,7 +48,7 @@ func (b *growing) count(change int) {
 	b.mu.Unlock()
 }
 
-// growingModel tells its instances by their names.
+// growingModel identifies its instances by their names.
 type growingModel struct {
 	backend *growing
 	events  backend.Events
@@ -151,7 +151,7 @@ func (m *growingModel) Instances() []backend.Instance {
 
 func (m *growingModel) Close(context.Context) error { return nil }
 
-// left lists the ended instances.
+// left returns the names of the ended instances.
 func (m *growingModel) left() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +159,8 @@ func (m *growingModel) left() string {
 	return strings.Join(m.ended, " ")
 }
 
-// growingInstance executes until it is told to end, if the request's id says so.
+// growingInstance executes requests with the id "long" until they are cancelled, and others at
+// once.
 type growingInstance struct {
 	model *growingModel
 	name  string
@@ -231,7 +232,7 @@ func (g *grower) write(more string) {
 	models.Rewrite(g.t, g.file, models.FakeConfig+more)
 }
 
-// groups is a config with groups "a2" (name and count).
+// groups returns a config with instance groups, given as name and count: "a2".
 func groups(list ...string) map[string]any {
 	var all []any
 	for _, g := range list {
@@ -240,7 +241,7 @@ func groups(list ...string) map[string]any {
 	return map[string]any{"instance_group": all}
 }
 
-// present lists the instances that take part, and those of the backend.
+// present returns how often the model was opened and its present instances.
 func (g *grower) present() string {
 	g.backend.mu.Lock()
 	opened, m := g.backend.opened, g.backend.models[len(g.backend.models)-1]
@@ -259,9 +260,9 @@ func (g *grower) want(what, present string) {
 	}
 }
 
-// long keeps n instances busy until the function is called; it waits until they
-// have begun. Being in flight is not enough: requests that come while the instance of an
-// earlier request is about to be idle again waits for it.
+// long keeps n instances busy until end is called, and returns when they are executing. It is not
+// enough that the requests are in flight: a request that arrives just before an instance becomes
+// idle waits for that instance.
 func (g *grower) long(n int) (end func()) {
 	g.t.Helper()
 	ctx, cancel := context.WithCancel(g.t.Context())
@@ -304,7 +305,7 @@ func (g *grower) send(ctx context.Context, id string) (instance string, err erro
 	return instance, errors.Join(err, refused)
 }
 
-// config returns the groups of the config endpoint.
+// config returns the instance groups that the config endpoint shows.
 func (g *grower) config() string {
 	g.t.Helper()
 	info, err := g.Model("m", 1)
@@ -323,7 +324,8 @@ func (g *grower) config() string {
 
 const twoOfA = `instance_group [ { name: "a" count: 2 kind: KIND_CPU } ]`
 
-// TestLoadsThatChangeInstances are loads that change nothing else.
+// TestLoadsThatChangeInstances checks that a load that changes only instance groups exchanges
+// instances without reloading the model.
 func TestLoadsThatChangeInstances(t *testing.T) {
 	g := newGrower(t, twoOfA, nil)
 	load := func(list ...string) error {
@@ -341,12 +343,12 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	if got := g.config(); got != "a3 b1" {
 		t.Errorf("the config has %s", got)
 	}
-	testkit.Eventually(t, models.Patience, func() bool { // they count when the execution has ended, after the answer
+	testkit.Eventually(t, models.Patience, func() bool { // counted when the execution ends, which is after the response
 		all, err := g.Statistics("m", 1)
 		return err == nil && all[0].InferenceCount == 1
 	})
 
-	// Surplus instances end when they have finished their work.
+	// Surplus instances end when their requests are finished.
 	end := g.long(4)
 	if err := load("b1"); err != nil {
 		t.Fatal(err)
@@ -364,7 +366,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 		}
 	}
 
-	// What fails changes nothing.
+	// A failed load changes nothing.
 	g.backend.mu.Lock()
 	g.backend.refuse = infer.Errorf(infer.Internal, "no room")
 	g.backend.mu.Unlock()
@@ -380,7 +382,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 		t.Error(err)
 	}
 
-	// So do changes in the repository's own file; other changes reload.
+	// Changes in the repository's own config exchange instances too; other changes reload.
 	g.write(twoOfA)
 	if err := g.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
@@ -425,7 +427,7 @@ func TestSetInstancesChangesOneGroup(t *testing.T) {
 	if got := set("a", 1); got != "1:a_0 1:a_1! 1:a_2!" {
 		t.Errorf("got %s", got)
 	}
-	// What drains does not come back.
+	// Instances that are draining are not used again.
 	if got := set("a", 2); got != "1:a_0 1:a_1" {
 		t.Errorf("got %s", got)
 	}
@@ -438,7 +440,7 @@ func TestSetInstancesChangesOneGroup(t *testing.T) {
 		t.Errorf("the same count again: got %s", got)
 	}
 
-	// A load that finds nothing new leaves the number, one that does not sets it.
+	// A load that finds no change keeps the count; a load that finds one sets it.
 	if err := g.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -481,7 +483,7 @@ func TestSetInstancesChangesOneGroup(t *testing.T) {
 	g.want("after a failure", "1: a_0 a_1")
 }
 
-// With several groups, the request must name one.
+// TestSetInstancesNeedsAGroup checks that a request must name a group if the model has several.
 func TestSetInstancesNeedsAGroup(t *testing.T) {
 	g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU }, { name: "b" count: 1 kind: KIND_CPU } ]`, nil)
 	_, err := g.SetInstances(t.Context(), "m", "", 1)
@@ -509,7 +511,8 @@ func TestSetInstancesIsRefused(t *testing.T) {
 	models.WantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
 }
 
-// New instances are warmed up before they serve; if that fails they go.
+// TestNewInstancesAreWarmedUp checks that new instances are warmed up before they serve and are
+// removed if that fails.
 func TestNewInstancesAreWarmedUp(t *testing.T) {
 	g := newGrower(t, twoOfA+sampleOf("batch_size: 1 count: 2", "IN", "INT32", "1", "zero_data: true"), nil)
 	count := func() uint64 {
@@ -539,7 +542,7 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	if n := l.Barrier().Known(); n != 2 {
 		t.Errorf("the barrier knows %d instances, want 2", n)
 	}
-	l.Barrier().Settle() // the other new one may still be on its way through its samples
+	l.Barrier().Settle() // the other new instance may still be warming up
 	before := count()
 	if _, err := g.SetInstances(t.Context(), "m", "", 3); err != nil {
 		t.Fatal(err)
@@ -549,7 +552,7 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	}
 }
 
-// The rate limiter hears of all changes.
+// TestInstancesAndTheLimiter checks that the rate limiter follows all changes of instances.
 func TestInstancesAndTheLimiter(t *testing.T) {
 	const one, three = `rate_limiter { resources [ { name: "R" count: 1 } ] }`, `rate_limiter { resources [ { name: "R" count: 3 } ] }`
 	group := func(limit string) string {

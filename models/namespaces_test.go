@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestNamespacesRefuseAmbiguousNames has models of the same name in two repositories. The
-// texts are Triton's.
+// TestNamespacesRefuseAmbiguousNames checks that requests are rejected if two repositories have a
+// model of that name. The texts are Triton's.
 func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 	roots := []string{WriteModels(t, map[string][]int64{"a": {1}, "b": {1}}), WriteModels(t, map[string][]int64{"a": {1, 2}})}
 	open := func(change func(*RegistryConfig)) (*Registry, *fakeBackend) {
@@ -46,7 +46,7 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 	WantError(t, err, infer.InvalidArg, ambiguous)
 	_, err = generation(t, r, "nope", 1)
 	WantError(t, err, infer.InvalidArg, "Request for unknown model: 'nope' is not found")
-	_, err = r.servedAs("nope") // for its instances
+	_, err = r.servedAs("nope") // the lookup for the model's instances
 	WantError(t, err, infer.NotFound, "Request for unknown model: 'nope' is not found")
 	_, err = r.servedAs("a")
 	WantError(t, err, infer.InvalidArg, ambiguous)
@@ -67,7 +67,7 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Load(t.Context(), "a", "", nil); err != nil { // all of that name
+	if err := r.Load(t.Context(), "a", "", nil); err != nil { // loads every model of that name
 		t.Fatal(err)
 	}
 	if b.Opened["a:1"] != 2 || b.Opened["a:2"] != 1 {
@@ -82,7 +82,7 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 	r.ending.Wait()
 	_, err = generation(t, r, "a", 1)
 	WantError(t, err, infer.NotFound, "Identifier of model 'a' is not found in global map")
-	// A name that is in one repository alone is not ambiguous any more.
+	// A name that only one repository has is no longer ambiguous.
 	if err := os.RemoveAll(filepath.Join(roots[0], "a")); err != nil {
 		t.Fatal(err)
 	}
@@ -94,9 +94,9 @@ func TestNamespacesRefuseAmbiguousNames(t *testing.T) {
 	}
 }
 
-// TestEnsemblesUseTheirOwnNamespace has ensembles in two repositories loaded one after
-// the other that are composed of a model in both: models loaded
-// for the first does not stand for the neighbour of the second.
+// TestEnsemblesUseTheirOwnNamespace loads ensembles of two repositories whose composing model
+// exists in both, and checks that a model loaded for the first ensemble does not replace the model
+// in the second ensemble's own repository.
 func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 	roots := []string{WriteModels(t, map[string][]int64{"a": {1}, "d": {1}}), WriteModels(t, map[string][]int64{"e": {1}, "late": {1}})}
 	for i, name := range []string{"d", "e", "late"} {
@@ -124,10 +124,10 @@ func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 	}
 	for _, step := range []struct{ load, ready, meant string }{
 		{"d", "a 1 READY; d 1 READY", ""},
-		{"e", "a 1 READY; d 1 READY; e 1 READY", roots[0]}, // there is no other
+		{"e", "a 1 READY; d 1 READY; e 1 READY", roots[0]}, // only this repository has one
 		{"late", "a 1 READY; a 2 READY; d 1 READY; e 1 READY; late 1 READY", roots[1]},
 	} {
-		if step.load == "late" { // now there is
+		if step.load == "late" { // now both repositories have one
 			if err := os.MkdirAll(filepath.Join(roots[1], "a", "2"), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -149,10 +149,9 @@ func TestEnsemblesUseTheirOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestEnsembleWhoseNeighbourLeaves: when a model leaves the repository of an ensemble
-// that is composed of it, the ensemble calls the one of its name elsewhere; when it
-// comes back, that one again. So it is with looks at the repository and, where the
-// model has been unloaded, with loads.
+// TestEnsembleWhoseNeighbourLeaves removes a composing model from its ensemble's repository and
+// checks that the ensemble calls the model of that name in the other repository, and its own again
+// when it is back. In explicit mode this takes an unload and loads.
 func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 	for _, mode := range []string{"poll", "explicit"} {
 		t.Run(mode, func(t *testing.T) {
@@ -206,7 +205,7 @@ func TestEnsembleWhoseNeighbourLeaves(t *testing.T) {
 				t.Fatal(err)
 			}
 			if mode == "explicit" {
-				// A load continues with the loaded model, as in Triton.
+				// The loaded model stays in use, as in Triton.
 				again()
 				calls("while its neighbour is loaded", roots[0])
 				if err := r.Unload(t.Context(), "a", false); err != nil {

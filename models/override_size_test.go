@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// TestLargeOverridesAreRefused loads a model with a config that is too long, and with short ones that take much
-// memory.
+// TestLargeOverridesAreRefused loads a model with a config that is too long and with configs that
+// need much memory to parse. It checks the errors and that the heap stays near the memory charged.
 func TestLargeOverridesAreRefused(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 256 << 20})
 	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {

@@ -21,12 +21,12 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// seeingBackend remembers where models lie and what their configurations say.
+// seeingBackend records the directories and configs of the models that it opens.
 type seeingBackend struct {
 	*fakeBackend
 	mu          sync.Mutex
 	directories []string
-	tags        []string // the parameter "tag", "" for none
+	tags        []string // the parameter "tag", or "" if absent
 }
 
 func (b *seeingBackend) Open(env backend.Env) (backend.Model, error) {
@@ -37,15 +37,14 @@ func (b *seeingBackend) Open(env backend.Env) (backend.Model, error) {
 	return b.fakeBackend.Open(env)
 }
 
-// last is the last opened version.
+// last returns the directory and tag of the last opened version.
 func (b *seeingBackend) last() (directory, tag string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.directories[len(b.directories)-1], b.tags[len(b.tags)-1]
 }
 
-// overriding makes a registry whose models "m" and "n" are on disk, with m
-// loaded, and a log of refusals.
+// overriding returns a registry that has models "m" and "n" on disk and m loaded, and its log.
 func overriding(t *testing.T) (r *Registry, b *seeingBackend, root string, log *testkit.Buffer) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -61,7 +60,7 @@ func overriding(t *testing.T) (r *Registry, b *seeingBackend, root string, log *
 	return r, b, root, log
 }
 
-// ConfigWith is the JSON of a configuration with the parameter "tag" and more.
+// ConfigWith returns the JSON of a config with the parameter "tag" and further fields.
 func ConfigWith(t *testing.T, tag string, more map[string]any) string {
 	t.Helper()
 	config := map[string]any{
@@ -80,7 +79,8 @@ func ConfigWith(t *testing.T, tag string, more map[string]any) string {
 	return string(text)
 }
 
-// filesNamed are files of these names, each with the last element in capitals.
+// filesNamed returns files of these names. The content of each is the last element of its name in
+// capitals.
 func filesNamed(names ...string) map[string][]byte {
 	files := make(map[string][]byte)
 	for _, name := range names {
@@ -89,7 +89,7 @@ func filesNamed(names ...string) map[string][]byte {
 	return files
 }
 
-// left lists the uploads that are there now.
+// left lists the uploads that exist now.
 func left(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(os.TempDir(), "nereid-models-*", "*"))
@@ -116,10 +116,10 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	if err != nil || info.Config.GetParameters()["tag"].GetStringValue() != "one" || !strings.Contains(string(info.JSON), `"one"`) {
 		t.Errorf("the config is %v, %v", info, err)
 	}
-	load("m", "", 2, "one") // is kept
+	load("m", "", 2, "one") // the override is kept
 	load("m", ConfigWith(t, "two", nil), 3, "two")
 
-	// What fails changes nothing.
+	// A failed load changes nothing.
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
 	WantError(t, r.Load(t.Context(), "m", ConfigWith(t, "three", nil), nil), infer.InvalidArg,
 		"load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: worse;\n")
@@ -132,7 +132,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	}
 	wantGeneration(t, r, "m", 1, 3)
 
-	// A change in the directory, at any depth, undoes it.
+	// A change in the directory, at any depth, drops the override.
 	for generation, path := range []string{"config.pbtxt", "1/new/data", "labels"} {
 		whole := filepath.Join(root, "m", path)
 		if err := os.MkdirAll(filepath.Dir(whole), 0o755); err != nil {
@@ -153,7 +153,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 		load("m", "", int64(6+2*generation), "")
 	}
 
-	// So does unloading.
+	// So does an unload.
 	load("m", ConfigWith(t, "four", nil), 11, "four")
 	if err := r.Unload(t.Context(), "m", false); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	r.ending.Wait()
 	load("m", "", 12, "")
 
-	// A model that was never loaded.
+	// An override also works for a model that was never loaded.
 	load("n", ConfigWith(t, "five", nil), 1, "five")
 	load("n", "", 1, "five")
 	if found := left(t); len(found) != 0 {
@@ -213,7 +213,7 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 		t.Errorf("ready: %v, %v", ready, err)
 	}
 
-	// A request inside the version that is replaced still has its files.
+	// A request in flight in the replaced version still has its files.
 	hold := make(chan struct{})
 	instanceOf(r, "fresh").hold = hold
 	answered := make(chan error, 1) // one value
@@ -241,7 +241,7 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 		t.Errorf("versions %d are ready, want 1", versions)
 	}
 
-	// What fails leaves what serves, and none of its files.
+	// A failed load leaves the serving version in place and no files of its own.
 	b.failures["fresh:2"] = infer.Errorf(infer.Internal, "worse")
 	WantError(t, r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), filesNamed("1/m", "2/m")), infer.InvalidArg,
 		"load failed for model 'fresh': version 2 is at UNAVAILABLE state: Internal: worse;\n")
@@ -255,7 +255,7 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	}
 	wantGeneration(t, r, "fresh", 1, 2)
 
-	// A model of the repository is served from its files until a load without any.
+	// A model of the repository is served from uploaded files until a load without files.
 	third := load("m", nil, "1/m")
 	if got := states(r); got != before {
 		t.Errorf("the index shows %q, want %q", got, before)
@@ -282,7 +282,7 @@ func TestOverridesAreRefused(t *testing.T) {
 	for _, test := range []struct {
 		name, config string
 		files        map[string][]byte
-		want         string // in the log
+		want         string // expected in the log
 	}{
 		{"m", "{bad", nil, "Invalid config override: "},
 		{"m", " ", nil, "Invalid config override: "},
@@ -329,7 +329,7 @@ func TestOverridesAreRefused(t *testing.T) {
 		return false
 	})
 
-	// Without a place for files, and again with one.
+	// Uploads fail while TMPDIR is missing, and work when it exists again.
 	place := os.Getenv("TMPDIR")
 	if err := os.RemoveAll(place); err != nil {
 		t.Fatal(err)
@@ -346,8 +346,8 @@ func TestOverridesAreRefused(t *testing.T) {
 	}
 }
 
-// TestOverridesStormLeavesNoFiles has loads with and without files and unloads of the same
-// models at once.
+// TestOverridesStormLeavesNoFiles loads, with and without files, and unloads the same models
+// concurrently, and checks that no files are left.
 func TestOverridesStormLeavesNoFiles(t *testing.T) {
 	r, _, _, _ := overriding(t)
 	var all sync.WaitGroup
@@ -384,7 +384,8 @@ func TestOverridesStormLeavesNoFiles(t *testing.T) {
 	}
 }
 
-// TestUploadsEndWithTheServer has files that are in use when the server ends.
+// TestUploadsEndWithTheServer checks that uploaded files are removed at shutdown, also while a load
+// of them is still running.
 func TestUploadsEndWithTheServer(t *testing.T) {
 	r, b, _, _ := overriding(t)
 	if err := r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), filesNamed("1/m")); err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// faultyBackend opens models of a fakeBackend that panic at one place.
+// faultyBackend opens models of a fakeBackend that panic at one chosen place.
 type faultyBackend struct {
 	*fakeBackend
 	mu    sync.Mutex
-	place string // "": they work
+	place string // if "", nothing panics
 }
 
 func (b *faultyBackend) set(place string) {
@@ -56,7 +56,7 @@ func (m *faultyModel) Close(ctx context.Context) error {
 	return m.fakeModel.Close(ctx)
 }
 
-// faultyEvents hands up an instance that panics instead of executing.
+// faultyEvents passes on instances that can panic instead of executing.
 type faultyEvents struct {
 	backend.Events
 	backend *faultyBackend
@@ -83,8 +83,8 @@ func countPanics() (n uint64) {
 	return n
 }
 
-// TestAPanicEndsItsOwnLoad: a load that panics, wherever, has failed; other models serve
-// meanwhile, and the same model loads and unloads when the bug is gone.
+// TestAPanicEndsItsOwnLoad checks that a panic fails only its own load, that other models still
+// serve, and that the model loads and unloads once the bug is gone.
 func TestAPanicEndsItsOwnLoad(t *testing.T) {
 	b := &faultyBackend{fakeBackend: NewFakeBackend()}
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"good": {1}, "bad": {1}}), b, Explicit("good"))
@@ -122,8 +122,8 @@ func TestAPanicEndsItsOwnLoad(t *testing.T) {
 	}
 }
 
-// TestAPanicEndsItsOwnRequest: an instance or a client that panics ends that request
-// alone, under each scheduler, and the version can be unloaded.
+// TestAPanicEndsItsOwnRequest checks for each scheduler that a panic of an instance or a client
+// ends only its own request, and that no request stays in flight.
 func TestAPanicEndsItsOwnRequest(t *testing.T) {
 	for name, config := range map[string]string{
 		"each by itself":   "",

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// polled is a registry whose repository is looked at when the test says so.
+// polled is a registry whose repository is polled when the test calls look.
 type polled struct {
 	*Registry
 	t      *testing.T
@@ -26,7 +26,7 @@ type polled struct {
 	log    *testkit.Buffer
 }
 
-// polling makes a registry of two repositories, of which the first has models.
+// polling returns a registry of two repositories: root and an empty one.
 func polling(t *testing.T, root string) *polled {
 	t.Helper()
 	p := &polled{t: t, b: NewFakeBackend(), roots: []string{root, t.TempDir()}, log: &testkit.Buffer{}}
@@ -43,7 +43,7 @@ func polling(t *testing.T, root string) *polled {
 	return p
 }
 
-// look looks for changes and waits until they are made.
+// look polls the repository and waits until all changes are applied.
 func (p *polled) look() {
 	p.t.Helper()
 	p.poller.look(p.polling)
@@ -101,7 +101,7 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	_, err = generation(t, p.Registry, "n", 1)
 	WantError(t, err, infer.Unavailable, "Request for unknown model: 'n' version 1 is not at ready state")
 
-	// Versions come and go, and those that stay are not touched.
+	// Versions are added and removed without reloading the others.
 	p.write(0, "m/2/model", "")
 	p.look()
 	p.wantStates("m 1 READY; m 2 READY; new 1 READY")
@@ -114,7 +114,7 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.wantStates("m 1 UNAVAILABLE unloaded; m 2 READY; new 1 READY")
 	wantGeneration(t, p.Registry, "m", infer.LatestVersion, 1)
 
-	// What means nothing changes nothing.
+	// Changes without effect cause no reload.
 	p.write(0, "m/config.pbtxt", strings.Replace(FakeConfig, "all { }", "specific { versions: [ 2, 4 ] } # the same", 1))
 	p.write(0, "m/2/__pycache__/model.cpython-311.pyc", "")
 	p.write(0, "m/2/.model.py.swp", "")
@@ -123,8 +123,8 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	wantNoOperations(t, p.Registry)
 }
 
-// TestPollSeesTheArchiveOfAnEnvironment reloads a model when the archive beside it changes,
-// and no other, and neither when nothing does.
+// TestPollSeesTheArchiveOfAnEnvironment checks that a change of the archive reloads the models that
+// name it and no others.
 func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
 	p := polling(t, WriteModels(t, map[string][]int64{"m": {1, 2}, "n": {1}}))
 	archive := filepath.Join(t.TempDir(), "env.tar.gz")
@@ -148,7 +148,8 @@ func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
 	wantGeneration(t, p.Registry, "m", 2, 3)
 }
 
-// TestPollOfHalfAModel reads a config that is being written.
+// TestPollOfHalfAModel polls while a config is incomplete and checks that the model keeps serving
+// and loads when the config is complete.
 func TestPollOfHalfAModel(t *testing.T) {
 	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
@@ -174,7 +175,7 @@ func TestPollOfHalfAModel(t *testing.T) {
 	wantGeneration(t, p.Registry, "m", 1, 2)
 }
 
-// TestPollTriesAgain loads what fails at each look, until it does not.
+// TestPollTriesAgain checks that each poll retries the models that failed to load.
 func TestPollTriesAgain(t *testing.T) {
 	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "bad": {1}, "empty": {}}))
 	p.b.failures["bad:1"] = infer.Errorf(infer.Internal, "no")
@@ -189,7 +190,7 @@ func TestPollTriesAgain(t *testing.T) {
 	if ready, err := p.Ready(t.Context()); ready || err != nil {
 		t.Errorf("ready: %v, %v", ready, err)
 	}
-	// A model that serves goes on while the next cannot be loaded.
+	// A serving model stays in service while its next load fails.
 	p.b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
 	p.write(0, "m/1/model", "changed")
 	p.look()
@@ -205,8 +206,8 @@ func TestPollTriesAgain(t *testing.T) {
 	}
 }
 
-// TestPollOfNamesThatAreTwice unloads a model when another of its name appears,
-// and loads the one that stays.
+// TestPollOfNamesThatAreTwice checks that a model is unloaded when another repository has one of
+// its name, and that the remaining one is loaded when only one is left.
 func TestPollOfNamesThatAreTwice(t *testing.T) {
 	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
@@ -226,8 +227,8 @@ func TestPollOfNamesThatAreTwice(t *testing.T) {
 	}
 }
 
-// TestPollDoesNotWait has a model that takes long, and others that change
-// meanwhile.
+// TestPollDoesNotWait checks that polls reload a changed model while the load of another one takes
+// long.
 func TestPollDoesNotWait(t *testing.T) {
 	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "slow": {1}}))
 	if err := p.Start(t.Context()); err != nil {
@@ -259,8 +260,8 @@ func TestPollDoesNotWait(t *testing.T) {
 	wantGeneration(t, p.Registry, "slow", 1, 2)
 }
 
-// TestPollOvertakesALoad changes the files of a model while it is being loaded, and
-// takes others away.
+// TestPollOvertakesALoad changes or removes the files of a model while it is being loaded, and
+// checks that the outdated load fails.
 func TestPollOvertakesALoad(t *testing.T) {
 	const text = "Newer operation has been applied to the model lifecycle, current load operation is out-dated."
 	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}}))
@@ -300,8 +301,8 @@ func TestPollOvertakesALoad(t *testing.T) {
 	}
 }
 
-// TestPollStopsWithTheServer ends the server while polling changes models: polling ends,
-// whatever it has begun.
+// TestPollStopsWithTheServer shuts the server down while a poll loads a model, and checks that
+// polling ends and every opened model is closed.
 func TestPollStopsWithTheServer(t *testing.T) {
 	b := NewFakeBackend()
 	root := WriteModels(t, map[string][]int64{"m": {1}})
@@ -332,8 +333,8 @@ func TestPollStopsWithTheServer(t *testing.T) {
 	}
 }
 
-// TestPollLoadsEnsemblesWhenTheirModelsAppear has models that ensembles need appear, change
-// and go.
+// TestPollLoadsEnsemblesWhenTheirModelsAppear checks that ensembles are loaded and unloaded when
+// polls find that their composing models appear, change and disappear.
 func TestPollLoadsEnsemblesWhenTheirModelsAppear(t *testing.T) {
 	p := polling(t, withEnsembles(t, map[string][]int64{"a": {1}}, map[string]string{"e": "a b", "top": "e"}))
 	WantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// emptyRegistry has been started in mode explicit with an empty repository.
+// emptyRegistry starts a registry in explicit mode with an empty repository.
 func emptyRegistry(t *testing.T, b *fakeBackend) *Registry {
 	t.Helper()
 	r := NewTestRegistry(t, t.TempDir(), b, Explicit())
@@ -22,8 +22,9 @@ func emptyRegistry(t *testing.T, b *fakeBackend) *Registry {
 	return r
 }
 
-// TestModelsComeAndGoWithTheirRepositories loads a model and an ensemble of which the
-// directories have other names, unloads them and unregisters their repositories.
+// TestModelsComeAndGoWithTheirRepositories registers repositories under other model names than
+// their directories have, loads a model and an ensemble from them, unloads the ensemble and
+// unregisters its repository.
 func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
 	b := NewFakeBackend()
 	r := emptyRegistry(t, b)
@@ -60,8 +61,9 @@ func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
 	WantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
 }
 
-// TestUnregisteredModelsAreForgotten: unloaded models leave the catalog with their directory, an ensemble's
-// members too. Models that serve, have a directory or could not be loaded stay.
+// TestUnregisteredModelsAreForgotten checks that unloaded models leave the catalog when their
+// repository is unregistered, including the members of an ensemble. Models that serve, have a
+// directory or failed to load stay.
 func TestUnregisteredModelsAreForgotten(t *testing.T) {
 	b := NewFakeBackend()
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"own": {1}}), b, Explicit())
@@ -105,8 +107,8 @@ func TestUnregisteredModelsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestForgottenModelsComeBack loads, asks, unloads and unregisters models of two names all at once, with others
-// that load and unload the same names.
+// TestForgottenModelsComeBack concurrently registers, loads, requests, unloads and unregisters
+// models of two names, and checks that the catalog and the locks are empty at the end.
 func TestForgottenModelsComeBack(t *testing.T) {
 	b := NewFakeBackend()
 	r := emptyRegistry(t, b)
@@ -117,7 +119,7 @@ func TestForgottenModelsComeBack(t *testing.T) {
 		all.Go(func() {
 			for range 30 {
 				if i >= 2 {
-					// The directory may be there or not.
+					// The directory may or may not be registered now.
 					_ = r.Load(t.Context(), name, "", nil)
 					_, _ = generation(t, r, name, 1)
 					_ = r.Unload(t.Context(), name, true)
@@ -164,7 +166,8 @@ func TestForgottenModelsComeBack(t *testing.T) {
 	}
 }
 
-// TestAwaitUnloadedWaitsForRequests: also if the model begins to end before the wait.
+// TestAwaitUnloadedWaitsForRequests checks that AwaitUnloaded waits for requests, even if the
+// unload began before the call.
 func TestAwaitUnloadedWaitsForRequests(t *testing.T) {
 	b := NewFakeBackend()
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, nil)
@@ -203,8 +206,8 @@ func TestAwaitUnloadedWaitsForRequests(t *testing.T) {
 	testkit.Eventually(t, time.Minute, func() bool { return b.Closed["m:1"] == 1 })
 }
 
-// TestAFailedLoadLeavesTheNameFree: where repositories have namespaces, a model that could not be loaded does not
-// make the name ambiguous after it has been unloaded.
+// TestAFailedLoadLeavesTheNameFree checks that, with namespaces, a model that failed to load does
+// not make its name ambiguous after it has been unloaded and unregistered.
 func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
 	b := NewFakeBackend()
 	empty := t.TempDir()

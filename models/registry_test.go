@@ -21,20 +21,19 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// fakeBackend opens models that answer with their generation: how often the
-// model was opened.
+// fakeBackend opens models that respond with their generation: how often the model has been opened.
 type fakeBackend struct {
 	Mu        sync.Mutex
 	Opened    map[string]int
-	archives  map[string]string        // backend.Env.Environment when it was opened last
-	instances map[string]*fakeInstance // that have come up last
-	failures  map[string]error         // what Start returns, by name:version; "" for the version is all
+	archives  map[string]string        // the last backend.Env.Environment of each model
+	instances map[string]*fakeInstance // the last instance of each model
+	failures  map[string]error         // the errors of Start, by name:version
 	held      map[string]chan struct{}
 	Closed    map[string]int
-	unwell    error // what instances say of themselves
-	asks      bool  // whether models have a say in that
+	unwell    error // the error of an instance's Ready
+	asks      bool  // the value of AsksReady
 	loading   int
-	most      int // at once
+	most      int // highest value of loading
 }
 
 func NewFakeBackend() *fakeBackend {
@@ -50,7 +49,7 @@ func (b *fakeBackend) Open(env backend.Env) (backend.Model, error) {
 	return &fakeModel{backend: b, key: key, generation: b.Opened[key]}, nil
 }
 
-// instanceOf returns the instance of version 1 of a model that has come up last.
+// instanceOf returns the instance of version 1 of a model that was started last.
 func instanceOf(r *Registry, name string) *fakeInstance {
 	return r.config.Backends["fake"].(interface {
 		instance(key string) *fakeInstance
@@ -117,7 +116,7 @@ func (m *fakeModel) Close(context.Context) error {
 
 type fakeInstance struct {
 	model *fakeModel
-	hold  chan struct{} // if set, requests wait for it
+	hold  chan struct{} // if set, executions wait until it is closed
 }
 
 func (i *fakeInstance) Name() string { return i.model.key }
@@ -195,7 +194,7 @@ func Explicit(startup ...string) func(*RegistryConfig) {
 	return func(c *RegistryConfig) { c.Explicit, c.Startup = true, startup }
 }
 
-// generation asks a version which load serves it.
+// generation sends a request and returns the generation of the version that served it.
 func generation(t *testing.T, r *Registry, name string, version int64) (int64, error) {
 	t.Helper()
 	got := int64(0)
@@ -340,7 +339,7 @@ func TestReloadKeepsServing(t *testing.T) {
 	if err := r.Load(t.Context(), "m", "", nil); err != nil {
 		t.Error(err)
 	}
-	wantGeneration(t, r, "m", 1, 1) // nothing has changed
+	wantGeneration(t, r, "m", 1, 1) // no change, so no reload
 
 	modify(t, root, "m")
 	b.Mu.Lock()
@@ -349,7 +348,7 @@ func TestReloadKeepsServing(t *testing.T) {
 	if err := r.Load(t.Context(), "m", "", nil); err == nil {
 		t.Error("the load that failed is a success")
 	}
-	wantGeneration(t, r, "m", 1, 1) // the old one serves on
+	wantGeneration(t, r, "m", 1, 1) // the old version still serves
 
 	held := make(chan struct{})
 	b.Mu.Lock()
@@ -358,20 +357,20 @@ func TestReloadKeepsServing(t *testing.T) {
 	b.Mu.Unlock()
 	loaded := make(chan error, 1) // one value
 	go func() { loaded <- r.Load(t.Context(), "m", "", nil) }()
-	wantGeneration(t, r, "m", 1, 1) // and while the next is loaded
+	wantGeneration(t, r, "m", 1, 1) // also while the next version is loading
 	close(held)
 	if err := <-loaded; err != nil {
 		t.Fatal(err)
 	}
 	wantGeneration(t, r, "m", 1, 3)
 	r.ending.Wait()
-	if b.Closed["m:1"] != 2 { // the failed one and the first
+	if b.Closed["m:1"] != 2 { // the failed version and the first
 		t.Errorf("closed %d times, want 2", b.Closed["m:1"])
 	}
 }
 
-// holdRequest has a request inside version 1 of m until hold is closed; then
-// answered receives its error.
+// holdRequest keeps a request in flight in version 1 of m until hold is closed. Its error is then
+// sent to answered.
 func holdRequest(t *testing.T, r *Registry) (hold chan struct{}, answered <-chan error) {
 	t.Helper()
 	hold = make(chan struct{})
@@ -419,7 +418,7 @@ func TestUnloadTakesModelsOutOfService(t *testing.T) {
 	WantError(t, r.Load(t.Context(), "none", "", nil), infer.Internal, "failed to load 'none', failed to poll from model repository")
 }
 
-// TestSchedulingChoicesLoad loads models of all kinds of schedulers.
+// TestSchedulingChoicesLoad loads models with all kinds of schedulers.
 func TestSchedulingChoicesLoad(t *testing.T) {
 	root := WriteModels(t, map[string][]int64{"batched": {1}, "controlled": {1}, "iterative": {1}, "sequence": {1}, "stateful": {1}})
 	for name, more := range map[string]string{
@@ -482,7 +481,7 @@ func TestStatisticsCountRequests(t *testing.T) {
 		wantGeneration(t, r, "m", 1, 1)
 	}
 	var s *kserve.ModelStatistics
-	testkit.Eventually(t, Patience, func() bool { // they count when an execution has ended, after its answer
+	testkit.Eventually(t, Patience, func() bool { // counted when the execution ends, which is after the response
 		list, err := r.Statistics("m", infer.LatestVersion)
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
@@ -529,8 +528,8 @@ func TestShutdownWaitsForRequests(t *testing.T) {
 	}
 }
 
-// TestHostTellsWhetherReadinessIsAsked has the host tell whether a model's readiness has to
-// be asked for, and its text.
+// TestHostTellsWhetherReadinessIsAsked checks that a target tells whether its model reports its own
+// readiness, and that ModelReady follows that report.
 func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
 	b := NewFakeBackend()
 	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, nil)
@@ -561,8 +560,8 @@ func TestHostTellsWhetherReadinessIsAsked(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsEachCopyOnce ends the server while a version that serves is loaded
-// again: each copy is ended once.
+// TestShutdownEndsEachCopyOnce shuts the server down during a reload and checks that both copies of
+// the version are closed once.
 func TestShutdownEndsEachCopyOnce(t *testing.T) {
 	b := NewFakeBackend()
 	root := WriteModels(t, map[string][]int64{"m": {1}})
@@ -582,7 +581,7 @@ func TestShutdownEndsEachCopyOnce(t *testing.T) {
 		defer b.Mu.Unlock()
 		return b.loading == 1
 	})
-	// A request keeps the old copy from being gone when the load is over.
+	// A request keeps the old copy open until the load is over.
 	hold, answered := holdRequest(t, r)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()

@@ -9,14 +9,13 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// Patience is how long a test waits for an event.
+// Patience is the time that a test waits for an event.
 const Patience = time.Minute
 
 var rewrites atomic.Int64
 
-// Rewrite writes a file that is another one than before also for who looks at
-// sizes and times alone: those of a file system may stand still between two
-// writes.
+// Rewrite writes a file and gives it a new modification time. Two quick writes can otherwise have
+// the same time and size, and the change is missed.
 func Rewrite(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -28,7 +27,7 @@ func Rewrite(t *testing.T, path, text string) {
 	}
 }
 
-// Ends reports whether the end of a version has begun.
+// Ends reports whether a version has begun to end.
 func Ends(v *version.Version) bool {
 	h, can := v.Hold()
 	if can {

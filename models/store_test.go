@@ -19,28 +19,28 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// stored is a registry of a repository in a store, and of one in a directory.
+// stored is a registry of a repository in a store and a repository on disk.
 type stored struct {
 	*Registry
 	t      *testing.T
 	store  *mirrortest.Store
 	b      *fakeBackend
-	folder string // the repository that is a directory
+	folder string // the repository on disk
 	mounts string
 	log    *testkit.Buffer
 	poller *poller
 }
 
-// latestConfig leaves the version policy to its default.
+// latestConfig has the default version policy.
 var latestConfig = strings.Replace(FakeConfig, "version_policy { all { } }", "", 1)
 
-// putModel stores a model with a version.
+// putModel puts a model with one version into the store.
 func putModel(store *mirrortest.Store, name string) {
 	store.Put(name+"/config.pbtxt", latestConfig)
 	store.Put(name+"/1/weights", "weights of "+name)
 }
 
-// storing opens a registry of the models that the store has and of those in the folder.
+// storing returns a registry of these models in the store and in the folder.
 func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), inStore, inFolder []string) *stored {
 	t.Helper()
 	s := &stored{t: t, store: mirrortest.New(), b: NewFakeBackend(), mounts: t.TempDir(), log: &testkit.Buffer{}}
@@ -77,10 +77,11 @@ func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), in
 	return s
 }
 
-// byRequest has only models loaded that are asked for.
+// byRequest makes the server load only models that are requested.
 func byRequest(c *RegistryConfig, _ *repository.Options) { c.Explicit = true }
 
-// renew lists the store and waits for it: of two listings that begin from now on the first is complete when the second begins.
+// renew waits for a new listing of the store. It waits for two, because the first may have begun
+// before the call: the second begins only when the first is complete.
 func (s *stored) renew() {
 	s.t.Helper()
 	for range 2 {
@@ -89,7 +90,7 @@ func (s *stored) renew() {
 	}
 }
 
-// look renews the listing, looks for changes and waits until they are made.
+// look renews the listing, polls and waits until all changes are applied.
 func (s *stored) look() {
 	s.t.Helper()
 	s.renew()
@@ -119,7 +120,7 @@ func (s *stored) wantLog(text string, times int) {
 	}
 }
 
-// copies lists the directories in which copies lie.
+// copies lists the directories of copies.
 func (s *stored) copies() []string {
 	s.t.Helper()
 	found, err := filepath.Glob(filepath.Join(s.mounts, "nereid-models-*", "folder*"))
@@ -129,7 +130,8 @@ func (s *stored) copies() []string {
 	return found
 }
 
-// TestModelsOfAStoreServe beside those of a directory: the backend sees a local copy, which is removed with its model.
+// TestModelsOfAStoreServe checks that models of a store serve from a local copy beside models of a
+// directory, and that the copy is removed with its model.
 func TestModelsOfAStoreServe(t *testing.T) {
 	s := storing(t, byRequest, []string{"far", "unasked"}, []string{"near"})
 	s.start()
@@ -153,7 +155,7 @@ func TestModelsOfAStoreServe(t *testing.T) {
 	if err := s.Load(t.Context(), "far", "", nil); err != nil {
 		t.Fatal(err)
 	}
-	wantGeneration(t, s.Registry, "far", 1, 1) // nothing has changed
+	wantGeneration(t, s.Registry, "far", 1, 1) // no change, so no reload
 	if err := s.Unload(t.Context(), "far", false); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +165,8 @@ func TestModelsOfAStoreServe(t *testing.T) {
 	}
 }
 
-// TestVersionsThatThePolicyLeavesOutAreNotCopied.
+// TestVersionsThatThePolicyLeavesOutAreNotCopied checks that only versions that the policy selects
+// are copied.
 func TestVersionsThatThePolicyLeavesOutAreNotCopied(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	s.store.Put("m/config.pbtxt", latestConfig+"version_policy { specific { versions: [2, 3] } }")
@@ -178,8 +181,8 @@ func TestVersionsThatThePolicyLeavesOutAreNotCopied(t *testing.T) {
 	}
 }
 
-// TestPollFollowsAStore: new models are loaded, changed ones reloaded with unchanged files reused, missing ones unloaded.
-// Deleting a file, or copying an older one over it, is a change.
+// TestPollFollowsAStore checks that new models are loaded, changed ones reloaded with unchanged
+// files reused, and missing ones unloaded. Deleting or replacing a file is a change.
 func TestPollFollowsAStore(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	s.store.Put("m/1/more", "more")
@@ -212,8 +215,8 @@ func TestPollFollowsAStore(t *testing.T) {
 	}
 }
 
-// TestLookOvertakesNoCopyThatIsCurrent: a load that has listed the model again, since it changed while it was copied,
-// goes on when the poller sees that listing.
+// TestLookOvertakesNoCopyThatIsCurrent checks that a poll does not overtake a load that has already
+// listed the model again because it changed during the copy.
 func TestLookOvertakesNoCopyThatIsCurrent(t *testing.T) {
 	s := storing(t, nil, []string{"other"}, nil)
 	s.start()
@@ -222,7 +225,7 @@ func TestLookOvertakesNoCopyThatIsCurrent(t *testing.T) {
 	second, goOn := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(release)
-	begun := 0 // only one copy is made at a time
+	begun := 0 // needs no lock: only one copy runs at a time
 	s.store.Before(func(call mirrortest.Call, key string) {
 		if call != mirrortest.Open || key != "m/1/weights" {
 			return
@@ -248,7 +251,8 @@ func TestLookOvertakesNoCopyThatIsCurrent(t *testing.T) {
 	}
 }
 
-// TestLookWaitsForALoadThatReadsAnew: only when it has read the model can be said whether that has changed since.
+// TestLookWaitsForALoadThatReadsAnew checks that a poll waits while a load reads its model again,
+// because it cannot tell before whether the model has changed since.
 func TestLookWaitsForALoadThatReadsAnew(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	id := repository.Identity{Name: "m"}
@@ -270,7 +274,7 @@ func TestLookWaitsForALoadThatReadsAnew(t *testing.T) {
 	s.polls.Wait()
 }
 
-// TestOutageKeepsModels: a store that cannot be listed, or read from, takes nothing away.
+// TestOutageKeepsModels checks that models stay loaded while their store cannot be listed.
 func TestOutageKeepsModels(t *testing.T) {
 	s := storing(t, nil, []string{"m", "n"}, []string{"near"})
 	s.start()
@@ -291,7 +295,7 @@ func TestOutageKeepsModels(t *testing.T) {
 	}
 	s.poller.look(s.polling)
 	s.polls.Wait()
-	s.wantStates("m 1 READY; n 1 READY") // the other repository is followed all the same
+	s.wantStates("m 1 READY; n 1 READY") // the repository on disk is still polled
 	s.store.Fail(mirrortest.List, nil)
 	s.look()
 	s.wantStates("m 1 READY")
@@ -300,7 +304,8 @@ func TestOutageKeepsModels(t *testing.T) {
 	s.wantLog("responds again after", 1)
 }
 
-// TestReloadThatCannotBeCopiedLeavesWhatServes, and the next look tries it again.
+// TestReloadThatCannotBeCopiedLeavesWhatServes checks that the old version serves when the new one
+// cannot be copied, and that the next poll retries.
 func TestReloadThatCannotBeCopiedLeavesWhatServes(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	s.start()
@@ -314,7 +319,7 @@ func TestReloadThatCannotBeCopiedLeavesWhatServes(t *testing.T) {
 	wantGeneration(t, s.Registry, "m", 1, 2)
 }
 
-// TestLoadThatCannotBeCopiedSaysWhy to the client and in the index.
+// TestLoadThatCannotBeCopiedSaysWhy checks that the client and the index get the error of the copy.
 func TestLoadThatCannotBeCopiedSaysWhy(t *testing.T) {
 	s := storing(t, byRequest, []string{"m"}, nil)
 	s.start()
@@ -327,7 +332,8 @@ func TestLoadThatCannotBeCopiedSaysWhy(t *testing.T) {
 	}
 }
 
-// TestModelThatChangesWhileItIsCopied is served whole, as it is in the end, with the configuration that it has then.
+// TestModelThatChangesWhileItIsCopied checks that a model that changes while it is copied is served
+// in its final state, with its final config.
 func TestModelThatChangesWhileItIsCopied(t *testing.T) {
 	s := storing(t, byRequest, []string{"m"}, nil)
 	s.start()
@@ -351,10 +357,10 @@ func TestModelThatChangesWhileItIsCopied(t *testing.T) {
 	if err := s.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
 	}
-	wantGeneration(t, s.Registry, "m", 2, 1) // it is served as it is
+	wantGeneration(t, s.Registry, "m", 2, 1) // already current, so no reload
 }
 
-// TestModelThatNeverRests is not served half.
+// TestModelThatNeverRests checks that a load fails if the model changes during every copy.
 func TestModelThatNeverRests(t *testing.T) {
 	s := storing(t, byRequest, []string{"m"}, nil)
 	s.start()
@@ -368,7 +374,8 @@ func TestModelThatNeverRests(t *testing.T) {
 		"5 copies were begun, and none became complete; load it when its upload has ended;\n")
 }
 
-// TestHalfUploadedVersionIsLoadedAsItIs, as in Triton, and again when the rest has come.
+// TestHalfUploadedVersionIsLoadedAsItIs checks that a partly uploaded version is loaded, as in
+// Triton, and reloaded when the rest arrives.
 func TestHalfUploadedVersionIsLoadedAsItIs(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	s.start()
@@ -380,8 +387,8 @@ func TestHalfUploadedVersionIsLoadedAsItIs(t *testing.T) {
 	wantGeneration(t, s.Registry, "m", 2, 2)
 }
 
-// TestHangingStoreStallsNobody: while the store gives no answer, all that has nothing to do with it goes on, and the
-// server ends.
+// TestHangingStoreStallsNobody checks that while the store hangs, everything that does not need it
+// still works and the server shuts down.
 func TestHangingStoreStallsNobody(t *testing.T) {
 	for _, call := range []mirrortest.Call{mirrortest.List, mirrortest.Open, mirrortest.Read} {
 		t.Run(string(call), func(t *testing.T) {
@@ -431,7 +438,8 @@ func TestHangingStoreStallsNobody(t *testing.T) {
 	}
 }
 
-// TestStalledStoreFailsTheLoad after the time without progress.
+// TestStalledStoreFailsTheLoad checks that a load fails when the store sends nothing for
+// StoreStall.
 func TestStalledStoreFailsTheLoad(t *testing.T) {
 	s := storing(t, func(c *RegistryConfig, o *repository.Options) {
 		byRequest(c, o)
@@ -439,7 +447,7 @@ func TestStalledStoreFailsTheLoad(t *testing.T) {
 	}, []string{"m"}, nil)
 	s.start()
 	s.store.Hang(mirrortest.Read)
-	s.store.Put("m/config.pbtxt", latestConfig) // which the listing has not
+	s.store.Put("m/config.pbtxt", latestConfig) // not in the listing yet, so it must be read
 	err := s.Load(t.Context(), "m", "", nil)
 	WantError(t, err, infer.Internal, "failed to load 'm', failed to poll from model repository")
 	s.wantLog("Poll failed for model directory 'm': the store of s3://bucket/models has sent nothing for 50ms", 1)
@@ -449,7 +457,8 @@ func TestStalledStoreFailsTheLoad(t *testing.T) {
 	}
 }
 
-// TestEnsembleOfAStore is loaded with the models of its steps, from store and directory.
+// TestEnsembleOfAStore loads an ensemble of a store with a composing model from the store and one
+// from a directory.
 func TestEnsembleOfAStore(t *testing.T) {
 	s := storing(t, byRequest, []string{"far"}, []string{"near"})
 	s.store.Put("both/config.pbtxt", ensembleOf("far", "near"))
@@ -468,7 +477,7 @@ func TestEnsembleOfAStore(t *testing.T) {
 	}
 }
 
-// TestConfigOverrideOfAStoredModel replaces the configuration and not the files.
+// TestConfigOverrideOfAStoredModel checks that a config override does not copy the files again.
 func TestConfigOverrideOfAStoredModel(t *testing.T) {
 	s := storing(t, byRequest, []string{"m"}, nil)
 	s.start()
@@ -485,8 +494,8 @@ func TestConfigOverrideOfAStoredModel(t *testing.T) {
 	}
 }
 
-// TestModelWithoutAFileThatCanBeServesOn: all of its keys are refused, which says that somebody has damaged it, and not that it
-// is gone.
+// TestModelWithoutAFileThatCanBeServesOn checks that a model whose objects all have invalid keys
+// keeps serving: the model is damaged, not deleted.
 func TestModelWithoutAFileThatCanBeServesOn(t *testing.T) {
 	s := storing(t, nil, []string{"m", "n"}, nil)
 	s.start()
@@ -504,14 +513,14 @@ func TestModelWithoutAFileThatCanBeServesOn(t *testing.T) {
 	}
 	s.store.Delete("m//config.pbtxt")
 	s.look()
-	s.wantStates("n 1 READY") // now it is gone
+	s.wantStates("n 1 READY") // now the model is deleted
 	putModel(s.store, "m")
 	s.look()
 	s.wantStates("m 1 READY; n 1 READY")
 }
 
-// TestConfigurationWithAWrongSumIsOfItsModelAlone: uploaders set sums, and one that set a wrong one stops no other model, neither at the
-// start nor later.
+// TestConfigurationWithAWrongSumIsOfItsModelAlone checks that a config with a wrong checksum, which
+// its uploader sets, affects no other model, neither at startup nor later.
 func TestConfigurationWithAWrongSumIsOfItsModelAlone(t *testing.T) {
 	var damaged atomic.Bool
 	damaged.Store(true)
@@ -538,6 +547,6 @@ func TestConfigurationWithAWrongSumIsOfItsModelAlone(t *testing.T) {
 	s.store.Put("m/config.pbtxt", latestConfig)
 	s.look()
 	s.look()
-	s.wantStates("later 1 READY; m 1 READY; n 1 READY") // what serves goes on
+	s.wantStates("later 1 READY; m 1 READY; n 1 READY") // the loaded version still serves
 	wantGeneration(t, s.Registry, "m", 1, 1)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 )
 
-// TestTargetIsReplaced: a version that was found and is unloaded, or replaced, before
-// the request runs sends nothing and says so; the successor runs the request.
+// TestTargetIsReplaced checks that a target whose version is unloaded or replaced before the
+// request runs returns ErrReplaced without a response, and that the successor runs the request.
 func TestTargetIsReplaced(t *testing.T) {
 	b := models.NewFakeBackend()
 	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), b, models.Explicit("m"))
@@ -28,7 +28,7 @@ func TestTargetIsReplaced(t *testing.T) {
 	if err := r.Load(t.Context(), "m", "", nil); err != nil {
 		t.Fatal(err)
 	}
-	// Unload returns when the end of the version has begun.
+	// Unload returns when the version has begun to end, so this must be waited for.
 	testkit.Eventually(t, models.Patience, func() bool { return models.Ends(found.(*version.Version)) })
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion,
@@ -48,7 +48,7 @@ func TestTargetIsReplaced(t *testing.T) {
 	}
 }
 
-// TestTargetAllocatesNothing: finding a version is one look at what serves.
+// TestTargetAllocatesNothing checks that finding a version allocates no memory.
 func TestTargetAllocatesNothing(t *testing.T) {
 	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), nil)
 	if err := r.Start(t.Context()); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// overview is what operators are shown of models.
+// overview returns the models as operators see them.
 func overview(r *Registry) string {
 	var list []string
 	for _, v := range r.Overview() {
@@ -15,8 +15,9 @@ func overview(r *Registry) string {
 	return strings.Join(list, "\n")
 }
 
-// TestOperatorsSeeWhyModelsHaveNoVersion has configurations that cannot be read, a model without a folder of a version, and
-// ensembles without a step: the overview has the reasons until they are gone, and nothing changes for clients.
+// TestOperatorsSeeWhyModelsHaveNoVersion checks that the overview gives the reason for a broken
+// config, a model without versions and an ensemble with a missing step until they are fixed, and
+// that the index does not change.
 func TestOperatorsSeeWhyModelsHaveNoVersion(t *testing.T) {
 	p := polling(t, WriteModels(t, map[string][]int64{"good": {1}, "enum": {1}, "empty": {}}))
 	p.write(0, "enum/config.pbtxt", "backend: \"fake\"\ninput { name: \"A\" data_type: TYPE_BYTES }\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// sampleOf is one sample with inputs of name, type, dims and what gives its data.
+// sampleOf returns a warm-up with one sample. Each input is a name, type, dims and data source.
 func sampleOf(rest string, inputs ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "model_warmup [ { name: \"s\" %s ", rest)
@@ -24,7 +24,7 @@ func sampleOf(rest string, inputs ...string) string {
 	return b.String() + "} ]\n"
 }
 
-// patientBackend opens models whose beginning and end take a second at most.
+// patientBackend opens models whose start and end may take one second.
 type patientBackend struct{ *growing }
 
 type patientModel struct{ *growingModel }
@@ -38,7 +38,7 @@ func (m patientModel) Capabilities() backend.ModelCapabilities {
 	return backend.ModelCapabilities{Exchanger: m, InitializeTimeout: time.Second, UnloadTimeout: time.Second}
 }
 
-// longWarmup is a model whose warm-up takes half an hour.
+// longWarmup writes a model whose warm-up takes half an hour.
 func longWarmup(t *testing.T) (root string, b *growing) {
 	t.Helper()
 	root = models.WriteModels(t, map[string][]int64{"m": {1}})
@@ -47,8 +47,8 @@ func longWarmup(t *testing.T) (root string, b *growing) {
 	return root, &growing{answer: make(map[string]error), returning: func() { time.Sleep(2 * time.Millisecond) }}
 }
 
-// TestEndlessWarmupKeepsNoLoad: a sample that is to be executed very often does not keep a load for
-// longer than the model has.
+// TestEndlessWarmupKeepsNoLoad checks that a load fails when its warm-up exceeds the model's
+// initialize timeout.
 func TestEndlessWarmupKeepsNoLoad(t *testing.T) {
 	root, b := longWarmup(t)
 	r := models.NewTestRegistry(t, root, patientBackend{b}, models.Explicit())
@@ -59,8 +59,8 @@ func TestEndlessWarmupKeepsNoLoad(t *testing.T) {
 		"Internal: the warm-up of model 'm' did not end within 1s;\n")
 }
 
-// TestWarmupEndsForWhatComesNext: an unload and another load give a load up whose warm-up goes on, after the time
-// that they leave it, and the end of the server at once.
+// TestWarmupEndsForWhatComesNext checks that an unload or another load cancels a load that is still
+// warming up after the unload timeout, and that a shutdown cancels it at once.
 func TestWarmupEndsForWhatComesNext(t *testing.T) {
 	for name, next := range map[string]func(r *models.Registry) error{
 		"unload": func(r *models.Registry) error { return r.Unload(t.Context(), "m", false) },
@@ -101,7 +101,8 @@ func TestWarmupEndsForWhatComesNext(t *testing.T) {
 	}
 }
 
-// A version whose warm-up fails does not serve, and nothing of it is left.
+// TestWarmupFailsTheLoad checks the statistics of a warm-up, and that a version whose warm-up fails
+// does not serve and is closed.
 func TestWarmupFailsTheLoad(t *testing.T) {
 	root := models.WriteModels(t, map[string][]int64{"m": {1}})
 	config := models.FakeConfig + sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true")

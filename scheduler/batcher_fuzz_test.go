@@ -16,10 +16,10 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// FuzzBatcher has a batcher of any config serve clients that come, go and wait,
-// through instances that are lost and come back: every request that was accepted
-// is answered once, no batch is too large or of unlike requests, within a
-// priority the first are first, and nobody waits for longer than the config says.
+// FuzzBatcher runs a batcher of any config with clients that send, leave and wait, and instances
+// that are lost and restarted. It checks that each accepted request gets one last response, that no
+// batch is too large or mixes unlike requests, that each priority level is served in order, and
+// that no request waits longer than the config allows.
 func FuzzBatcher(f *testing.F) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 5))
@@ -34,7 +34,7 @@ func FuzzBatcher(f *testing.F) {
 	})
 }
 
-// TestRandomBatchesReachEveryCase checks that the random choices reach every case.
+// TestRandomBatchesReachEveryCase checks that the random choices of FuzzBatcher reach every case.
 func TestRandomBatchesReachEveryCase(t *testing.T) {
 	var total served
 	for seed := range uint64(150) {
@@ -60,15 +60,15 @@ func TestRandomBatchesReachEveryCase(t *testing.T) {
 	}
 }
 
-// served counts requests by what became of them.
+// served counts requests by their outcome.
 type served struct {
 	answered, failed, refused int
-	joined                    int // executed together with others
+	joined                    int // executed in a batch with others
 	back                      int // refused by an instance
 	waited                    int // times that an instance waited for its turn
 }
 
-// serving turns bytes into a batcher and what happens to it.
+// serving turns bytes into a batcher and its events.
 type serving struct {
 	t        *testing.T
 	data     []byte
@@ -80,14 +80,14 @@ type serving struct {
 
 	mu        sync.Mutex
 	asked     map[string]*client
-	given     []string // ids in the order in which they were first given to instances
+	given     []string // ids in the order in which instances first got them
 	answers   []string // ids in the order of their last responses
 	instances []*worker
-	stirred   bool // something was refused by an instance, so the order is not the first
+	stirred   bool // an instance refused a batch, so that the original order no longer applies
 	served
 }
 
-// client is a request of a serving, with what its answer must be.
+// client is a request of a serving and its outcome.
 type client struct {
 	number  int
 	request *infer.Request
@@ -156,7 +156,7 @@ func (w *worker) Execute(b *backend.Batch) {
 	s.check(b)
 }
 
-// check looks at a batch that was formed.
+// check checks a new batch.
 func (s *serving) check(b *backend.Batch) {
 	first := s.asked[b.Tasks[0].Request.ID]
 	total, bytes := int64(0), 0
@@ -180,7 +180,7 @@ func (s *serving) check(b *backend.Batch) {
 			s.t.Errorf("a batch of %d bytes, where the strategy allows %d", bytes, v.bytes)
 		}
 	}
-	// Within a level the first come are the first served, but for those that came back or are late.
+	// Each level is served in order, except for requests that came back or are late.
 	if s.stirred || s.batching.Policy.GetTimeoutAction() == kserve.ModelQueuePolicy_DELAY {
 		return
 	}
@@ -195,8 +195,8 @@ func (s *serving) check(b *backend.Batch) {
 	}
 }
 
-// waits reports whether nothing has happened yet to a request that has come
-// before an executed request: its client is still connected, and it has not expired.
+// waits reports whether a request must still be waiting: its client cannot have left and it cannot
+// have expired.
 func (s *serving) waits(c *client) bool {
 	deadline := batching.Micros(c.request.TimeoutMicros)
 	return deadline == 0 && s.batching.Policy.GetDefaultTimeoutMicroseconds() == 0 && c.request.ID[0] != 'x'
@@ -293,7 +293,7 @@ func (s *serving) ask(number int) {
 		Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, int64(s.pick(2))}, Data: make([]byte, s.pick(3))}},
 	}
 	if s.pick(4) == 0 {
-		c.request.ID = "x" + c.request.ID // its client may go
+		c.request.ID = "x" + c.request.ID // its client may leave
 	}
 	if s.pick(4) == 0 {
 		c.request.TimeoutMicros = uint64(s.pick(15)) * 1000
@@ -325,7 +325,7 @@ func (s *serving) ask(number int) {
 	}
 }
 
-// end lets an instance end its execution.
+// end ends the execution of an instance.
 func (s *serving) end(w *worker) {
 	s.mu.Lock()
 	if len(w.batches) == 0 {
@@ -341,7 +341,7 @@ func (s *serving) end(w *worker) {
 	}
 }
 
-// change loses an instance, or brings it back.
+// change loses an instance, or restarts a lost one.
 func (s *serving) change(w *worker) {
 	if w.down {
 		s.mu.Lock()
@@ -369,8 +369,8 @@ func (s *serving) change(w *worker) {
 	}
 }
 
-// wantNobodyForgotten wants, when all is quiet, that nobody waits whom an idle
-// instance should have been given.
+// wantNobodyForgotten checks, when all goroutines block, that no request waits that an idle
+// instance should have.
 func (s *serving) wantNobodyForgotten() {
 	s.mu.Lock()
 	ahead, executing := 0, 0
@@ -410,7 +410,7 @@ func (s *serving) wantNobodyForgotten() {
 	}
 }
 
-// finish lets everything end, and checks the outcome of each request.
+// finish ends everything and checks the outcome of each request.
 func (s *serving) finish() {
 	for _, w := range s.instances {
 		if w.down {

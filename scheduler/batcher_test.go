@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// ask runs one request and returns its final response.
+// ask sends a request and returns its final response.
 func ask(d *scheduler.Batcher, ctx context.Context, id string) (*infer.Response, error) {
 	var last *infer.Response
 	err := d.Infer(ctx, &infer.Request{ID: id}, func(r *infer.Response) { last = r })
@@ -37,7 +37,7 @@ func TestBatcherServesInOrder(t *testing.T) {
 					t.Errorf("request %d: %v %v", i, r, err)
 				}
 			})
-			synctest.Wait() // so that they arrive in this order
+			synctest.Wait() // so that the requests arrive in this order
 		}
 		if got := c.Waiting.Load(); got != 4 {
 			t.Errorf("pending while the first runs: got %d, want 4", got)
@@ -75,7 +75,7 @@ func TestBatcherUsesAllInstances(t *testing.T) {
 	})
 }
 
-// instantInstance is an instance that answers at once, and says when.
+// instantInstance is an instance that responds at once and records its executions.
 type instantInstance struct {
 	name  string
 	order *[]string // names of executing instances
@@ -92,9 +92,9 @@ func (p instantInstance) Execute(b *backend.Batch) {
 	b.Tasks[0].Send(&infer.Response{Final: true})
 }
 
-// TestSlowRequestsGoRound: requests that come slowly one after the other go to all
-// instances in turn, so that people see that all are up; others go to the instance
-// that was used last.
+// TestSlowRequestsGoRound checks that requests with long pauses between them go to all instances in
+// turn, so that operators see that all of them work. Other requests go to the instance that was
+// used last.
 func TestSlowRequestsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
@@ -168,8 +168,8 @@ func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 	})
 }
 
-// TestBatcherWhenAnInstanceIsLost: a refused batch is executed by the instance's
-// next life, and nothing is lost or executed twice.
+// TestBatcherWhenAnInstanceIsLost checks that a refused batch is executed when the instance is
+// available again, and that no request is lost or executed twice.
 func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c scheduler.Counter
@@ -258,8 +258,8 @@ func TestBatcherStopsWhenAllIsAnswered(t *testing.T) {
 	})
 }
 
-// aheadInstance is an instance that takes one request more while it executes
-// another, if ahead says so, and executes them one after the other.
+// aheadInstance is an instance that takes batches ahead if ahead is set, and executes one at a
+// time.
 type aheadInstance struct {
 	*backendtest.Instance
 	ahead atomic.Bool
@@ -374,7 +374,7 @@ func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
 		if len(lost.Batches) != 2 || c.Waiting.Load() != 2 {
 			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.Batches), c.Waiting.Load())
 		}
-		// The instance is lost while it executes the first, and had not begun the second.
+		// The instance is lost while it executes the first; it had not begun the second.
 		d.Lost(lost, false)
 		first, second := lost.Batches[0], lost.Batches[1]
 		second.Done(second, backend.Report{Refused: true})

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// instantBatches is an instant that takes batches.
+// instantBatches is an instant that takes batches of any size.
 type instantBatches struct{ instant }
 
 func (i *instantBatches) Execute(b *backend.Batch) {
@@ -50,8 +50,8 @@ func clients64(b *testing.B, infer func(client, i int)) {
 	}
 }
 
-// BenchmarkClients measures the cost of a request to the scheduler with 64 clients,
-// many loaded models, which the clients ask in turn.
+// BenchmarkClients measures the cost of a request in the scheduler with 64 clients that use all
+// loaded models in turn.
 func BenchmarkClients(b *testing.B) {
 	for _, kind := range []string{"default", "dynamic", "dynamic, all rules"} {
 		for _, models := range []int{1, 10, 1000} {
@@ -84,7 +84,7 @@ func BenchmarkClients(b *testing.B) {
 	}
 }
 
-// slowBatches takes 2 ms for each batch, whatever its size.
+// slowBatches takes 2 ms per batch of any size.
 type slowBatches struct {
 	instant
 	batches atomic.Int64
@@ -102,9 +102,8 @@ func (s *slowBatches) Execute(b *backend.Batch) {
 	})
 }
 
-// BenchmarkDynamic2ms has 64 clients share an instance that takes 2 ms for each
-// batch. Ideal is that every batch is of the largest size and none waits for
-// another reason than the one before it.
+// BenchmarkDynamic2ms measures 64 clients that share an instance that takes 2 ms per batch. In the
+// ideal case, every batch has the largest size and begins when the previous one ends.
 func BenchmarkDynamic2ms(b *testing.B) {
 	for _, c := range []struct {
 		name     string

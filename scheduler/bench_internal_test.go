@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// BenchmarkBLSRequestThatWaits is that of one that finds all instances busy, some of
-// them with what waits itself, and so looks for a deadlock.
+// BenchmarkBLSRequestThatWaits measures a BLS request that finds all instances busy and so checks
+// for a deadlock.
 func BenchmarkBLSRequestThatWaits(b *testing.B) {
 	for _, c := range []struct {
 		name  string

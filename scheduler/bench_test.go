@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// instant is an instance that answers before Execute returns.
+// instant is an instance that responds before Execute returns.
 type instant struct{ final infer.Response }
 
 func (*instant) Name() string                { return "instant" }
@@ -22,7 +22,7 @@ func (i *instant) Execute(b *backend.Batch) {
 	b.Tasks[0].Send(&i.final)
 }
 
-// BenchmarkInfer is the way of a client's request through the scheduler.
+// BenchmarkInfer measures a client's request through the scheduler.
 func BenchmarkInfer(b *testing.B) {
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 	d.Available(&instant{infer.Response{Final: true}})
@@ -35,7 +35,7 @@ func BenchmarkInfer(b *testing.B) {
 	}
 }
 
-// BenchmarkBLSRequest is that of a request that a model makes.
+// BenchmarkBLSRequest measures a BLS request through the scheduler.
 func BenchmarkBLSRequest(b *testing.B) {
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 	d.Available(&instant{infer.Response{Final: true}})

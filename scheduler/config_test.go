@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// ParseConfig reads a config as a test writes it.
+// ParseConfig parses the text of a config.
 func ParseConfig(t testing.TB, text string) *kserve.ModelConfig {
 	t.Helper()
 	config := &kserve.ModelConfig{}
@@ -20,7 +20,7 @@ func ParseConfig(t testing.TB, text string) *kserve.ModelConfig {
 	return config
 }
 
-// bounded is a strategy that bounds the bytes of a batch.
+// bounded is a strategy that limits the bytes of a batch.
 type bounded struct {
 	batching.Strategy
 	bytes int

@@ -13,9 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// FuzzGraph has models call each other at random and compares each refusal with
-// a simulation that lets everything happen that can: a call is refused exactly
-// if it is never executed there.
+// FuzzGraph lets models call each other at random and compares each rejection with a simulation
+// that lets everything end that can. A call must be rejected if and only if the simulation never
+// executes it.
 func FuzzGraph(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00"))
 	f.Add([]byte("\x02\x00\x00\x00\x03\x00\x01\x03\x01\x00\x03\x02\x01"))
@@ -30,7 +30,7 @@ func FuzzGraph(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { newPlay(t, data).run() })
 }
 
-// play turns bytes into what happens in a world.
+// play turns bytes into steps of a world.
 type play struct {
 	*world
 	data    []byte
@@ -59,7 +59,7 @@ func newPlay(t *testing.T, data []byte) *play {
 	return p
 }
 
-// pick takes a number below n from the data, 0 at its end.
+// pick reads a number below n from the data, or returns 0 at its end.
 func (p *play) pick(n int) int {
 	if len(p.data) == 0 || n == 0 {
 		return 0
@@ -69,7 +69,7 @@ func (p *play) pick(n int) int {
 	return b % n
 }
 
-// among picks one of the requests that fit.
+// among picks one of the matching requests, or returns "".
 func (p *play) among(fits func(id string, r *asked) bool) string {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(p.Asked)) {
@@ -85,14 +85,14 @@ func (p *play) among(fits func(id string, r *asked) bool) string {
 
 func (p *play) executed(_ string, r *asked) bool { return r.executed() }
 
-// done reports whether a request can end: it is executed and waits for nothing.
+// done reports whether a request can end: it is executing and waits for no call.
 func (p *play) done(_ string, r *asked) bool { return r.executed() && !p.calls(r.batch, false) }
 
 func (p *play) background(id string, r *asked) bool {
 	return r.By == nil && r.task != nil && !r.Over() && !p.Models[r.model].queues(id)
 }
 
-// must does a step that is refused only where no instance will be healthy.
+// must runs a step that may be rejected only if no instance will be healthy.
 func (p *play) must(step string) {
 	if err := p.Step(step); err != nil && !strings.HasSuffix(err.Error(), "is not healthy.") {
 		p.t.Fatalf("step %q: %v", step, err)
@@ -172,7 +172,7 @@ func (p *play) endAll() {
 	}
 }
 
-// call makes a call and compares its refusal with the simulation.
+// call makes a call and compares its rejection with the simulation.
 func (p *play) call(id, model, outer string, holding bool) {
 	if p.Asked[outer].request.Depth() >= waitgraph.MaxDepth {
 		return
@@ -191,7 +191,7 @@ func (p *play) call(id, model, outer string, holding bool) {
 	if p.instancesLost(model) {
 		return
 	}
-	// What if it had been queued?
+	// Simulate the call as if it had been queued.
 	p.refused++
 	r.refused = nil
 	hangs := slices.Contains(p.simulate(false, id), id)
@@ -219,7 +219,7 @@ func blsOf(d *Batcher, id string) *waitgraph.BLSRequest {
 	return nil
 }
 
-// idsOf are the ids of a batch.
+// idsOf returns the ids of a batch.
 func (p *play) idsOf(b *backend.Batch) (ids []string) {
 	for _, r := range p.with(b, false) {
 		ids = append(ids, r.ID)
@@ -227,7 +227,7 @@ func (p *play) idsOf(b *backend.Batch) (ids []string) {
 	return ids
 }
 
-// has are the batches of an instance.
+// has returns the batches of an instance.
 func (p *play) has(instance string) (batches []string) {
 	for _, b := range p.Instances[instance].has {
 		batches = append(batches, ids(b))
@@ -235,9 +235,8 @@ func (p *play) has(instance string) (batches []string) {
 	return batches
 }
 
-// simulate lets everything end that can and returns the requests that do not.
-// Requests in more are queued as well. If all is true, background
-// executions wait for their calls.
+// simulate lets everything end that can and returns the requests that do not end. It also queues
+// the requests in more. If all is true, background executions wait for their calls.
 func (p *play) simulate(all bool, more ...string) []string {
 	open := make(map[string]bool)
 	queues := make(map[string][]string)
@@ -310,7 +309,7 @@ func (p *play) simulate(all bool, more ...string) []string {
 	return left
 }
 
-// String lists who has what and who waits where.
+// String lists the batches of all instances and all waiting requests.
 func (p *play) String() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
@@ -324,7 +323,7 @@ func (p *play) String() string {
 	return b.String()
 }
 
-// TestGraphRefusesAtRandom makes sure that the random worlds have deadlocks.
+// TestGraphRefusesAtRandom checks that the random worlds of FuzzGraph have deadlocks.
 func TestGraphRefusesAtRandom(t *testing.T) {
 	refused, calls := 0, 0
 	for seed := range uint64(60) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// TestGraphRefusesWhatCannotBeExecuted is a table of deadlocks: the last step
-// closes each.
+// TestGraphRefusesWhatCannotBeExecuted checks that the last step of each case, which closes a
+// deadlock, is rejected.
 func TestGraphRefusesWhatCannotBeExecuted(t *testing.T) {
 	const selfCall = "Model 'a' cannot be called: every instance of it waits for this call (a → a)"
 	for _, c := range []struct {
@@ -63,8 +63,8 @@ func TestGraphRefusesWhatCannotBeExecuted(t *testing.T) {
 	}
 }
 
-// TestGraphLetsOthersWait is a table of what looks like a deadlock, or like a
-// cycle and is not: every request is executed.
+// TestGraphLetsOthersWait checks that every request is executed in cases that only look like a
+// deadlock or a cycle.
 func TestGraphLetsOthersWait(t *testing.T) {
 	for _, c := range []struct {
 		name, models string
@@ -100,8 +100,8 @@ func TestGraphLetsOthersWait(t *testing.T) {
 	}
 }
 
-// TestGraphWhenAnInstanceIsLostForGood has a call wait for an instance that is
-// being restarted, and then is not.
+// TestGraphWhenAnInstanceIsLostForGood checks that calls that wait for a restarting instance are
+// rejected when it becomes hopeless.
 func TestGraphWhenAnInstanceIsLostForGood(t *testing.T) {
 	w := scheduler.NewWorld(t, "a2 b1")
 	for _, step := range []string{"restart a1", "ask r a", "call p r b", "call q p a", "call o p a", "waits q", "waits o"} {
@@ -122,14 +122,14 @@ func TestGraphWhenAnInstanceIsLostForGood(t *testing.T) {
 	w.Finish()
 }
 
-// TestGraphIsPatientWithTheBackground has a model that continues after its execution call
-// a model whose only instance waits for it. It may not be waiting for that call,
-// so it is refused only when nothing has happened for a while.
+// TestGraphIsPatientWithTheBackground lets a model that continues after its execution make a call
+// whose only instance waits for that model. It checks that the call is rejected only after nothing
+// has happened for a while, because the model may not be waiting for the call.
 func TestGraphIsPatientWithTheBackground(t *testing.T) {
 	begin := []string{"ask r a", "call q r b", "return q", "spawn p q a", "waits p"}
 	for _, c := range []struct {
 		name    string
-		steps   []string // one each 0.7 of the patience
+		steps   []string // one step per 0.7 of the patience
 		refused bool
 	}{
 		{"nothing happens", []string{"wait", "wait"}, true},
@@ -157,7 +157,7 @@ func TestGraphIsPatientWithTheBackground(t *testing.T) {
 					t.Errorf("the call: got %+v, want it refused: %v", got, c.refused)
 				}
 				w.Finish()
-				time.Sleep(2 * waitgraph.Patience) // nothing looks at it any more
+				time.Sleep(2 * waitgraph.Patience) // no check may run any more
 			})
 		})
 	}

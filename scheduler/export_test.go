@@ -1,5 +1,5 @@
 package scheduler
 
-// Names for the tests in package scheduler_test.
+// Restful is exported for the tests in package scheduler_test.
 
 const Restful = restful

@@ -14,15 +14,15 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// timedInstance is an instance that writes down when it is given which batch, and takes
-// a while for each.
+// timedInstance is an instance that records when it gets which batch and executes each for a fixed
+// time.
 type timedInstance struct {
 	name     string
 	lasts    time.Duration
 	timeline *timeline
 }
 
-// timeline is what happened: "<ms> <what>", in order.
+// timeline records events in order: "<ms> <event>".
 type timeline struct {
 	begun time.Time
 	mu    sync.Mutex
@@ -59,7 +59,7 @@ func (t *timedInstance) Execute(b *backend.Batch) {
 	})
 }
 
-// ids names the requests of a batch.
+// ids returns the ids of a batch.
 func ids(b *backend.Batch) string {
 	var list []string
 	for _, t := range b.Tasks {
@@ -68,13 +68,13 @@ func ids(b *backend.Batch) string {
 	return strings.Join(list, "+")
 }
 
-// TestTimeoutRunsSinceTheRequestWasMade: the timeout of a model's request runs from
-// when the model asked. A clock that is ahead does not make it longer.
+// TestTimeoutRunsSinceTheRequestWasMade checks that the timeout of a BLS request starts when the
+// model made it. A clock that is ahead does not extend it.
 func TestTimeoutRunsSinceTheRequestWasMade(t *testing.T) {
 	const config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 allow_timeout_override: true } }"
 	for _, c := range []struct {
 		name    string
-		made    time.Duration // before the request comes
+		made    time.Duration // time before the request arrives
 		timeout time.Duration
 		want    string
 	}{

@@ -9,13 +9,14 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// listed is a member for tests.
+// listed is a list member for tests.
 type listed struct {
 	scheduler.Neighbours[*listed]
 	number int
 }
 
-// TestListBehavesLikeASlice applies random operations to a list and a slice, which stay equal.
+// TestListBehavesLikeASlice applies random operations to a list and a slice and checks that they
+// stay equal.
 func TestListBehavesLikeASlice(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var l scheduler.List[*listed]

@@ -15,12 +15,12 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// TestResponsesLeaveInOrder has instances answer in an order of their own, some of
-// them more than once.
+// TestResponsesLeaveInOrder checks that responses are sent in the order of the requests, in
+// whichever order the instances send them.
 func TestResponsesLeaveInOrder(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		sends string // "a.": a response of a, "a!": its last one
+		sends string // "a." is a response of a, "a!" its last one
 		want  string
 	}{
 		{"as they came", "a! b! c!", "a! b! c!"},
@@ -61,13 +61,13 @@ func TestResponsesLeaveInOrder(t *testing.T) {
 	}
 }
 
-// TestOrderOfAClientThatDoesNotRead: the first steps aside when its client has
-// left a response unread for long, or has gone, and only then.
+// TestOrderOfAClientThatDoesNotRead checks that the first request lets others pass only after its
+// client has left a response unread for long, or has disconnected.
 func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		reads  bool // the first client reads its responses
-		leaves bool // it goes
+		leaves bool // the first client disconnects
 		want   string
 	}{
 		{name: "it reads", reads: true, want: "a. a. a. a! b. b!"},
@@ -144,9 +144,9 @@ func TestOrderOfAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestOrderOfOneClient that has stepped aside: its own responses stay in order,
-// those of requests that come later too, and alone keep nobody waiting for the
-// first to be read.
+// TestOrderOfOneClient checks the order after a client's requests have let others pass: its own
+// responses stay in order, also those of later requests, and other clients' requests do not wait
+// for it.
 func TestOrderOfOneClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewBatcher(BatcherConfig{Observer: &Counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})

@@ -12,8 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestWhatIsHeldBackFillsNoWindow: a model that sends many responses of its
-// second request before the first of its first must not wait for the first.
+// TestWhatIsHeldBackFillsNoWindow checks that responses that are held back release their slots.
+// Otherwise a model that sends many responses of its second request first would block before the
+// first request's response.
 func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	in := backendtest.NewHeld("0")
@@ -44,8 +45,8 @@ func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	}
 }
 
-// TestCallsKeepNoOrder: a BLS request is answered at once, as its
-// caller may be the one that it would wait for.
+// TestCallsKeepNoOrder checks that a BLS request is answered at once, because it could otherwise
+// wait for its own caller.
 func TestCallsKeepNoOrder(t *testing.T) {
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	caller, other := backendtest.NewHeld("0"), backendtest.NewInstance("1", 0)
@@ -75,7 +76,8 @@ func TestCallsKeepNoOrder(t *testing.T) {
 	}
 }
 
-// TestOrderIsKeptUnderStorm sends the responses of many requests from many goroutines.
+// TestOrderIsKeptUnderStorm sends the responses of many requests from many goroutines and checks
+// their order.
 func TestOrderIsKeptUnderStorm(t *testing.T) {
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &batching.Rules{MaxSize: 4, PreserveOrder: true}})
 	for range 4 {
@@ -86,7 +88,7 @@ func TestOrderIsKeptUnderStorm(t *testing.T) {
 	const requests = 3000
 	for i := range requests {
 		all.Add(1)
-		if err := d.Submit(t.Context(), &infer.Request{BatchSize: 1}, func(*infer.Response) { // one at a time
+		if err := d.Submit(t.Context(), &infer.Request{BatchSize: 1}, func(*infer.Response) { // needs no lock: called one at a time
 			got = append(got, i)
 			all.Done()
 		}); err != nil {
@@ -101,7 +103,7 @@ func TestOrderIsKeptUnderStorm(t *testing.T) {
 	}
 }
 
-// quickBatches is an instance that answers batches at once, in a goroutine.
+// quickBatches is an instance that responds at once from goroutines.
 type quickBatches struct{ *backendtest.Instance }
 
 func (quickBatches) Execute(b *backend.Batch) {

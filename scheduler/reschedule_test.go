@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// TestRescheduleIsRefusedUnlessIterative has a model that is not iterative release a request in
-// order to get it again: its client gets an error, and the instance serves on.
+// TestRescheduleIsRefusedUnlessIterative checks that the client gets an error if a model that is
+// not iterative reschedules a request, and that the instance continues to serve.
 func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
 	var counts scheduler.Counter
 	var log strings.Builder

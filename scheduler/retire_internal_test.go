@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// TestRetiredInstancesGetNothingMore takes an instance out of service that is idle, that executes, that
-// has one ahead, that is lost meanwhile, and that was never up.
+// TestRetiredInstancesGetNothingMore retires instances in different states and checks that they get
+// no more batches and that each is drained once.
 func TestRetiredInstancesGetNothingMore(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		steps    []string
-		want     []int // how often drained was called, after each step
-		answered int   // instances that had no request without its last response
+		want     []int // number of drained calls after each step
+		answered int   // instances for which Retire reported that all last responses had been sent
 	}{
 		{"idle", []string{"retire a0", "ask r a", "runs r"}, []int{1, 1, 1}, 1},
 		{"answered", []string{"ask r a", "ask s a", "answer r", "say s", "retire a0", "retire a1", "end s", "end r"}, []int{0, 0, 0, 0, 0, 0, 1, 2}, 1},
@@ -43,7 +43,7 @@ func TestRetiredInstancesGetNothingMore(t *testing.T) {
 					continue
 				}
 				w.Models["a"].Lost(a, true)
-				w.Models["a"].Lost(a, true) // hopeless before its end, which is said besides
+				w.Models["a"].Lost(a, true) // hopeless can be reported before the end and again at the end
 				if list := w.Models["a"].instances.MembersLocked(); slices.ContainsFunc(list, func(m *member) bool { return m.Instance() == a }) {
 					t.Errorf("%s is a member again", name)
 				}

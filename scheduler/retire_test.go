@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// TestRetireClosesADeadlock: the last instance that could have executed a call
-// takes no more.
+// TestRetireClosesADeadlock checks that a waiting call is rejected when the last instance that
+// could execute it is retired.
 func TestRetireClosesADeadlock(t *testing.T) {
 	w := scheduler.NewWorld(t, "a2")
 	for _, step := range []string{"ask r a", "ask s a", "call q r a", "waits q"} {
@@ -34,8 +34,8 @@ func TestRetireClosesADeadlock(t *testing.T) {
 	w.Finish()
 }
 
-// TestRetireLeavesNoHope: what waits is refused when the instances that remain
-// are lost for good.
+// TestRetireLeavesNoHope checks that waiting requests are rejected when one instance is retired and
+// the other is lost for good.
 func TestRetireLeavesNoHope(t *testing.T) {
 	w := scheduler.NewWorld(t, "a2")
 	for _, step := range []string{"ask r a", "lose a0", "ask s a", "ask t a", "retire a1", "wait 1"} {
@@ -49,8 +49,9 @@ func TestRetireLeavesNoHope(t *testing.T) {
 	w.Finish()
 }
 
-// TestReleasedIsCalledOnceForEachRequest counts the calls for requests that are executed, refused by a
-// lost instance and executed again, cancelled, and refused without hope.
+// TestReleasedIsCalledOnceForEachRequest counts the calls of Released for requests that are
+// executed, refused by a lost instance and executed again, cancelled, or rejected because no
+// instance is left.
 func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -79,7 +80,7 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 		d.Lost(in, false)
 		in.Refuse.Store(false)
 		d.Available(in)
-		time.Sleep(1500 * time.Millisecond) // while the third is executed
+		time.Sleep(1500 * time.Millisecond) // while the third is executing
 		for _, id := range []string{"fourth", "fifth"} {
 			if err := d.Submit(t.Context(), &infer.Request{ID: id}, func(*infer.Response) {}); err != nil {
 				t.Fatal(err)
@@ -96,7 +97,8 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 	})
 }
 
-// TestRetireWhileOneIsAhead gives back nothing that the instance has.
+// TestRetireWhileOneIsAhead checks that a retired instance keeps its batch ahead and is drained
+// after it.
 func TestRetireWhileOneIsAhead(t *testing.T) {
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 	in := backendtest.NewHeld("m_0")

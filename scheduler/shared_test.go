@@ -2,10 +2,10 @@ package scheduler
 
 import "sync/atomic"
 
-// Counter is an Observer.
+// Counter is an Observer that counts.
 type Counter struct {
 	Waiting, Executions, Failures atomic.Int64
-	Negative                      atomic.Bool // pending has been less than none
+	Negative                      atomic.Bool // set if the number of pending requests was below 0
 }
 
 func (c *Counter) Pending(n int) {

@@ -19,12 +19,12 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// calling is an instance whose model calls others, several at once and in turn,
-// before it answers. A refused call is no reason for it to fail.
+// calling is an instance whose model calls other models before it responds, some calls
+// concurrently. A rejected call does not fail it.
 type calling struct {
 	name   string
-	calls  func(depth int) [][]*Batcher // in turn, each a few at once
-	refuse *atomic.Int64                // counts refusals
+	calls  func(depth int) [][]*Batcher // groups of concurrent calls, one group after another
+	refuse *atomic.Int64                // counts rejections
 	asked  chan *backend.Batch
 }
 
@@ -72,8 +72,8 @@ func (c *calling) run(t *testing.T) {
 	}
 }
 
-// TestCyclesNeverWaitForEver has clients send to models that call each other all the time:
-// nobody waits for ever; and where no cycle is possible, nobody is refused.
+// TestCyclesNeverWaitForEver sends requests to models that keep calling each other. It checks that
+// no request waits forever, and that no call is rejected if cycles are impossible.
 func TestCyclesNeverWaitForEver(t *testing.T) {
 	for i := range 4 {
 		cyclic, batches := i%2 == 0, i >= 2

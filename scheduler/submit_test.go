@@ -19,8 +19,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestSubmitCountsLikeInfer sends the same requests by Infer and by Submit, and wants the
-// same counts, answers and refusals.
+// TestSubmitCountsLikeInfer sends the same requests with Infer and with Submit and checks that
+// counts, responses and rejections are equal.
 func TestSubmitCountsLikeInfer(t *testing.T) {
 	type outcome struct {
 		pending, executed, failed int64
@@ -76,8 +76,8 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 	})
 }
 
-// TestSubmitWatchesNoLongerThanItLasts counts what watches the context of
-// requests that have ended.
+// TestSubmitWatchesNoLongerThanItLasts checks that the context of a request that has ended has no
+// watchers.
 func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
 	in := backendtest.NewHeld("m_0")
@@ -96,8 +96,7 @@ func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
 	}
 }
 
-// watchedContext counts its watchers. It is asked for Done right after a request
-// has been begun.
+// watchedContext counts its watchers. Its Done is called right after a request has begun.
 type watchedContext struct {
 	context.Context
 	done     chan struct{}
@@ -120,9 +119,9 @@ func (c *watchedContext) AfterFunc(func()) (stop func() bool) {
 	}
 }
 
-// TestSubmitAnswersOnceUnderStorm submits from many goroutines, ends contexts at any moment,
-// loses the instance and stops: each request is answered exactly once, or
-// refused.
+// TestSubmitAnswersOnceUnderStorm submits requests from many goroutines, cancels contexts at any
+// moment, loses instances and stops. It checks that each request gets exactly one last response or
+// is rejected.
 func TestSubmitAnswersOnceUnderStorm(t *testing.T) {
 	const soon = 50 * time.Microsecond
 	for name, rules := range map[string]*batching.Rules{
@@ -206,8 +205,8 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 	}
 }
 
-// TestCancelReachesWhatGoesOn: a request whose execution has returned, and whose
-// last response is to come, still belongs to its instance.
+// TestCancelReachesWhatGoesOn checks that a cancellation reaches the instance after the execution
+// has returned but before the last response.
 func TestCancelReachesWhatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
@@ -228,7 +227,8 @@ func TestCancelReachesWhatGoesOn(t *testing.T) {
 	})
 }
 
-// TestBLSRequestsAreNotHandedOverAhead: a BLS request might wait behind its own caller.
+// TestBLSRequestsAreNotHandedOverAhead checks that a BLS request is not given ahead, because it
+// could wait behind its own caller.
 func TestBLSRequestsAreNotHandedOverAhead(t *testing.T) {
 	w := scheduler.NewWorld(t, "a1 b2")
 	for _, step := range []string{

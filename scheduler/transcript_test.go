@@ -14,9 +14,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestTranscripts plays testdata. A case begins with the config of a model and its instances, then
-// come requests at their times, and at last "end". An effect is a batch that an instance begins, an
-// error, or a rejection, each with its time in ms.
+// TestTranscripts plays testdata. A case begins with the config of a model and its instances,
+// continues with requests at given times, and finishes with "end". An effect is a batch that an
+// instance begins, an error, or a rejection, each with its time in ms.
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
 		s := &scripted{t: t, timeline: &timeline{begun: time.Now()}}
@@ -24,13 +24,13 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// scripted is a batcher whose requests stand in a script.
+// scripted is a batcher that gets its requests from a script.
 type scripted struct {
 	t        *testing.T
 	timeline *timeline
 	rules    *batching.Rules
 	*Batcher
-	told int // lines of timeline that have been returned
+	told int // number of timeline lines already returned
 }
 
 func (s *scripted) step(line string) []string {
@@ -57,7 +57,7 @@ func (s *scripted) step(line string) []string {
 	return effects
 }
 
-// start reads "2 lasting=10ms volume=3": two instances that take 10 ms for each batch.
+// start parses "2 lasting=10ms volume=3": two instances that take 10 ms per batch.
 func (s *scripted) start(line string) {
 	number, options, _ := strings.Cut(line, " ")
 	var lasting time.Duration
@@ -82,7 +82,7 @@ func (s *scripted) start(line string) {
 	}
 }
 
-// request reads ids of requests, and fields that apply to all of them.
+// request parses request ids and the fields that apply to all of them.
 func (s *scripted) request(line string) {
 	var ids []string
 	request := infer.Request{BatchSize: 1}
@@ -122,7 +122,7 @@ func (s *scripted) request(line string) {
 	}
 }
 
-// end waits until every request has been answered.
+// end waits until every request has its last response.
 func (s *scripted) end() {
 	time.Sleep(time.Minute)
 	synctest.Wait()
@@ -134,7 +134,7 @@ func (s *scripted) end() {
 	}
 }
 
-// parseInput reads "A:3,4", with content "S:1=x", and adds a batch dimension.
+// parseInput parses "A:3,4", or "S:1=x" with content, and adds a batch dimension.
 func parseInput(text string) infer.Tensor {
 	name, shape, _ := strings.Cut(text, ":")
 	shape, content, _ := strings.Cut(shape, "=")

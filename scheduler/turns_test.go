@@ -34,8 +34,7 @@ func (p *limitedTimedInstance) Capabilities() backend.Capabilities {
 func (p *limitedTimedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
 func (p *limitedTimedInstance) Device() int32                     { return 0 }
 
-// sharing are models that share one R, each with an instance that executes for
-// 400 ms, by their names.
+// sharing is a set of models that share one R. Each has an instance that executes for 400 ms.
 type sharing struct {
 	t        *testing.T
 	timeline *timeline
@@ -45,7 +44,7 @@ type sharing struct {
 	limiter *ratelimit.Limiter
 }
 
-// newSharing makes models with dynamic_batching as they say.
+// newSharing creates models with these configs.
 func newSharing(t *testing.T, configs map[string]string) *sharing {
 	s := &sharing{t: t, timeline: &timeline{begun: time.Now()}, models: map[string]*Batcher{}, counts: map[string]*Counter{}}
 	l := ratelimit.New(nil)
@@ -64,7 +63,7 @@ func newSharing(t *testing.T, configs map[string]string) *sharing {
 	return s
 }
 
-// ask sends a request, whose id begins with the name of its model.
+// ask sends a request to the model named by the first letter of its id.
 func (s *sharing) ask(ctx context.Context, req *infer.Request) {
 	req.BatchSize = 1
 	err := s.models[req.ID[:1]].Submit(ctx, req, func(r *infer.Response) {
@@ -92,8 +91,8 @@ func (s *sharing) want(want string) {
 	}
 }
 
-// TestBatchesFillUntilTheirTurn has two models share a resource: requests that come while
-// one executes is in the other's next batch.
+// TestBatchesFillUntilTheirTurn checks, with two models that share a resource, that requests that
+// arrive during an execution join the other model's next batch.
 func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	const batches = "max_batch_size: 4 dynamic_batching { }"
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +108,8 @@ func TestBatchesFillUntilTheirTurn(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsForATurn: until the turn comes requests are rejected and cancelled in
-// time, and those of a higher priority come first.
+// TestWhoWaitsForATurn checks that requests that wait for a turn still expire, can be cancelled,
+// and are ordered by priority.
 func TestWhoWaitsForATurn(t *testing.T) {
 	const config = "max_batch_size: 2 dynamic_batching { priority_levels: 2 default_priority_level: 2 " +
 		"default_queue_policy { default_timeout_microseconds: 9000000 allow_timeout_override: true } }"
@@ -130,8 +129,9 @@ func TestWhoWaitsForATurn(t *testing.T) {
 	})
 }
 
-// TestCallBehindWhoWaitsForATurn: a model that holds the resource calls another,
-// whose instance waits for its turn with a client's request.
+// TestCallBehindWhoWaitsForATurn sends a BLS request from a model that holds the resource to a
+// model whose instance waits for its turn with a client's request. It checks that both are
+// executed.
 func TestCallBehindWhoWaitsForATurn(t *testing.T) {
 	const single = "max_batch_size: 1 dynamic_batching { }"
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,8 @@ func TestCallBehindWhoWaitsForATurn(t *testing.T) {
 	})
 }
 
-// TestInstanceIsLostBeforeItsTurn: what waits for it goes to another one.
+// TestInstanceIsLostBeforeItsTurn checks that a request whose instance is lost or retired before
+// its turn goes to another instance.
 func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 	for _, how := range []string{"lost", "retired"} {
 		t.Run(how, func(t *testing.T) {
@@ -172,8 +173,9 @@ func TestInstanceIsLostBeforeItsTurn(t *testing.T) {
 	}
 }
 
-// TestLimiterGivesBatchersTurns has two models share a resource, with clients that
-// leave while their requests wait for a turn.
+// TestLimiterGivesBatchersTurns checks, with two models that share a resource, that requests whose
+// clients leave before their turn are cancelled, and that a lost instance's batch goes to another
+// instance.
 func TestLimiterGivesBatchersTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.New(nil)
@@ -209,8 +211,8 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 		}
 		gone, leave := context.WithCancel(t.Context())
 		send(t.Context(), 0, "a1")
-		send(gone, 1, "b1") // is staged
-		send(gone, 1, "b2") // waits in the queue
+		send(gone, 1, "b1") // staged
+		send(gone, 1, "b2") // queued
 		send(t.Context(), 1, "b3")
 		leave()
 		synctest.Wait()
@@ -225,8 +227,8 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 			t.Errorf("executed are %s", got)
 		}
 
-		// A lost instance returns its staged batch; another one takes it.
-		send(t.Context(), 0, "a2") // is staged behind b3
+		// A lost instance gives its staged batch back, and another one takes it.
+		send(t.Context(), 0, "a2") // staged behind b3
 		events[0].Lost(instances[0], false)
 		synctest.Wait()
 		if n := counts[0].Waiting.Load(); n != 1 {
@@ -245,7 +247,7 @@ func TestLimiterGivesBatchersTurns(t *testing.T) {
 	})
 }
 
-// limitedInstance is one of a group.
+// limitedInstance is an instance with a group.
 type limitedInstance struct {
 	*backendtest.Instance
 	group *kserve.ModelInstanceGroup
@@ -258,7 +260,7 @@ func (p *limitedInstance) Capabilities() backend.Capabilities {
 func (p *limitedInstance) Group() *kserve.ModelInstanceGroup { return p.group }
 func (p *limitedInstance) Device() int32                     { return 0 }
 
-// instanceGroup reads a group in the text form of a config.
+// instanceGroup parses a group in the text form of a config.
 func instanceGroup(t testing.TB, text string) *kserve.ModelInstanceGroup {
 	t.Helper()
 	g := &kserve.ModelInstanceGroup{}

@@ -15,20 +15,19 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// pipe is an instance that executes one batch and takes one ahead, which it
-// gives back when it is asked to. A request's timeout says how long, in µs, it
-// is executed.
+// pipe is an instance that executes one batch and takes one ahead, which can be withdrawn. A
+// request's timeout is its execution time in µs.
 type pipe struct {
 	name string
-	// late has Withdraw give nothing back by itself; skip has the batch come back
-	// when its turn comes.
+	// late: Withdraw does not give the batch back at once. skip: the batch comes back when its turn
+	// comes.
 	late, skip bool
 
 	mu      sync.Mutex
 	batches []*backend.Batch
-	asked   *backend.Batch // late: to be skipped
-	order   []string       // ids of executed requests
-	asks    atomic.Int64   // calls of Withdraw
+	asked   *backend.Batch // if late: the batch to skip
+	order   []string       // ids of the executed requests
+	asks    atomic.Int64   // number of calls of Withdraw
 	// handed, if not nil, is called before Execute returns.
 	handed func(id string)
 }
@@ -71,7 +70,7 @@ func (p *pipe) beginLocked() {
 	})
 }
 
-// pop takes the batch off that has been executed, and begins the next or skips it.
+// pop removes the executed batch, and begins or skips the next one.
 func (p *pipe) pop() {
 	p.mu.Lock()
 	p.batches = p.batches[1:]
@@ -108,13 +107,13 @@ func (p *pipe) Withdraw() {
 	b.Done(b, backend.Report{Refused: true, Withdrawn: true})
 }
 
-// wanted is a request on its way through a test's scheduler.
+// wanted is the outcome of a request.
 type wanted struct {
 	took time.Duration
 	err  error
 }
 
-// sender sends requests that are executed for a given time.
+// sender returns a function that sends a request with a given execution time.
 func sender(t *testing.T, d *Batcher, wg *sync.WaitGroup) func(ctx context.Context, id string, lasts time.Duration) *wanted {
 	return func(ctx context.Context, id string, lasts time.Duration) *wanted {
 		w := &wanted{}
@@ -137,8 +136,8 @@ func sender(t *testing.T, d *Batcher, wg *sync.WaitGroup) func(ctx context.Conte
 	}
 }
 
-// TestBatcherWithdrawsFromALongExecution has a request wait behind a long one
-// until another instance is idle: after a short execution, or when it comes up.
+// TestBatcherWithdrawsFromALongExecution checks that a request that waits behind a long execution
+// is withdrawn when another instance becomes idle or available.
 func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 	for _, how := range []string{"executed", "up"} {
 		t.Run(how, func(t *testing.T) {
@@ -157,7 +156,8 @@ func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 				} else {
 					d.Available(b)
 					send(t.Context(), "short", time.Second)
-					// One ahead of each instance, so one of them behind the long one.
+					// Each instance has one ahead, so that one of them waits behind the long
+					// execution.
 					stuck = send(t.Context(), "stuck", time.Second)
 					send(t.Context(), "stuck too", time.Second)
 				}
@@ -178,10 +178,10 @@ func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
 	}
 }
 
-// TestBatcherWithdrawsWhatIsBeingHandedOver has an instance come up while a
-// request is handed to another one ahead: before that it cannot be asked back.
+// TestBatcherWithdrawsWhatIsBeingHandedOver checks that a request is withdrawn if an instance
+// becomes available while the request is being given ahead, when it cannot be withdrawn yet.
 func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
-	for _, id := range []string{"second", "third"} { // straight from its goroutine, and from the queue
+	for _, id := range []string{"second", "third"} { // given directly by Infer; given from the queue
 		synctest.Test(t, func(t *testing.T) {
 			var c Counter
 			d := NewBatcher(BatcherConfig{Observer: &c})
@@ -207,8 +207,7 @@ func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 	}
 }
 
-// TestBatcherWithdrawsTheOldest asks one instance after another, the one first
-// whose request came first.
+// TestBatcherWithdrawsTheOldest checks that the oldest request ahead is withdrawn first.
 func TestBatcherWithdrawsTheOldest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counter
@@ -233,8 +232,8 @@ func TestBatcherWithdrawsTheOldest(t *testing.T) {
 	})
 }
 
-// TestBatcherDoesNotWithdrawWhileOthersWait keeps requests where they are when
-// there is enough to do for all.
+// TestBatcherDoesNotWithdrawWhileOthersWait checks that no batch is withdrawn while requests wait
+// in the queue.
 func TestBatcherDoesNotWithdrawWhileOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counter
@@ -266,7 +265,8 @@ func TestBatcherDoesNotWithdrawWhileOthersWait(t *testing.T) {
 	})
 }
 
-// TestBatcherServesWhatWasSkipped has a batch come back only when its turn comes.
+// TestBatcherServesWhatWasSkipped checks that a batch is executed once, also if it comes back only
+// when its turn comes.
 func TestBatcherServesWhatWasSkipped(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -291,8 +291,8 @@ func TestBatcherServesWhatWasSkipped(t *testing.T) {
 	}
 }
 
-// TestBatcherDoesNotExecuteForNobody ends the context of a request that comes
-// back, and of a queued batch, before an instance could begin it.
+// TestBatcherDoesNotExecuteForNobody checks that a request whose client has left is not executed,
+// neither after it comes back from an instance nor from the queue.
 func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counter
@@ -305,7 +305,7 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		second := send(ctx, "second", 0)
 		cancel()
-		synctest.Wait() // its client has gone; the instance has the request
+		synctest.Wait() // the client has left; the instance still has the request
 		d.Lost(a, false)
 		b := backendtest.NewInstance("b", time.Second)
 		d.Available(b)
@@ -325,7 +325,7 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 			t.Errorf("at the end: %d pending, %d in flight", c.Waiting.Load(), d.InFlight())
 		}
 
-		// In the queue: the context has ended, its goroutine has not noticed yet.
+		// In the queue: the context has ended but its goroutine has not noticed yet.
 		gone := d.newRequest(ctx, &infer.Request{ID: "gone"}, func(r *infer.Response) {
 			if r.Err == nil {
 				t.Error("a request that waits for nobody was executed")
@@ -339,7 +339,7 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 		c.Pending(1)
 		d.dispatch()
 		<-gone.Done
-		d.cancel(gone) // and then it does
+		d.cancel(gone) // now the goroutine notices
 		if len(gone.Done) != 0 || c.Waiting.Load() != 0 || d.InFlight() != 0 || c.Failures.Load() != 2 {
 			t.Errorf("after all: %d answers more, %d pending, %d in flight, %d failed, want 0, 0, 0, 2",
 				len(gone.Done), c.Waiting.Load(), d.InFlight(), c.Failures.Load())
@@ -347,9 +347,9 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 	})
 }
 
-// TestBatcherIsWorkConserving sends many requests, long and short ones, some of
-// whose clients go, through instances that come and stay, and wants at every
-// moment that no request waits, or lies ahead, while an instance is idle.
+// TestBatcherIsWorkConserving sends many long and short requests, of which some are cancelled,
+// while instances become available. It checks that at no moment a request waits or is ahead while
+// an instance is idle.
 func TestBatcherIsWorkConserving(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// world is a few models that share a graph, whose instances act as a test says
-// Step by step. It is used by one goroutine at a time.
+// world is a set of models that share a wait graph. Their instances follow the steps of a test.
+// Only one goroutine may use it at a time.
 type world struct {
 	t         testing.TB
 	graph     *waitgraph.Graph
@@ -26,32 +26,32 @@ type world struct {
 	Counts    map[string]*Counter
 	Instances map[string]*actor
 	Asked     map[string]*asked
-	drained   int // calls after steps "retire"
-	answered  int // of these steps, which left no request without its last response
+	drained   int // number of drained instances
+	answered  int // retired instances that had sent all last responses
 }
 
 // asked is a request of a world.
 type asked struct {
 	request *infer.Request
 	model   string
-	outer   string // "" for a client's
+	outer   string // "" for a client's request
 	holding bool
 	cancel  context.CancelFunc
-	task    *backend.Task // once an instance has had it
+	task    *backend.Task // set once an instance has got it
 	batch   *backend.Batch
-	By      *actor // that has it
+	By      *actor // the instance that has it
 	refused error
-	Final   atomic.Pointer[infer.Response] // timers answer, too
+	Final   atomic.Pointer[infer.Response] // atomic because timers respond too
 }
 
 func (r *asked) Over() bool { return r.Final.Load() != nil || r.refused != nil }
 
-// actor is an instance that executes until the test ends it.
+// actor is an instance that executes a batch until the test ends it.
 type actor struct {
 	world  *world
 	Called string
 	model  string
-	ahead  bool // it takes one ahead
+	ahead  bool // takes one batch ahead
 	has    []*backend.Batch
 	down   bool
 }
@@ -77,10 +77,10 @@ func (a *actor) Execute(b *backend.Batch) {
 	}
 }
 
-// executed reports whether an instance executes a request, not ahead.
+// executed reports whether an instance is executing the request. A batch ahead does not count.
 func (r *asked) executed() bool { return r.By != nil && r.By.has[0] == r.batch }
 
-// with lists the requests of a batch, those alone that are not over, if so.
+// with lists the requests of a batch. If open is true, it leaves out requests that are over.
 func (w *world) with(b *backend.Batch, open bool) (list []*infer.Request) {
 	for _, task := range b.Tasks {
 		if !open || !w.Asked[task.Request.ID].Over() {
@@ -90,13 +90,13 @@ func (w *world) with(b *backend.Batch, open bool) (list []*infer.Request) {
 	return list
 }
 
-// NewWorld makes models of the given numbers of instances, "a1 b2", and of
-// dynamic batches of a size, "a1x4".
+// NewWorld creates models with numbers of instances, as in "a1 b2", and optionally a maximum batch
+// size, as in "a1x4".
 func NewWorld(t testing.TB, models string) *world {
 	return newPatientWorld(t, models, waitgraph.Patience)
 }
 
-// newPatientWorld makes a world whose graph has a patience.
+// newPatientWorld creates a world whose graph has this patience.
 func newPatientWorld(t testing.TB, models string, patience time.Duration) *world {
 	w := &world{
 		t: t, graph: waitgraph.New(zerolog.Nop(), patience), Models: map[string]*Batcher{}, Counts: map[string]*Counter{},
@@ -119,7 +119,7 @@ func newPatientWorld(t testing.TB, models string, patience time.Duration) *world
 	return w
 }
 
-// send sends a request, a client's or one that the execution of outer makes.
+// send sends a request of a client, or one that the execution of outer makes.
 func (w *world) send(id, model, outer string, holding bool) error {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &asked{request: &infer.Request{ID: id, Model: model}, model: model, cancel: cancel, outer: outer, holding: holding}
@@ -143,7 +143,7 @@ func (w *world) send(id, model, outer string, holding bool) error {
 	return r.refused
 }
 
-// leave ends the execution of a request's batch without an answer.
+// leave ends the execution of a request's batch without a response.
 func (w *world) leave(id string, report backend.Report) *backend.Batch {
 	w.t.Helper()
 	r := w.Asked[id]
@@ -157,14 +157,14 @@ func (w *world) leave(id string, report backend.Report) *backend.Batch {
 	return b
 }
 
-// without notes that no instance has a batch any more.
+// without records that no instance has the batch.
 func (w *world) without(b *backend.Batch) {
 	for _, task := range b.Tasks {
 		w.Asked[task.Request.ID].By = nil
 	}
 }
 
-// answer answers those of a batch that are not over.
+// answer sends the last responses of a batch.
 func (w *world) answer(b *backend.Batch) {
 	for _, task := range b.Tasks {
 		if !w.Asked[task.Request.ID].Over() {
@@ -173,7 +173,7 @@ func (w *world) answer(b *backend.Batch) {
 	}
 }
 
-// lose takes an instance down; its executing batch fails.
+// lose makes an instance lost. Its executing batch fails.
 func (w *world) lose(instance string, hopeless bool) {
 	a := w.Instances[instance]
 	a.down = true
@@ -203,7 +203,7 @@ func (w *world) up(instance string) {
 	w.Models[a.model].Available(a)
 }
 
-// Step does one step of a script and returns how a call was refused.
+// Step runs one step of a script and returns the error of a rejected request.
 func (w *world) Step(line string) error {
 	w.t.Helper()
 	f := append(strings.Fields(line), "", "", "")
@@ -213,13 +213,13 @@ func (w *world) Step(line string) error {
 		return w.send(id, f[2], "", false)
 	case "call": // the execution of a request calls a model and waits
 		return w.send(id, f[3], f[2], true)
-	case "spawn": // the same, by something that goes on in the background
+	case "spawn": // the same from a background task
 		return w.send(id, f[3], f[2], false)
 	case "end": // the model returns its response
 		w.answer(w.leave(id, backend.Report{Executed: true}))
-	case "return": // execute returns, the last response is to come
+	case "return": // execute returns, the last response comes later
 		w.leave(id, backend.Report{Executed: true})
-	case "again": // its model releases it in order to get it again, and answers the others
+	case "again": // the model reschedules the request and responds to the others of the batch
 		b := w.Asked[id].batch
 		w.leave(id, backend.Report{Executed: true, Rescheduled: []*backend.Task{w.Asked[id].task}})
 		for _, task := range b.Tasks {
@@ -232,9 +232,9 @@ func (w *world) Step(line string) error {
 		}
 	case "say": // a response that is not the last
 		w.Asked[id].task.Send(&infer.Response{})
-	case "answer": // the last one
+	case "answer": // the last response
 		w.Asked[id].task.Send(&infer.Response{Final: true})
-	case "cancel": // the client goes
+	case "cancel": // the client disconnects
 		w.Asked[id].cancel()
 	case "restart":
 		w.lose(id, false)
@@ -242,7 +242,7 @@ func (w *world) Step(line string) error {
 		w.lose(id, true)
 	case "up":
 		w.up(id)
-	case "retire": // an instance gets no more
+	case "retire": // the instance gets no more batches
 		a := w.Instances[id]
 		if w.Models[a.model].Retire(a, func() { w.drained++ }) {
 			w.answered++
@@ -264,7 +264,7 @@ func (w *world) Step(line string) error {
 	return nil
 }
 
-// Finish ends all that is executed until nothing is, and wants nothing left.
+// Finish ends executions until none is left, and checks that nothing else is left.
 func (w *world) Finish() {
 	w.t.Helper()
 	for moved := true; moved; {
@@ -274,7 +274,7 @@ func (w *world) Finish() {
 				w.answer(w.leave(id, backend.Report{Executed: true}))
 				moved = true
 			} else if r.By == nil && r.task != nil && !r.Over() && !w.Models[r.model].queues(id) && !w.calls(r.batch, true) {
-				r.task.Send(&infer.Response{Final: true}) // what went on in the background
+				r.task.Send(&infer.Response{Final: true}) // the end of a background execution
 				moved = true
 			}
 		}
@@ -286,7 +286,7 @@ func (w *world) Finish() {
 		r.cancel()
 	}
 	for name, d := range w.Models {
-		// A cancelled request leaves the count after its answer, in another goroutine.
+		// A cancelled request leaves the count after its response, in another goroutine.
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 		err := d.Drain(ctx)
 		cancel()
@@ -299,8 +299,8 @@ func (w *world) Finish() {
 	}
 }
 
-// calls reports whether the requests of a batch have calls that are not over, of
-// those that hold its instance or of all.
+// calls reports whether the requests of a batch have calls that are not over: any calls if all is
+// true, else those that hold the instance.
 func (w *world) calls(b *backend.Batch, all bool) bool {
 	for _, r := range w.Asked {
 		if r.outer != "" && !r.Over() && (all || r.holding) && w.Asked[r.outer].batch == b {

@@ -15,8 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// lender is an Allocator that tracks unreleased memory, and spoils memory that
-// has.
+// lender is an Allocator that counts unreleased memory and overwrites released memory.
 type lender struct{ lent atomic.Int64 }
 
 func (l *lender) allocate(n int) ([]byte, infer.Memory, error) {
@@ -64,7 +63,7 @@ func ask(text string, outputs ...string) *infer.Request {
 	return &infer.Request{Outputs: outputs, Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Bytes, Shape: []int64{int64(len(text))}, Data: []byte(text)}}}
 }
 
-// reply has outputs of n bytes each, made of the name and the text.
+// reply returns a response whose outputs have n bytes each, made of the output's name and the text.
 func reply(text string, n int, names ...string) *infer.Response {
 	r := &infer.Response{Final: true}
 	for _, name := range names {
@@ -99,10 +98,10 @@ func put(t *testing.T, s *Space, r *infer.Request, response *infer.Response) {
 func TestOutputsAreFoundIfAllAreKept(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		put    [][]string // outputs asked for, each answered with just these; nil is all
+		put    [][]string // the requested outputs of each request, which get exactly these; nil requests all
 		ask    []string
 		want   string
-		lacksB bool // the model leaves B out unless it is asked for alone
+		lacksB bool // the model omits B unless B alone is requested
 	}{
 		{"all of all", [][]string{nil}, nil, "A=At B=Bt C=Ct", false},
 		{"some of all", [][]string{nil}, []string{"C", "A"}, "A=At C=Ct", false},
@@ -164,8 +163,8 @@ func TestSpacesAreSeparate(t *testing.T) {
 	}
 }
 
-// TestEntriesOwnTheirBytes: a response that was put in may be spoilt, and one that
-// was found is whole while it is held, whatever becomes of the entry.
+// TestEntriesOwnTheirBytes checks that an entry does not share memory with the inserted response,
+// and that a response that was found stays intact after its entry is evicted.
 func TestEntriesOwnTheirBytes(t *testing.T) {
 	for _, n := range []int{10, blockBytes} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -180,7 +179,7 @@ func TestEntriesOwnTheirBytes(t *testing.T) {
 			original.Parameters[0].String = "spoilt"
 
 			found, _, _ := s.Lookup(ask("t"))
-			put(t, s, ask("u"), reply("u", 2*n, "OUT")) // evicts it
+			put(t, s, ask("u"), reply("u", 2*n, "OUT")) // evicts the entry of "t"
 			if again, _, _ := s.Lookup(ask("t")); again != nil {
 				t.Fatal("it was not evicted")
 			}
@@ -225,7 +224,7 @@ func TestInsertRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// reference is the cache as one would write it down: a list, used last first.
+// reference is a simple model of the cache: a list, most recently used entry first.
 type reference struct {
 	size int64
 	list []*kept
@@ -270,7 +269,8 @@ func (r *reference) insert(k *kept) {
 	r.list = slices.Insert(r.list, 0, k)
 }
 
-// TestCacheAgreesWithTheReference does the same at random to a cache and to the reference.
+// TestCacheAgreesWithTheReference applies random operations to a cache and to the reference and
+// compares them.
 func TestCacheAgreesWithTheReference(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -320,8 +320,9 @@ func TestCacheAgreesWithTheReference(t *testing.T) {
 	}
 }
 
-// TestStormMixesNoResponses lets many use a cache that is too small for them, while versions
-// come and go. No request may be given the answer to another, or an answer that is being overwritten.
+// TestStormMixesNoResponses uses a cache that is too small from many goroutines while versions come
+// and go. It checks that no request gets another request's response or a response while it is
+// overwritten.
 func TestStormMixesNoResponses(t *testing.T) {
 	c, lent := newCache(t, 4*blockBytes)
 	var spaces [3]atomic.Pointer[Space]

@@ -16,7 +16,8 @@ func tensor(name string, dataType infer.DataType, shape []int64, data []byte) in
 	return infer.Tensor{Name: name, DataType: dataType, Shape: shape, Data: data}
 }
 
-// TestKeyFollowsInputsAlone changes one thing of a request at a time.
+// TestKeyFollowsInputsAlone changes one property of a request at a time and checks that only the
+// space, the inputs and the parameters change its key.
 func TestKeyFollowsInputsAlone(t *testing.T) {
 	base := func() *infer.Request {
 		return &infer.Request{
@@ -93,8 +94,8 @@ func TestSelectionTextsAreUnique(t *testing.T) {
 	}
 }
 
-// material makes requests of the bytes of a fuzzer: small numbers mostly, so that
-// two requests are often alike.
+// material turns a fuzzer's bytes into requests. Most numbers are small, so that two requests are
+// often equal.
 type material []byte
 
 func (m *material) byte() byte {
@@ -147,7 +148,7 @@ func (m *material) request() (space uint64, r *infer.Request) {
 	return space, r
 }
 
-// alike compares what keys depend on, without any encoding.
+// alike compares the parts of requests that keys depend on, without encoding them.
 func alike(a, b *infer.Request) bool {
 	byName := func(r *infer.Request) []infer.Tensor {
 		return slices.SortedFunc(slices.Values(r.Inputs), func(x, y infer.Tensor) int { return cmp.Compare(x.Name, y.Name) })
@@ -157,7 +158,8 @@ func alike(a, b *infer.Request) bool {
 	}) && slices.Equal(a.Parameters, b.Parameters)
 }
 
-// FuzzKey: different requests are written differently, the same ones alike.
+// FuzzKey checks that two requests have the same encoding and the same key if and only if they are
+// alike.
 func FuzzKey(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02AB\x01\x01\x02\x03abc"), []byte("\x00\x01\x01A\x01\x01\x02\x04Babc"))
 	f.Add([]byte("\x00\x02\x01A\x01\x00\x01x\x01\x01B\x01\x00\x01y"), []byte("\x00\x02\x01B\x01\x00\x01y\x01\x01A\x01\x00\x01x"))
@@ -194,7 +196,7 @@ func benchmarkRequest(n int) *infer.Request {
 	}}
 }
 
-// BenchmarkHit is a request that is found, by the size of its input.
+// BenchmarkHit measures lookups that hit, for several input sizes.
 func BenchmarkHit(b *testing.B) {
 	for _, n := range []int{64, 4 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -215,8 +217,8 @@ func BenchmarkHit(b *testing.B) {
 	}
 }
 
-// BenchmarkMiss is a request that is not found, and its response of 64 bytes put
-// in where another one has to go for it.
+// BenchmarkMiss measures a lookup that misses and the insertion of a response of 64 bytes into a
+// full cache.
 func BenchmarkMiss(b *testing.B) {
 	c, _ := newCache(b, 1<<20)
 	s, r := c.Space(1), benchmarkRequest(64)

@@ -10,9 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// graphOf makes a registry that knows models without having loaded any. Each line
-// is a model: its name, the states of its versions, and for an ensemble the parts it is
-// composed of, as "name" or "name:version".
+// graphOf returns a catalog of models without loading them. Each line is a model: its name, the
+// states of its versions, and for an ensemble its composing models, as "name" or "name:version".
 func graphOf(t *testing.T, namespaces bool, lines ...string) *Catalog {
 	t.Helper()
 	roots := []string{t.TempDir(), t.TempDir()}
@@ -54,7 +53,7 @@ func graphOf(t *testing.T, namespaces bool, lines ...string) *Catalog {
 func TestDependenciesDecideWhetherAnEnsembleLoads(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
-		lines      []string // the first is asked about
+		lines      []string // the first is the ensemble e
 	}{
 		{"all there", "", []string{"e =a b", "a READY", "b READY READY"}},
 		{"a version", "", []string{"e =a:2 a:1", "a READY READY"}},

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// claimant is an operation whose claim is under way.
+// claimant is an operation and the state of its lock request.
 type claimant struct {
 	*catalog.Operation
 	held repository.Set
@@ -20,18 +20,19 @@ type claimant struct {
 	done bool
 }
 
-// asker is the model whose code asks for an operation, and what brings it up.
+// asker is a model whose code starts an operation, and the operation that loads this model.
 type asker struct {
 	model string
 	by    *catalog.Operation
 }
 
-// table has a helper for tests.
+// table is a LockTable with a helper for tests.
 type table struct{ *catalog.LockTable }
 
 func newTable() table { return table{catalog.NewLockTable(0, errors.New("outdated"))} }
 
-// claim begins to lock models, within a synctest bubble.
+// claim starts to lock models and waits until the goroutine blocks or ends. It must run in a
+// synctest bubble.
 func (c table) claim(ctx context.Context, name string, up *asker, needed, dependent string) *claimant {
 	if up == nil {
 		up = &asker{}
@@ -51,7 +52,7 @@ func TestOperationsExcludeEachOther(t *testing.T) {
 		first := c.claim(t.Context(), "a", nil, "a b", "e")
 		apart := c.claim(t.Context(), "x", nil, "x", "")
 		second := c.claim(t.Context(), "b", nil, "b c", "")
-		behind := c.claim(t.Context(), "c", nil, "c", "") // it would make the second wait for ever
+		behind := c.claim(t.Context(), "c", nil, "c", "") // otherwise the second could wait forever
 		if !first.done || !apart.done || second.done || behind.done {
 			t.Errorf("done: %v, %v, %v, %v", first.done, apart.done, second.done, behind.done)
 		}
@@ -70,8 +71,8 @@ func TestOperationsExcludeEachOther(t *testing.T) {
 	})
 }
 
-// TestTryLockWaitsForNothing locks free models, even those that others wait for. The others
-// continue when it ends.
+// TestTryLockWaitsForNothing checks that TryLock locks the free models, even those for which others
+// wait, and that the others continue when it ends.
 func TestTryLockWaitsForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTable()
@@ -113,8 +114,8 @@ func TestLocksAreGivenUp(t *testing.T) {
 	})
 }
 
-// TestLocksInCirclesAreRefused has the code of models that are being loaded ask for
-// changes.
+// TestLocksInCirclesAreRefused checks that operations started by the code of loading models are
+// rejected if they would wait for themselves.
 func TestLocksInCirclesAreRefused(t *testing.T) {
 	within := func(p *claimant, model string) *asker { return &asker{model, p.Operation} }
 	way := func(err error) string {

@@ -11,7 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestPlansFollowWhatChanged compares a model that serves with what its directory says now.
+// TestPlansFollowWhatChanged compares the source of a serving model with its current source and
+// checks which versions are kept, exchanged, loaded and unloaded.
 func TestPlansFollowWhatChanged(t *testing.T) {
 	const base = `name: "m" backend: "fake" max_batch_size: 4 `
 	const configFile = "config.pbtxt"

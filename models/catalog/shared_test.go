@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Ids makes a set of models by their names.
+// Ids returns the set of models with these names.
 func Ids(names string) repository.Set {
 	set := make(repository.Set)
 	for _, name := range strings.Fields(names) {

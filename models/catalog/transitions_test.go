@@ -7,12 +7,13 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestForgetLeavesWhatIsNeeded: each model has one version, or none.
+// TestForgetLeavesWhatIsNeeded checks which models are idle and forgotten. Each model has one
+// version or none.
 func TestForgetLeavesWhatIsNeeded(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(m *model)
-		want   bool // it is forgotten
+		want   bool // the model is idle and forgotten
 	}{
 		{"never loaded", func(m *model) { clear(m.versions) }, true},
 		{"unloaded", func(*model) {}, true},
@@ -39,7 +40,8 @@ func TestForgetLeavesWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestEndBehindForget: a version that was replaced may end when its model has been forgotten.
+// TestEndBehindForget checks that the end of a replaced version does not add its forgotten model to
+// the catalog again.
 func TestEndBehindForget(t *testing.T) {
 	k := graphOf(t, false)
 	k.Ended(repository.Identity{Name: "m"}, 1, nil)

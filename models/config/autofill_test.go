@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// TestAutofillFollowsTheFiles has what Triton filled in for the same files, the slash marking
-// a directory.
+// TestAutofillFollowsTheFiles compares autofill with Triton's results for the same files. A name
+// with a slash is a directory.
 func TestAutofillFollowsTheFiles(t *testing.T) {
 	const undetermined = "Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'."
 	for _, c := range []struct {

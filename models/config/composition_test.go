@@ -9,9 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// ensembleConfig reads an ensemble as tests write it: tensors are "A" or
-// "A:FP32[4]", int32 of one element if nothing is said; steps are
-// "id(IN0=A)->OUT0=B".
+// ensembleConfig parses an ensemble in the short form of the tests. A tensor is "A:FP32[4]", or "A"
+// for INT32[1]. A step is "id(IN0=A)->OUT0=B".
 func ensembleConfig(t testing.TB, name, inputs, outputs string, batch int, steps ...string) *kserve.ModelConfig {
 	t.Helper()
 	text := fmt.Sprintf("name: %q\nplatform: \"ensemble\"\nmax_batch_size: %d\n", name, batch)
@@ -58,7 +57,7 @@ func mapConfig(kind, pairs string) string {
 	return b.String()
 }
 
-// composingModels are the models that the ensembles of the test below call.
+// composingModels returns the configs of the models that the ensembles below call.
 func composingModels(t testing.TB) map[string]*kserve.ModelConfig {
 	t.Helper()
 	models := make(map[string]*kserve.ModelConfig)
@@ -86,7 +85,8 @@ func composingModels(t testing.TB) map[string]*kserve.ModelConfig {
 	return models
 }
 
-// TestCompositionIsCheckedStepByStep: the texts were compared with Triton's.
+// TestCompositionIsCheckedStepByStep checks the errors of invalid ensembles. Their texts were
+// compared with Triton's.
 func TestCompositionIsCheckedStepByStep(t *testing.T) {
 	const mixed = "in ensemble e, step of model 'e' receives inputs originated from different decoupled models"
 	for _, c := range []struct {

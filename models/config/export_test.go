@@ -2,7 +2,7 @@ package config
 
 import "github.com/nereid-serving/nereid/kserve"
 
-// Names for the tests in package config_test.
+// Autofill and AssignGroups are exported for the tests in package config_test.
 
 var Autofill = autofill
 

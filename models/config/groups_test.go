@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// TestGroupsThatABackendPrefers complete a config: whole groups, or counts and GPUs of groups of the same kind.
+// TestGroupsThatABackendPrefers checks that a backend's preferred groups complete a config: as
+// whole groups if it has none, else as counts and GPUs for groups of the same kind.
 func TestGroupsThatABackendPrefers(t *testing.T) {
 	const cpu, gpu, any = kserve.ModelInstanceGroup_KIND_CPU, kserve.ModelInstanceGroup_KIND_GPU, kserve.ModelInstanceGroup_KIND_AUTO
 	type group = kserve.ModelInstanceGroup
@@ -37,7 +38,7 @@ func TestGroupsThatABackendPrefers(t *testing.T) {
 				}
 				return preferred
 			}}
-			for range 2 { // a second time changes nothing
+			for range 2 { // the second call must change nothing
 				rules.AssignGroups(parsed)
 				g := parsed.InstanceGroup[0]
 				if got := fmt.Sprint(g.Name, " ", g.Kind, " ", g.Count, " ", g.Gpus); got != test.want || len(parsed.InstanceGroup) != 1 {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestConfigsNestToTheDepthOfAllJSON counts as for requests.
+// TestConfigsNestToTheDepthOfAllJSON checks that configs may nest 100 levels deep, like the JSON of
+// requests.
 func TestConfigsNestToTheDepthOfAllJSON(t *testing.T) {
 	for depth, want := range map[int]bool{100: true, 101: false} {
 		text := "{'a':" + strings.Repeat("[", depth-1) + "1" + strings.Repeat("]", depth-1) + "}"

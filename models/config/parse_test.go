@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// TestParseTextTakesForms has forms that people write.
+// TestParseTextTakesForms parses the forms of text that are in use.
 func TestParseTextTakesForms(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", ""},
@@ -45,7 +45,7 @@ func TestParseTextTakesForms(t *testing.T) {
 	}
 }
 
-// wantConfig compares a config with a text.
+// wantConfig fails the test if a config differs from a text.
 func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
 	t.Helper()
 	want := &kserve.ModelConfig{}
@@ -57,8 +57,8 @@ func wantConfig(t *testing.T, got *kserve.ModelConfig, text string) {
 	}
 }
 
-// TestParseTextErrorsNameTheSource checks the text for the log: the position and the
-// reason. Clients get the file's name.
+// TestParseTextErrorsNameTheSource checks the text for the log, with position and reason. Clients
+// only get the file's name.
 func TestParseTextErrorsNameTheSource(t *testing.T) {
 	const end = "unexpected end of text: a bracket or a quote is not closed, or a value is missing"
 	for _, c := range []struct{ name, text, want string }{
@@ -143,12 +143,12 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
-// FuzzParseText reads any text as the config.pbtxt of a model that is
-// there. An accepted text must have an equivalent JSON form.
+// FuzzParseText parses any text as a config.pbtxt and checks that an accepted text has an
+// equivalent JSON form.
 func FuzzParseText(f *testing.F) {
 	addConfigs(f, "*.pbtxt")
 	for i, c := range recordedTexts(f) {
-		if i%20 == 0 { // the more seeds, the later the first new text
+		if i%20 == 0 { // with more seeds, it takes longer until the first new text
 			f.Add([]byte(c.Config))
 		}
 	}
@@ -164,7 +164,7 @@ func FuzzParseText(f *testing.F) {
 	})
 }
 
-// FuzzParseJSON reads any bytes as a model's answer to auto-complete.
+// FuzzParseJSON parses any text as a model's auto-completed config.
 func FuzzParseJSON(f *testing.F) {
 	addConfigs(f, "*.json")
 	for i, c := range recordedTexts(f) {
@@ -181,8 +181,7 @@ func FuzzParseJSON(f *testing.F) {
 	})
 }
 
-// recordedText is a configuration that Triton was given, as a file or with a
-// request.
+// recordedText is a config that was given to Triton, as a file or with a request.
 type recordedText struct{ Config, Override string }
 
 func recordedTexts(f *testing.F) (texts []recordedText) {

@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// CheckConfig goes with a parsed configuration where a load goes.
+// CheckConfig processes a parsed config like a load and checks that its JSON form is stable.
 func CheckConfig(t *testing.T, config *kserve.ModelConfig) {
 	if err := autofill(config, "m", []File{{Name: "model.py"}}); err != nil {
 		return

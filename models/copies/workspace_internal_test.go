@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDirectoriesOfDeadServers must be removed by the next server, those of others not.
+// TestDirectoriesOfDeadServers checks that the next server removes the directory of a killed server
+// and nothing else.
 func TestDirectoriesOfDeadServers(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	living, killed := NewWorkspace("", zerolog.Nop()), NewWorkspace("", zerolog.Nop())
@@ -20,7 +21,7 @@ func TestDirectoriesOfDeadServers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := unix.Flock(int(killed.parent.Fd()), unix.LOCK_UN); err != nil { // as the kernel does
+	if err := unix.Flock(int(killed.parent.Fd()), unix.LOCK_UN); err != nil { // as the kernel does when a process ends
 		t.Fatal(err)
 	}
 	for _, name := range []string{"other", namePrefix + "file"} {

@@ -24,7 +24,7 @@ func TestLastUserRemovesACopy(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(inner, "m"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(inner, 0); err != nil { // by the model
+	if err := os.Chmod(inner, 0); err != nil { // models may do this
 		t.Fatal(err)
 	}
 	if !c.TryHold() || c.Hold() != c || !c.Used() {
@@ -59,7 +59,7 @@ func TestDirectoryIsCreatedAgain(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o700 {
 			t.Fatalf("the place: got %v, %v, want mode 700", info, err)
 		}
-		if err := os.RemoveAll(filepath.Dir(c.Path())); err != nil { // by a cleaner
+		if err := os.RemoveAll(filepath.Dir(c.Path())); err != nil { // as a cleaner of temporary files may do
 			t.Fatal(err)
 		}
 		c.Drop()

@@ -48,7 +48,8 @@ func TestFaultNamesSourceReasonAndRemedy(t *testing.T) {
 	}
 }
 
-// TestFirstConfigCanBeCopied finds names of tensors in a model.py, and parses the result.
+// TestFirstConfigCanBeCopied checks that FirstConfig finds the tensor names in a model.py and
+// returns a config that can be parsed.
 func TestFirstConfigCanBeCopied(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
 		{"", `backend: "python" input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ] output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] } ]`},

@@ -20,7 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// shelf is a set of archives in two stores, of which each is a bucket, whatever the directory: mirrortest.Store has one.
+// shelf is a set of archives in two stores. Each store serves a bucket, whatever directory the URL
+// names, because a mirrortest.Store has only one.
 type shelf struct {
 	*testing.T
 	*Archives
@@ -79,7 +80,7 @@ func (s *shelf) mustFetch(url, want string) *Archive {
 	return a
 }
 
-// renew looks at all archives and waits for it.
+// renew checks all archives for changes and waits for the result.
 func (s *shelf) renew() {
 	s.Helper()
 	s.Renew()
@@ -95,7 +96,8 @@ func (s *shelf) folders() int {
 	return len(found)
 }
 
-// TestArchivesAreShared by all that name the same object, however they write it, and go with the last of them.
+// TestArchivesAreShared checks that fetches of the same object share one file, however its URL is
+// written, and that the last user removes the file.
 func TestArchivesAreShared(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "packed")
@@ -138,7 +140,8 @@ func TestArchivesAreShared(t *testing.T) {
 	}
 }
 
-// TestArchivesThatChange are seen by Renew, and fetched beside the version that is used.
+// TestArchivesThatChange checks that Renew reports a changed archive, and that the new version is
+// fetched beside the one in use.
 func TestArchivesThatChange(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "first")
@@ -168,7 +171,8 @@ func TestArchivesThatChange(t *testing.T) {
 	}
 }
 
-// TestArchivesThatChangeWhileTheyAreFetched are fetched again, and not for ever.
+// TestArchivesThatChangeWhileTheyAreFetched checks that an archive that changes during its fetch is
+// fetched again, but not forever.
 func TestArchivesThatChangeWhileTheyAreFetched(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "0")
@@ -190,7 +194,8 @@ func TestArchivesThatChangeWhileTheyAreFetched(t *testing.T) {
 	}
 }
 
-// TestArchivesThatHangHoldUpTheirOwnModels alone.
+// TestArchivesThatHangHoldUpTheirOwnModels checks that a hanging store delays only fetches from it,
+// and that they end with their context.
 func TestArchivesThatHangHoldUpTheirOwnModels(t *testing.T) {
 	for _, call := range []mirrortest.Call{mirrortest.Open, mirrortest.List, mirrortest.Read} {
 		t.Run(string(call), func(t *testing.T) {
@@ -223,14 +228,14 @@ func TestArchivesThatHangHoldUpTheirOwnModels(t *testing.T) {
 			}
 			testkit.Eventually(t, 10*time.Second, func() bool { return s.folders() == 0 })
 			s.one.Resume(call)
-			s.mustFetch("s3://one/env.tar.gz", "one").Drop() // as if nothing had been
+			s.mustFetch("s3://one/env.tar.gz", "one").Drop() // works as before
 			s.one.Hang(call)
-			s.Renew() // the end of the shelf does not wait for it
+			s.Renew() // closing the shelf must not wait for this
 		})
 	}
 }
 
-// TestOneOfSeveralGivesUp while the fetch goes on for the others.
+// TestOneOfSeveralGivesUp checks that a shared fetch continues when one of its waiters gives up.
 func TestOneOfSeveralGivesUp(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "one")
@@ -313,7 +318,8 @@ func TestArchivesThatFailLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestArchivesThatAreGoneStaySeen as they were, and the log says so once.
+// TestArchivesThatAreGoneStaySeen checks that Seen still returns the last sum of a deleted archive,
+// and that the log names it once.
 func TestArchivesThatAreGoneStaySeen(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "packed")
@@ -336,7 +342,8 @@ func TestArchivesThatAreGoneStaySeen(t *testing.T) {
 	}
 }
 
-// TestArchivesAreForgotten that no model names any more, with the connections to their stores.
+// TestArchivesAreForgotten checks that Renew forgets archives that no model has named for a while,
+// and closes the connections to their stores.
 func TestArchivesAreForgotten(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "one")
@@ -355,7 +362,8 @@ func TestArchivesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestArchivesThatACleanerHasRemoved are fetched again, once for all callers, though models still use the removed files.
+// TestArchivesThatACleanerHasRemoved checks that a file that was removed is fetched again, once for
+// all callers, even while models still use it.
 func TestArchivesThatACleanerHasRemoved(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "packed")
@@ -384,10 +392,11 @@ func TestArchivesThatACleanerHasRemoved(t *testing.T) {
 	}
 }
 
-// TestArchivesAreFetchedAgainAfterPauses, as uploads take time; the pauses end with the context and with the server.
+// TestArchivesAreFetchedAgainAfterPauses checks that pauses between repeated fetches give uploads
+// time, and that a pause ends with the context or the server.
 func TestArchivesAreFetchedAgainAfterPauses(t *testing.T) {
 	for name, test := range map[string]struct {
-		after time.Duration // from when on the end is called
+		after time.Duration // the time at which end is called
 		end   func(s *shelf, cancel func())
 		want  string
 		took  time.Duration
@@ -419,11 +428,12 @@ func TestArchivesAreFetchedAgainAfterPauses(t *testing.T) {
 	}
 }
 
-// overtaken is a bucket whose first listing comes in when told, as it was when it began.
+// overtaken is a bucket whose first listing shows the state when it began, but returns only when
+// goOn is closed.
 type overtaken struct {
 	objectstore.Bucket
-	first *atomic.Bool  // has begun
-	taken chan struct{} // closed when the store has made it
+	first *atomic.Bool  // set when the first listing has begun
+	taken chan struct{} // closed when the first listing has been read
 	goOn  chan struct{}
 }
 
@@ -447,7 +457,7 @@ func (b overtaken) List(ctx context.Context, prefix string, each func(objectstor
 	return err
 }
 
-// TestLooksThatAreOvertaken do not undo what later ones have seen.
+// TestLooksThatAreOvertaken checks that a slow look does not undo the result of a later one.
 func TestLooksThatAreOvertaken(t *testing.T) {
 	taken, goOn := make(chan struct{}), make(chan struct{})
 	s := newShelf(t, func(c *ArchivesConfig) {
@@ -480,7 +490,8 @@ func TestLooksThatAreOvertaken(t *testing.T) {
 	}
 }
 
-// TestArchivesRemoveWhatOthersHaveLeft when a store is opened, and not while a model is described, which waits for nothing.
+// TestArchivesRemoveWhatOthersHaveLeft checks that directories of dead servers are removed when a
+// store is opened, but not by Watch, which must not block.
 func TestArchivesRemoveWhatOthersHaveLeft(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "packed")

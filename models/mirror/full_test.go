@@ -11,10 +11,12 @@ import (
 	"github.com/nereid-serving/nereid/models/mirror"
 )
 
-// fullVariable is set in the process of TestAFullDiskLeavesNothing that has the mounts of its own.
+// fullVariable is set in the child process of TestAFullDiskLeavesNothing, which has its own mount
+// namespace.
 const fullVariable = "NEREID_TEST_FULL_DISK"
 
-// TestAFullDiskLeavesNothing copies a model, and fetches an archive, to a real small file system that others fill meanwhile.
+// TestAFullDiskLeavesNothing copies a model and fetches an archive to a small file system that
+// fills up meanwhile, and checks that nothing is left.
 func TestAFullDiskLeavesNothing(t *testing.T) {
 	if os.Getenv(fullVariable) != "" {
 		mirror.FillInTheMiddle(t)

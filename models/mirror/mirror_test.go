@@ -29,7 +29,7 @@ type world struct {
 	log    testkit.Buffer
 }
 
-// newWorld opens a mirror of a store with objects of these keys, each of which has its key as content.
+// newWorld opens a mirror of a store whose objects have these keys and their keys as content.
 func newWorld(t *testing.T, change func(*Config), keys ...string) *world {
 	t.Helper()
 	w := &world{T: t, store: mirrortest.New(), place: t.TempDir()}
@@ -62,7 +62,7 @@ func newWorld(t *testing.T, change func(*Config), keys ...string) *world {
 	return w
 }
 
-// copyOf copies a model as the last listing has it.
+// copyOf copies a model of the last listing.
 func (w *world) copyOf(name string) (*copies.Copy, error) {
 	w.Helper()
 	return w.mirror.Copy(w.Context(), w.mirror.Model(name), func(string) bool { return true })
@@ -77,7 +77,7 @@ func (w *world) mustCopy(name string) *copies.Copy {
 	return c
 }
 
-// renew takes a new listing and waits for it.
+// renew lists the store again and waits for the listing.
 func (w *world) renew() {
 	w.Helper()
 	w.mirror.Renew(0)
@@ -132,7 +132,8 @@ func TestCopyIsCompleteAndPrivate(t *testing.T) {
 	}
 }
 
-// TestUnchangedObjectsAreTakenOver fetches again only files that the store or the model has changed.
+// TestUnchangedObjectsAreTakenOver checks that a new copy fetches only the files that have changed
+// in the store or were changed by the model.
 func TestUnchangedObjectsAreTakenOver(t *testing.T) {
 	w := newWorld(t, nil, "a/config.pbtxt", "a/1/kept", "a/1/replaced", "a/1/written", "a/1/deleted")
 	first := w.mustCopy("a")
@@ -154,7 +155,7 @@ func TestUnchangedObjectsAreTakenOver(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	second.Drop()
-	third := w.mustCopy("a") // there is nothing to take over from
+	third := w.mustCopy("a") // without a copy in use, all files are fetched
 	defer third.Drop()
 	if got := w.store.Opened("a/1/kept"); got != 2 {
 		t.Errorf("without a copy: a/1/kept was read %d times, want 2", got)
@@ -200,7 +201,8 @@ func TestCopiesThatFailLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestCopyEndsWithItsContext while the store hangs, and so does the wait for other copies.
+// TestCopyEndsWithItsContext checks that copies from a hanging store, and copies waiting for their
+// turn, end with the context.
 func TestCopyEndsWithItsContext(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	w.store.Hang(mirrortest.Read)
@@ -223,7 +225,8 @@ func TestCopyEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestOutageKeepsTheListing and is logged twice: when it begins and when it ends.
+// TestOutageKeepsTheListing checks that models stay listed during an outage, and that the log has
+// one line for its start and one for its end.
 func TestOutageKeepsTheListing(t *testing.T) {
 	changed := make(chan struct{}, 10)
 	w := newWorld(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } }, "a/1/x")
@@ -252,7 +255,8 @@ func TestOutageKeepsTheListing(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreOneAtATime and delay neither readers of the listing nor Close.
+// TestRenewalsAreOneAtATime checks that a hanging renewal starts no second one and delays neither
+// readers of the listing nor Close.
 func TestRenewalsAreOneAtATime(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	w.store.Hang(mirrortest.List)
@@ -263,7 +267,7 @@ func TestRenewalsAreOneAtATime(t *testing.T) {
 	if w.mirror.Model("a") == nil || w.store.Lists() != 2 {
 		t.Errorf("got the model %v after %d listings, want it after two", w.mirror.Model("a"), w.store.Lists())
 	}
-	// The end of the world closes the mirror while the store hangs.
+	// The cleanup closes the mirror while the store hangs.
 }
 
 func TestYoungListingsAreNotRenewed(t *testing.T) {
@@ -275,7 +279,8 @@ func TestYoungListingsAreNotRenewed(t *testing.T) {
 	}
 }
 
-// TestFailedListingsAreNotRepeated sooner than complete ones.
+// TestFailedListingsAreNotRepeated checks that a failed listing is not retried before the renewal
+// interval ends.
 func TestFailedListingsAreNotRepeated(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	w.mirror.mu.Lock()
@@ -294,7 +299,8 @@ func TestFailedListingsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// TestEmptyListingIsAnOutage where there were models below a path, as it is an error when the mirror is opened.
+// TestEmptyListingIsAnOutage checks that an empty listing below a path counts as a failure. It is
+// also an error when the mirror is opened.
 func TestEmptyListingIsAnOutage(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	w.store.Delete("a/1/x")
@@ -328,7 +334,8 @@ func TestPanicOfAListingIsAFailure(t *testing.T) {
 	}
 }
 
-// TestCopiesWithoutUsersAreForgotten, and those of models that have gone but are served still are not.
+// TestCopiesWithoutUsersAreForgotten checks that the mirror forgets deleted models without copies
+// in use, but keeps deleted models that are still served.
 func TestCopiesWithoutUsersAreForgotten(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x", "b/1/x", "c/1/x")
 	held := w.mustCopy("a")
@@ -344,7 +351,8 @@ func TestCopiesWithoutUsersAreForgotten(t *testing.T) {
 	}
 }
 
-// TestLookSeesOneModel as it is now. A renewal that began before does not undo that.
+// TestLookSeesOneModel checks that Look updates one model, and that a renewal that began earlier
+// does not undo this.
 func TestLookSeesOneModel(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x", "b/1/x")
 	began, goOn := make(chan struct{}), make(chan struct{})
@@ -383,7 +391,8 @@ func TestConfigurationsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNoFiles keep their models from being read, and no other.
+// TestKeysThatAreNoFiles checks that keys which cannot be file names make only their own models
+// unreadable.
 func TestKeysThatAreNoFiles(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x", "b/../x", "c//x", "b/1/x")
 	if w.mirror.Model("a").Fault != nil || w.mirror.Model("b").Fault == nil {
@@ -399,7 +408,8 @@ func TestKeysThatAreNoFiles(t *testing.T) {
 	}
 }
 
-// TestManyKeysThatAreNoFiles concern their models alone, however many they are, and count as objects.
+// TestManyKeysThatAreNoFiles checks that many invalid keys affect only their own model and count as
+// objects.
 func TestManyKeysThatAreNoFiles(t *testing.T) {
 	keys := []string{"good/1/x", "bad/1/x"}
 	for i := range 100 {
@@ -416,7 +426,7 @@ func TestManyKeysThatAreNoFiles(t *testing.T) {
 	}
 }
 
-// TestListingsAreBoundedInBytes of keys, versions and configurations.
+// TestListingsAreBoundedInBytes checks the limit on the bytes of keys, versions and configs.
 func TestListingsAreBoundedInBytes(t *testing.T) {
 	const most = 400
 	for name, more := range map[string]func(*mirrortest.Store){
@@ -440,11 +450,12 @@ func TestListingsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestRenewalsShareWhatHasNotChanged with the listing before.
+// TestRenewalsShareWhatHasNotChanged checks that a renewed listing shares unchanged models with the
+// previous one.
 func TestRenewalsShareWhatHasNotChanged(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x", "b/1/x", "b/1/y")
 	a, b := w.mirror.Model("a"), w.mirror.Model("b")
-	w.store.Put("b/1/y", "b/1/x") // of the same size
+	w.store.Put("b/1/y", "b/1/x") // same size
 	w.renew()
 	if now := w.mirror.Model("a"); &now.Objects[0] != &a.Objects[0] {
 		t.Error("the objects of a are there twice")
@@ -495,7 +506,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// unordered is a bucket that lists backwards, and first what one of its objects was.
+// unordered is a bucket that lists in reverse order, after an outdated version of one object.
 type unordered struct {
 	objectstore.Bucket
 	was objectstore.Object

@@ -11,7 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// TestModelThatDoesNotFitIsRefused before anything is fetched.
+// TestModelThatDoesNotFitIsRefused checks that a model that does not fit is rejected before
+// anything is fetched.
 func TestModelThatDoesNotFitIsRefused(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	huge := *w.mirror.Model("a")
@@ -27,7 +28,7 @@ func TestModelThatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// TestSizesThatOverflowAreRefused and do not look like room enough.
+// TestSizesThatOverflowAreRefused checks that sizes whose sum overflows are rejected.
 func TestSizesThatOverflowAreRefused(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x", "a/1/y", "a/1/z")
 	huge := *w.mirror.Model("a")
@@ -41,7 +42,8 @@ func TestSizesThatOverflowAreRefused(t *testing.T) {
 	}
 }
 
-// TestCopiesShareTheFreeSpace and do not each count on all of it; written and unused bytes are released.
+// TestCopiesShareTheFreeSpace checks that concurrent copies do not reserve the same free space, and
+// that written and unused bytes are released.
 func TestCopiesShareTheFreeSpace(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
 	var disk unix.Statfs_t
@@ -56,7 +58,7 @@ func TestCopiesShareTheFreeSpace(t *testing.T) {
 	if _, err := w.mirror.reserve(w.place, "a model", most); err == nil || !strings.Contains(infer.AsError(err).Detailed().Message, "make room, or have MOUNT name a directory with more") {
 		t.Errorf("a second copy: got error %v", err)
 	}
-	first.used(most[0].Size) // had it been written, the disk would say so
+	first.used(most[0].Size) // a real write would reduce the free space instead
 	second, err := w.mirror.reserve(w.place, "a model", most)
 	if err != nil {
 		t.Errorf("after the first has written: got error %v", err)

@@ -52,7 +52,7 @@ func FillInTheMiddle(t *testing.T) {
 			return a.Copy, nil
 		},
 	} {
-		fill := sync.OnceFunc(func() { // when the room has been granted, and before anything has come
+		fill := sync.OnceFunc(func() { // after the space is reserved and before any data arrives
 			if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 				t.Errorf("fill the disk: got %v", err)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// slow is a bucket that sends its objects, but for one, in pieces with a wait before each.
+// slow is a bucket that sends its objects, except quick, in pieces with a wait before each.
 type slow struct {
 	objectstore.Bucket
 	quick string
@@ -47,7 +47,7 @@ func (b slowBody) Read(p []byte) (int, error) {
 	}
 }
 
-// slowly has the store of a world be slow.
+// slowly makes the store of a world slow.
 func slowly(s slow) func(*Config) {
 	return func(c *Config) {
 		open := c.Open
@@ -58,7 +58,8 @@ func slowly(s slow) func(*Config) {
 	}
 }
 
-// TestSlowDownloadsGiveUpTheirTurn to other copies.
+// TestSlowDownloadsGiveUpTheirTurn checks that downloads which are too slow fail, so that other
+// copies get their turn.
 func TestSlowDownloadsGiveUpTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, slowly(slow{quick: "quick/1/x", piece: 1, wait: 7 * time.Second}), "a/1/x", "b/1/x", "c/1/x", "d/1/x", "quick/1/x")
@@ -74,7 +75,7 @@ func TestSlowDownloadsGiveUpTheirTurn(t *testing.T) {
 				failed <- err
 			}()
 		}
-		synctest.Wait() // all places are taken
+		synctest.Wait() // all turns are taken
 		go func() {
 			for range mostCopies {
 				if err := <-failed; !errors.Is(err, objectstore.ErrUnreachable) || !strings.Contains(err.Error(), "has sent 4 bytes of an object in 30s, at least 65536 are wanted") {
@@ -90,7 +91,7 @@ func TestSlowDownloadsGiveUpTheirTurn(t *testing.T) {
 	})
 }
 
-// TestSlowStoresAreWaitedFor while they bring enough.
+// TestSlowStoresAreWaitedFor checks that a slow store that sends enough bytes is not a stall.
 func TestSlowStoresAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, slowly(slow{piece: leastBytes, wait: 29 * time.Second}), "a/1/x")
@@ -100,7 +101,7 @@ func TestSlowStoresAreWaitedFor(t *testing.T) {
 	})
 }
 
-// slowDisk takes a minute for each piece.
+// slowDisk takes a minute to write each piece.
 type slowDisk struct{ bytes.Buffer }
 
 func (*slowDisk) Name() string { return "slow" }
@@ -111,7 +112,8 @@ func (d *slowDisk) Write(p []byte) (int, error) {
 	return d.Buffer.Write(p)
 }
 
-// TestSlowDiskIsNotAStall of the store, nor does it give the store more time.
+// TestSlowDiskIsNotAStall checks that time spent writing to a slow disk does not count as a stall
+// of the store, and does not give a slow store more time.
 func TestSlowDiskIsNotAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, "a/1/x")
@@ -128,7 +130,7 @@ func TestSlowDiskIsNotAStall(t *testing.T) {
 	})
 }
 
-// slowList is a bucket that lists objects without end, with a wait before each.
+// slowList is a bucket that lists many objects, with a wait before each.
 type slowList struct {
 	objectstore.Bucket
 	wait  *time.Duration
@@ -153,7 +155,8 @@ func (s slowList) List(ctx context.Context, prefix string, each func(objectstore
 	return nil
 }
 
-// TestListingsThatTrickleAreGivenUp and leave the listing before them. One that brings enough is waited for, but not for ever.
+// TestListingsThatTrickleAreGivenUp checks that a listing that is too slow fails, and that a
+// listing that is fast enough may take an hour at most.
 func TestListingsThatTrickleAreGivenUp(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -12,10 +12,10 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestAutoCompleteBecomesTheConfig has one model for each effect of auto_complete_config, named
-// after it. first is the configuration that Triton passed to the model, answer the model's version
-// of it, final the served configuration, and load Triton's error. refused is the reason why this
-// server fails the load, where Triton ignores the model's version.
+// TestAutoCompleteBecomesTheConfig has one case for each effect of auto_complete_config, named
+// after it. first is the config that Triton passed to the model, answer the config that the model
+// returned, final the served config, and load Triton's error. refused is the error with which this
+// server fails the load where Triton ignores the model's config.
 func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 	text, err := os.ReadFile("testdata/autocomplete.json")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 	}
 }
 
-// TestFinishRefusesBadAnswers has answers that fail the load, with the text for clients.
+// TestFinishRefusesBadAnswers checks the errors for auto-completed configs that fail the load.
 func TestFinishRefusesBadAnswers(t *testing.T) {
 	opened := repository.OpenRepository(t, repository.Options{}, map[string]string{
 		"m/config.pbtxt": `backend: "python" dynamic_batching { } max_batch_size: 2`, "m/1/model.py": "",
@@ -116,7 +116,8 @@ func TestLabelsAreReadFromTheirFile(t *testing.T) {
 	}
 }
 
-// TestBucketsOfOtherFamiliesAreWarnedOf: the buckets of one family alone can be set.
+// TestBucketsOfOtherFamiliesAreWarnedOf checks that buckets for a family other than the
+// first-response histogram cause a warning.
 func TestBucketsOfOtherFamiliesAreWarnedOf(t *testing.T) {
 	control := func(family string) string {
 		return `metric_control { metric_identifier { family: "` + family + `" } histogram_options { buckets: 1 } } `

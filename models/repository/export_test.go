@@ -1,6 +1,6 @@
 package repository
 
-// Names for the tests in package repository_test.
+// TargetPaths and All are exported for the tests in package repository_test.
 
 var TargetPaths = targetPaths
 

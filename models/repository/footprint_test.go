@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestFootprintTellsWhichVersionsChanged changes one thing at a time in a model's directory:
-// has something changed, and for which of its versions?
+// TestFootprintTellsWhichVersionsChanged changes one thing at a time in a model's directory and
+// checks whether the footprint differs, and for which versions.
 func TestFootprintTellsWhichVersionsChanged(t *testing.T) {
 	write := func(path, text string) func(string) error {
 		return func(root string) error {
@@ -39,7 +39,7 @@ func TestFootprintTellsWhichVersionsChanged(t *testing.T) {
 		name   string
 		change func(root string) error
 		want   string
-		named  string // what --model-config-name says
+		named  string // --model-config-name
 	}{
 		{"none", func(string) error { return nil }, nothing, ""},
 		{"a version's file", write("1/model.py", "changed"), one, ""},
@@ -125,8 +125,8 @@ func TestFootprintTellsWhichVersionsChanged(t *testing.T) {
 	}
 }
 
-// TestFootprintFollowsLinks to a version's directory, to the target of a file's link
-// to, and to nothing else.
+// TestFootprintFollowsLinks checks that footprints follow links to a version's directory and to
+// files, but not links to directories inside a version.
 func TestFootprintFollowsLinks(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	for path, text := range map[string]string{
@@ -172,8 +172,9 @@ func TestFootprintFollowsLinks(t *testing.T) {
 	}
 }
 
-// TestFootprintSeesTheArchiveOutside: the archive of an execution environment counts where it
-// lies outside of the model's directory, for all versions; a directory counts as such.
+// TestFootprintSeesTheArchiveOutside checks that an execution environment's archive outside the
+// model's directory is part of the footprint of all versions. If the path is a directory, changes
+// in it do not count.
 func TestFootprintSeesTheArchiveOutside(t *testing.T) {
 	root := t.TempDir()
 	archive, second := filepath.Join(root, "env.tar.gz"), filepath.Join(root, "second.tar.gz")

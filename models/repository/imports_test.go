@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestImportsChangeWithTheirFiles: a file that is saved, removed, or comes where one was missed is a change, until
-// then, and files that were not examined have not changed.
+// TestImportsChangeWithTheirFiles checks that imports have changed after a file is saved or
+// removed, or appears where it was missing. Files that were not examined count as unchanged.
 func TestImportsChangeWithTheirFiles(t *testing.T) {
 	root, code := t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "m", "1"), 0o755); err != nil {
@@ -65,7 +65,7 @@ func TestImportsChangeWithTheirFiles(t *testing.T) {
 	}
 	write("helper.py", "2")
 	check(false, "a file was saved")
-	imports.Add([]string{at("helper.py")}) // another process has imported it, and the first has not
+	imports.Add([]string{at("helper.py")}) // a second process imported the new file; the first still uses the old one
 	check(false, "the file was reported again")
 	for name, change := range map[string]func(){
 		"a missing file has come": func() { write("missing.py", "1") },
@@ -79,8 +79,9 @@ func TestImportsChangeWithTheirFiles(t *testing.T) {
 	}
 }
 
-// TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged, except files that are too large to be read each time. What
-// is no file is not opened for good.
+// TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged checks that a rewritten file with the same
+// content is unchanged, except if it is too large to be read each time. It also checks that Add
+// does not block on a pipe.
 func TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "helper.py")
 	small, large := "x = 1", strings.Repeat("#", maxContent+1)
@@ -101,7 +102,7 @@ func TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged(t *testing.T) {
 			if err := os.Chtimes(at, time.Time{}, time.Unix(int64(1e9+i), 0)); err != nil {
 				t.Fatal(err)
 			}
-			imports.Add([]string{at}) // of which the first counts
+			imports.Add([]string{at}) // only the first call records the file
 		}
 		if got := imports.Same(Footprint{Outside: outside(at)}); got != c.same {
 			t.Errorf("%s: got %t, want %t", c.name, got, c.same)
@@ -114,7 +115,8 @@ func TestModulesThatAreWrittenAnewAsTheyWereHaveNotChanged(t *testing.T) {
 	NewImports().Add([]string{pipe})
 }
 
-// TestImportsAreBounded: a process's report is not trusted.
+// TestImportsAreBounded checks the limits on imports that a process reports, because the report is
+// not trusted.
 func TestImportsAreBounded(t *testing.T) {
 	var none *Imports
 	if none.Add([]string{"/a.py"}) != 0 || none.Paths() != nil || !none.Same(Footprint{}) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestConfigJSONGolden serves each configuration in ../config/testdata/configjson as the
-// model of that name. The JSON beside it is what Triton showed for it.
+// TestConfigJSONGolden serves each config in ../config/testdata/configjson as the model of that
+// name and compares it with the JSON that Triton showed.
 func TestConfigJSONGolden(t *testing.T) {
 	files, err := filepath.Glob("../config/testdata/configjson/*.pbtxt")
 	if err != nil || len(files) == 0 {
@@ -42,12 +42,12 @@ func TestConfigJSONGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A field that the recorded release does not have yet.
+			// The recorded release does not have this field yet.
 			shown := bytes.Replace(got, []byte(`,"max_inflight_requests":0`), nil, 1)
 			if repository.Canonical(t, shown, false) != repository.Canonical(t, want, false) {
 				t.Errorf("config:\n got %s\nwant %s", got, want)
 			}
-			// The shown form can be given back, and is then shown unchanged.
+			// The shown JSON can be parsed again and then gives the same JSON.
 			again, err := config.ParseJSON(got)
 			if err != nil {
 				t.Fatal(err)

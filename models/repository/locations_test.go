@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// oneModel is a store with the configuration of one model.
+// oneModel is a store that contains one model's config.
 type oneModel struct{}
 
 const oneConfig = "backend: \"python\""
@@ -25,7 +25,8 @@ func (oneModel) Open(context.Context, objectstore.Object) (io.ReadCloser, error)
 
 func (oneModel) Close() error { return nil }
 
-// TestOneLocationInAStoreCountsOnce, though its URLs differ: its models are not in two repositories.
+// TestOneLocationInAStoreCountsOnce checks that URLs of the same location open one store, so that
+// its models are not in two repositories.
 func TestOneLocationInAStoreCountsOnce(t *testing.T) {
 	stop, opened := make(chan struct{}), 0
 	defer close(stop)

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// shownParts are the parts of most configurations, which the record abbreviates.
+// shownParts expands the abbreviations of the record.
 var shownParts = strings.NewReplacer(
 	"<start>", `{"name":"m","platform":"","backend":"python","runtime":"","version_policy":{"latest":{"num_versions":1}},"max_batch_size":`,
 	"<none>", `"input":[],"output":[]`,
@@ -19,12 +19,12 @@ var shownParts = strings.NewReplacer(
 	"<end>", `"instance_group":[{"name":"m","kind":"KIND_CPU","count":1,"gpus":[],"secondary_devices":[],"profile":[],"passive":false,"host_policy":""}],"default_model_filename":"model.py","cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[]}`,
 )
 
-// laterRefusal matches refusals after the configuration was accepted: which
-// backend and which models it needs.
+// laterRefusal matches errors that follow the check of the config: a missing backend or composing
+// model.
 var laterRefusal = regexp.MustCompile(`unable to find backend|contains models that are not available`)
 
-// TestRecordedConfigurationsBecomeTheSame reads, completes and checks the configurations that
-// Triton was asked to load, none of which needs the model's own code.
+// TestRecordedConfigurationsBecomeTheSame reads, completes and checks configs that were recorded
+// with Triton and compares the results. None of them needs a model's code.
 func TestRecordedConfigurationsBecomeTheSame(t *testing.T) {
 	for i, c := range recordedCases(t) {
 		t.Run(fmt.Sprintf("%d %s", i, c.Config), func(t *testing.T) {

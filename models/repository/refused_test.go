@@ -8,9 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestRecordedRefusalsReadTheSame compares texts with those that Triton had for the
-// same model: poll is its log when it read the model, load is the error that the
-// client who asked for the model saw.
+// TestRecordedRefusalsReadTheSame compares errors with Triton's for the same model. poll is
+// Triton's log when it read the model, load is the error that the client got.
 func TestRecordedRefusalsReadTheSame(t *testing.T) {
 	text, err := os.ReadFile("testdata/refused.json")
 	if err != nil {
@@ -31,8 +30,8 @@ func TestRecordedRefusalsReadTheSame(t *testing.T) {
 	}
 }
 
-// TestLaterRefusalsReadTheSame has the texts of later releases and those that
-// other parts of Triton have.
+// TestLaterRefusalsReadTheSame checks the error texts of later releases and of other parts of
+// Triton.
 func TestLaterRefusalsReadTheSame(t *testing.T) {
 	const python = `backend: "python" `
 	for _, c := range []struct{ name, config, poll, load string }{
@@ -59,7 +58,7 @@ func TestLaterRefusalsReadTheSame(t *testing.T) {
 	}
 }
 
-// TestInstanceGroupsWithGPUs places instances where there are GPUs 0 and 2.
+// TestInstanceGroupsWithGPUs checks the placement of instances on a host with the GPUs 0 and 2.
 func TestInstanceGroupsWithGPUs(t *testing.T) {
 	const python = `backend: "python" `
 	for _, c := range []struct{ name, config, want, load string }{

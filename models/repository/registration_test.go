@@ -49,7 +49,8 @@ func TestRegistrationsAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheRegisteredNameIsThatOfTheConfig, whatever the file says.
+// TestTheRegisteredNameIsThatOfTheConfig checks that a registered name overrides the name in the
+// config file.
 func TestTheRegisteredNameIsThatOfTheConfig(t *testing.T) {
 	r, first, _ := repository.Layout(t, repository.Options{})
 	repository.WantStatus(t, r.Register(first, "dir", "shown"), "")
@@ -62,7 +63,8 @@ func TestTheRegisteredNameIsThatOfTheConfig(t *testing.T) {
 	}
 }
 
-// TestFoldersOutliveTheirRegistration: a model that is being read is read to its end.
+// TestFoldersOutliveTheirRegistration checks that a model that is open can still be read after its
+// repository is unregistered.
 func TestFoldersOutliveTheirRegistration(t *testing.T) {
 	r, first, _ := repository.Layout(t, repository.Options{})
 	repository.WantStatus(t, r.Register(first, "dir", "shown"), "")
@@ -77,8 +79,8 @@ func TestFoldersOutliveTheirRegistration(t *testing.T) {
 	}
 }
 
-// TestRegistrationsStorm has repositories come and go while others read. No reader fails but by
-// not finding the model.
+// TestRegistrationsStorm registers and unregisters repositories while others read. The only error
+// that a reader may get is that the model is not found.
 func TestRegistrationsStorm(t *testing.T) {
 	r, first, second := repository.Layout(t, repository.Options{})
 	var writers, readers sync.WaitGroup

@@ -48,15 +48,15 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 	}
 }
 
-// TestScanPassesOverFoldersOfTools wants no models made of what tools leave in a repository. A
-// hidden folder that looks like a model is one, as in Triton.
+// TestScanPassesOverFoldersOfTools checks that a scan ignores folders that tools create in a
+// repository. A hidden folder that looks like a model is a model, as in Triton.
 func TestScanPassesOverFoldersOfTools(t *testing.T) {
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{
 		".git/HEAD": "", ".git/objects/00/": "", ".ipynb_checkpoints/": "", "__pycache__/1/": "", "..2024_11_23/m/config.pbtxt": "",
 		".versioned/1/": "", ".configured/config.pbtxt": "", "model/1/": "", "notebooks/a.ipynb": "", "_x/": "",
 	})
-	if err := os.Symlink("..2024_11_23/m", filepath.Join(root, "m")); err != nil { // as a volume of Kubernetes has it
+	if err := os.Symlink("..2024_11_23/m", filepath.Join(root, "m")); err != nil { // as in a Kubernetes volume
 		t.Fatal(err)
 	}
 	repository, err := repository.Open([]string{root}, repository.Options{})
@@ -118,7 +118,7 @@ func TestScanFindsModelsOnce(t *testing.T) {
 			t.Errorf("Read(%q): got error %v, want %q", name, err, want)
 		}
 	}
-	// Removed models are gone, new ones are there.
+	// A second scan sees removed and new models.
 	if err := os.RemoveAll(root + "/b/both"); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,8 @@ func scan(r *repository.Roots) (names []string, rejected map[repository.Identity
 	return names, rejected, err
 }
 
-// TestReadFollowsLinks has the directories and files of models that are links.
+// TestReadFollowsLinks reads models whose directories and files are links, and checks that file
+// links out of the repository are rejected.
 func TestReadFollowsLinks(t *testing.T) {
 	root := t.TempDir()
 	const config = `backend: "python" max_batch_size: 7`
@@ -181,7 +182,7 @@ func TestReadFollowsLinks(t *testing.T) {
 		name     string
 		batch    int32
 		versions []int64
-		refused  string // by Read or Finish
+		refused  string // the error of Read or Finish
 	}{
 		{name: "relative", batch: 7, versions: []int64{1}},
 		{name: "absolute", batch: 7, versions: []int64{1}},
@@ -216,7 +217,8 @@ func TestReadFollowsLinks(t *testing.T) {
 	}
 }
 
-// TestReadTakesTheDescribingFile looks at which file describes a model, if any.
+// TestReadTakesTheDescribingFile checks which file is read as the config, and the errors if it
+// cannot be used.
 func TestReadTakesTheDescribingFile(t *testing.T) {
 	files := map[string]string{
 		"plain/config.pbtxt": `max_batch_size: 1`, "plain/1/model.py": "",
@@ -276,7 +278,7 @@ func TestReadTakesTheDescribingFile(t *testing.T) {
 	}
 }
 
-// TestVersionsFollowThePolicy reads one directory of many names under several policies.
+// TestVersionsFollowThePolicy reads one directory with many names under several version policies.
 func TestVersionsFollowThePolicy(t *testing.T) {
 	files := make(map[string]string)
 	for _, name := range []string{

@@ -14,13 +14,12 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// mapFields are the objects whose keys are data: their order says nothing.
+// mapFields are the JSON objects whose keys are data, so that their order has no meaning.
 var mapFields = []string{
 	"cc_model_filenames", "metric_tags", "parameters", "inputs", "input_map", "output_map", "priority_queue_policy",
 }
 
-// Canonical rewrites JSON so that two texts are equal if they differ only in
-// the order of a map's keys.
+// Canonical rewrites JSON so that texts are equal if they differ only in the order of a map's keys.
 func Canonical(t *testing.T, raw []byte, mapping bool) string {
 	t.Helper()
 	switch raw[0] {
@@ -64,8 +63,7 @@ func MustUnmarshal(t *testing.T, raw []byte, into any) {
 	}
 }
 
-// OpenRepository makes a repository of files; a name that ends in a slash is a
-// directory.
+// OpenRepository opens a repository with these files. A name that ends in a slash is a directory.
 func OpenRepository(t *testing.T, options Options, files map[string]string) *Roots {
 	t.Helper()
 	root := t.TempDir()
@@ -78,26 +76,26 @@ func OpenRepository(t *testing.T, options Options, files map[string]string) *Roo
 	return repository
 }
 
-// ReadModel reads the model of a name.
+// ReadModel reads a model by its name.
 func ReadModel(r *Roots, name string) (*Description, error) {
 	d, _, err := r.Read(Identity{Name: name}, nil)
 	return d, err
 }
 
-// RecordedCase is a configuration and what Triton 2.51 made of it. The name of
-// the model stands in it as NAME, and as m in the answers.
+// RecordedCase is a config and Triton 2.51's results for it. The model's name is NAME in the config
+// and m in the results.
 type RecordedCase struct {
 	Config   string
-	Files    map[string]string // more of the model's directory; "-": not even config.pbtxt or model.py
-	Override string            // the configuration that came with the request
-	Strict   bool              // auto-complete is off, and configs/other.pbtxt is read where it exists
-	Differs  string            // why this server does otherwise
-	Poll     string            // logged when it was read
-	Load     string            // refused the load
-	Shown    string            // by the config endpoint
+	Files    map[string]string // more files of the model's directory; "-" removes config.pbtxt or model.py
+	Override string            // the config in the load request
+	Strict   bool              // auto-complete is off, and configs/other.pbtxt is read if it exists
+	Differs  string            // the reason if this server differs
+	Poll     string            // the error logged by the poll
+	Load     string            // the error of the load
+	Shown    string            // the result of the config endpoint
 }
 
-// Outcome loads the case's model as far as its configuration goes.
+// Outcome loads the case's model as far as its config is concerned.
 func (c RecordedCase) Outcome(t *testing.T) (poll, load, shown string) {
 	t.Helper()
 	files := map[string]string{"m/config.pbtxt": c.Config, "m/1/model.py": ""}
@@ -145,8 +143,8 @@ func (c RecordedCase) Outcome(t *testing.T) (poll, load, shown string) {
 	return "", "", Canonical(t, []byte(strings.Replace(string(served), `,"max_inflight_requests":0`, "", 1)), false)
 }
 
-// Refusal loads a model m as far as its configuration goes and returns what
-// refused it, with ROOT for the repository's path.
+// Refusal loads a model m as far as its config is concerned and returns the error, with ROOT for
+// the repository's path.
 func Refusal(t *testing.T, options Options, config string) (poll, load string) {
 	t.Helper()
 	repository := OpenRepository(t, options, map[string]string{"m/config.pbtxt": config, "m/1/model.py": ""})
@@ -167,7 +165,7 @@ func Refusal(t *testing.T, options Options, config string) (poll, load string) {
 	return "", ""
 }
 
-// Layout has a repository of the operator's, and two that can be registered.
+// Layout opens an operator's repository and returns the paths of two more that can be registered.
 func Layout(t *testing.T, options Options) (r *Roots, first, second string) {
 	t.Helper()
 	root := t.TempDir()

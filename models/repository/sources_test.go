@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestSourcesAlone: files that a model writes into its directory are no change of it.
+// TestSourcesAlone checks that with SourcesAlone, other files that a model writes into its
+// directory are not a change.
 func TestSourcesAlone(t *testing.T) {
 	root := t.TempDir()
 	write := func(name string) {

@@ -16,7 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// contents are files of these names, each with the last element in capitals.
+// contents returns files of these names. The content of each is the last element of its name in
+// capitals.
 func contents(names ...string) map[string][]byte {
 	files := make(map[string][]byte)
 	for _, name := range names {
@@ -25,7 +26,7 @@ func contents(names ...string) map[string][]byte {
 	return files
 }
 
-// destinationOf is the directory in which the copies of the test's server lie.
+// destinationOf returns the directory with the copies of the test's server.
 func destinationOf(t *testing.T) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(os.TempDir(), "nereid-models-*"))
@@ -118,7 +119,7 @@ func TestUploadsAreRefused(t *testing.T) {
 	long := strings.Repeat("a", 300)
 	for _, test := range []struct {
 		files []string
-		want  string // how the text begins, with DIRECTORY in PARENT
+		want  string // prefix of the error, with DIRECTORY for the upload's directory and PARENT for its parent
 	}{
 		{[]string{"../x"}, out("../x", "PARENT/x")},
 		{[]string{".."}, out("..", "PARENT")},
@@ -158,7 +159,7 @@ func TestUploadsAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzTargetPaths must place no file outside of its directory.
+// FuzzTargetPaths checks that no file is placed outside its directory.
 func FuzzTargetPaths(f *testing.F) {
 	for _, seed := range [][2]string{{"1/m", "../x"}, {"/etc/x", "a/../../b"}, {"a\x00", "."}, {"..", "a//b/./c"}, {"1", "1/"}} {
 		f.Add(seed[0], seed[1])

@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// sources is a footprint with files in the model's directory and, by absolute paths, outside of it.
+// sources returns a footprint with files inside the model's directory and files outside, which have
+// absolute paths.
 func sources(inside map[string]uint64, outside map[string]uint64) Footprint {
 	return Footprint{files: inside, Outside: outside}
 }
 
-// TestWritesOfLoadsAreToldFromThoseOfPeople: a change made by each of three loads is the load's, as long as each load makes it, and
-// nothing that changes beside it is.
+// TestWritesOfLoadsAreToldFromThoseOfPeople checks that a change that several loads in a row make
+// is attributed to the loads, until a load makes a different change or none.
 func TestWritesOfLoadsAreToldFromThoseOfPeople(t *testing.T) {
 	var w Writes
 	n := uint64(0)
@@ -60,7 +61,8 @@ func may(w *Writes, now Footprint) bool {
 	return yes
 }
 
-// TestLoadsThatChangeTheirSourcesAreLetEnd: a person's save overtakes a load, and writes of loads do not overtake forever.
+// TestLoadsThatChangeTheirSourcesAreLetEnd checks that a save by a person overtakes a load, while a
+// file that every load writes overtakes only a limited number of loads.
 func TestLoadsThatChangeTheirSourcesAreLetEnd(t *testing.T) {
 	var w Writes
 	state := func(n uint64) Footprint { return sources(map[string]uint64{"made.py": n}, nil) }
@@ -92,8 +94,9 @@ func TestLoadsThatChangeTheirSourcesAreLetEnd(t *testing.T) {
 	}
 }
 
-// TestLoadsThatHangAreOvertaken: a person who saves one file alone during each of many loads that never end is told of each save
-// that is held back how many more it takes, and each load is overtaken by as many.
+// TestLoadsThatHangAreOvertaken saves one file during each of many loads that hang. It checks that
+// each load takes the expected number of saves to be overtaken, and that each save that does not
+// suffice is reported with the number still needed.
 func TestLoadsThatHangAreOvertaken(t *testing.T) {
 	var w Writes
 	n := uint64(0)
@@ -126,7 +129,8 @@ func TestLoadsThatHangAreOvertaken(t *testing.T) {
 	}
 }
 
-// TestLoadsThatWriteTwiceAreLetEnd: a load that always writes a file twice, long before its end, is not overtaken for ever, and is known in the end.
+// TestLoadsThatWriteTwiceAreLetEnd checks that a load that always writes a file twice long before
+// its end is not overtaken forever, and that the file is attributed to it eventually.
 func TestLoadsThatWriteTwiceAreLetEnd(t *testing.T) {
 	var w Writes
 	n := uint64(0)
@@ -163,8 +167,9 @@ func TestLoadsThatWriteTwiceAreLetEnd(t *testing.T) {
 	}
 }
 
-// TestSavesDuringSlowLoadsAreNotTheirs: a file that was at rest at more contents than in the loads before was not written by
-// the load alone, be it the first such load or one of a model that is known to write, and slow loads take longer to be known.
+// TestSavesDuringSlowLoadsAreNotTheirs checks that a file with more intermediate contents than in
+// earlier loads is not attributed to the load, whether or not the file was known already, and that
+// writes of slow loads take longer to be known.
 func TestSavesDuringSlowLoadsAreNotTheirs(t *testing.T) {
 	var w Writes
 	n := uint64(0)
@@ -174,7 +179,7 @@ func TestSavesDuringSlowLoadsAreNotTheirs(t *testing.T) {
 		w.Begin(state())
 		for range saves {
 			n++
-			w.MayOvertake(state()) // it may be overtaken, but has ended just now
+			w.MayOvertake(state()) // the load may be overtaken, but it has just ended
 		}
 		if late {
 			n++

@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestCorrelationIDsThatDoNotFitAreRefused is a table of ids and control tensors.
+// TestCorrelationIDsThatDoNotFitAreRefused checks correlation ids against the data type of the
+// control tensor.
 func TestCorrelationIDsThatDoNotFitAreRefused(t *testing.T) {
 	number, text, none := infer.CorrelationID{Number: 5}, infer.CorrelationID{Text: "x"}, infer.CorrelationID{}
 	const refused = "[request id: r] sequence batching control 'C' data-type is '%', but model 'm' expects '"

@@ -18,7 +18,7 @@ func TestOddOutputsAreFound(t *testing.T) {
 		name   string
 		config string
 		output infer.Tensor
-		want   string // "" if it is as configured
+		want   string // "" if it matches the config
 	}{
 		{"any size", "", tensor("A", infer.FP32, 7, 2), ""},
 		{"strings", "", tensor("B", infer.Bytes, 1), ""},

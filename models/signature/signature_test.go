@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/models/signature"
 )
 
-// TestRequestsWithoutInputsNeedNoBatch: a model whose inputs are all optional may be asked
-// without any, unless it has a batch dimension, which nothing would tell then.
+// TestRequestsWithoutInputsNeedNoBatch checks that a model with only optional inputs accepts a
+// request without inputs, unless it has a batch dimension: the batch size would then be unknown.
 func TestRequestsWithoutInputsNeedNoBatch(t *testing.T) {
 	config := &kserve.ModelConfig{
 		Input: []*kserve.ModelInput{{Name: "IN", DataType: kserve.DataType_TYPE_FP32, Dims: []int64{-1}, Optional: true}},
@@ -40,8 +40,7 @@ func TestRequestsWithoutInputsNeedNoBatch(t *testing.T) {
 	}
 }
 
-// tensorOf is an input with as many zero bytes as its shape has elements, times
-// their size.
+// tensorOf returns an input of zero bytes with this type and shape.
 func tensorOf(name string, dataType infer.DataType, shape ...int64) infer.Tensor {
 	n := int64(dataType.Size())
 	for _, d := range shape {
@@ -50,7 +49,7 @@ func tensorOf(name string, dataType infer.DataType, shape ...int64) infer.Tensor
 	return infer.Tensor{Name: name, DataType: dataType, Shape: shape, Data: make([]byte, n)}
 }
 
-// TestBadRequestsAreRefusedByText has requests with the texts that Triton refuses them with.
+// TestBadRequestsAreRefusedByText checks the errors of invalid requests. The texts are Triton's.
 func TestBadRequestsAreRefusedByText(t *testing.T) {
 	const (
 		note   = " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
@@ -117,8 +116,8 @@ func TestBadRequestsAreRefusedByText(t *testing.T) {
 	}
 }
 
-// TestARawTextStaysInItsMemory: the length goes before the text in the room that the front
-// end has left behind it.
+// TestARawTextStaysInItsMemory checks that the length of a raw text is written before it in the
+// same memory, using the room that the front end left behind it.
 func TestARawTextStaysInItsMemory(t *testing.T) {
 	body := append(make([]byte, 0, 3+infer.RawRoom), "abc"...)
 	request := &infer.Request{Raw: true, Inputs: []infer.Tensor{{Data: body}}}
@@ -140,11 +139,11 @@ func configOf(t *testing.T, text string) *kserve.ModelConfig {
 	return config
 }
 
-// TestReshapesApplyBothWays has shapes as clients know them and as models do: of an input by
-// Validate, of an output back by ShapeOutputs.
+// TestReshapesApplyBothWays checks that Validate gives inputs the model's shape, and that
+// ShapeOutputs gives outputs the client's shape.
 func TestReshapesApplyBothWays(t *testing.T) {
 	for _, c := range []struct {
-		name, tensor  string // what follows name and type in the config
+		name, tensor  string // the rest of the tensor's config
 		batch         int32
 		client, model []int64
 	}{
@@ -179,9 +178,8 @@ func TestReshapesApplyBothWays(t *testing.T) {
 	}
 }
 
-// TestAScalarOutputOfABatch: a model with batches may answer with a rank of 0 where
-// its output is reshaped from nothing. As with Triton 2.51.0, the client sees the
-// dims then, without a batch dimension.
+// TestAScalarOutputOfABatch checks a rank of 0 from a batching model whose output is reshaped from
+// an empty shape. The client gets the dims without a batch dimension, as with Triton 2.51.0.
 func TestAScalarOutputOfABatch(t *testing.T) {
 	given := configOf(t, `name: "m" backend: "python" max_batch_size: 8 output { name: "T" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }`)
 	completed, err := config.Rules{}.Complete(given, nil)
@@ -195,7 +193,7 @@ func TestAScalarOutputOfABatch(t *testing.T) {
 	}
 }
 
-// outside is foreign memory of a test, which counts its copies.
+// outside is foreign memory that counts its copies.
 type outside struct {
 	bytes  string
 	gone   error
@@ -210,8 +208,8 @@ func (o *outside) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return []byte(o.bytes), nil, o.gone
 }
 
-// TestForeignInputsAreCopiedOnlyToBeWalked: of an input in foreign memory the size is
-// checked, and its bytes are copied only where elements have to be walked.
+// TestForeignInputsAreCopiedOnlyToBeWalked checks that an input in foreign memory is copied only if
+// its elements must be walked. Otherwise only its size is checked.
 func TestForeignInputsAreCopiedOnlyToBeWalked(t *testing.T) {
 	const numbers, text = `input [ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } ]`, `input [ { name: "A" data_type: TYPE_STRING dims: [ -1 ] } ]`
 	gone := errors.New("the client has truncated it")

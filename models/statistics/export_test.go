@@ -2,7 +2,7 @@ package statistics
 
 import "github.com/nereid-serving/nereid/kserve"
 
-// Names for the tests in package statistics_test.
+// MostBatchSizes, MostIndices and Proto are exported for the tests in package statistics_test.
 
 const MostBatchSizes = mostBatchSizes
 

@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/models/statistics"
 )
 
-// TestResponsesAreCountedByTheirIndex covers each outcome, and indices beyond the bound.
+// TestResponsesAreCountedByTheirIndex checks the counts of each outcome, and that indices beyond
+// the bound are ignored.
 func TestResponsesAreCountedByTheirIndex(t *testing.T) {
 	var s statistics.Responses
 	if got := s.Proto(); got != nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// written is a duration as "count/ns".
+// written returns a duration as "count/ns".
 func written(d *kserve.StatisticDuration) string {
 	return fmt.Sprintf("%d/%d", d.GetCount(), d.GetNs())
 }
 
-// shown are all numbers of statistics, but for the times that depend on the clock.
+// shown returns all numbers of the statistics, except times that depend on the clock.
 func shown(m *kserve.ModelStatistics) string {
 	s := m.GetInferenceStats()
 	text := fmt.Sprintf("inferences %d executions %d success %s fail %s queue %s compute %s %s %s cache %s %s",
@@ -33,8 +33,8 @@ func shown(m *kserve.ModelStatistics) string {
 }
 
 func TestExecutionsAreCountedWithTheirTimes(t *testing.T) {
-	// A request each that was accepted at 100 and 200, given to the scheduler at 110
-	// and 210; a batch that was taken at 1000.
+	// Two requests were accepted at 100 and 200 and queued at 110 and 210; their batch starts at
+	// 1000.
 	requests := []scheduler.Timing{{BatchSize: 3, Start: 100, Queued: 110}, {Start: 200, Queued: 210}}
 	report := func(change func(*backend.Report)) *scheduler.Execution {
 		e := &scheduler.Execution{
@@ -103,8 +103,7 @@ func TestExecutionsAreCountedWithTheirTimes(t *testing.T) {
 	}
 }
 
-// counted are the counts among the metrics, and the reasons of failures that there
-// were.
+// counted returns the counts in the metrics, and those of failure reasons that are not 0.
 func counted(r *metrics.Registry) string {
 	w := httptest.NewRecorder()
 	r.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -142,7 +141,8 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 	}
 }
 
-// TestBatchesWithoutMemoryAreNoFailuresOfTheBackend: the server rejects them before the model runs.
+// TestBatchesWithoutMemoryAreNoFailuresOfTheBackend checks the reason of batches for which the
+// server has no memory. It rejects them before the model runs.
 func TestBatchesWithoutMemoryAreNoFailuresOfTheBackend(t *testing.T) {
 	for want, report := range map[string]backend.Report{
 		"OTHER 2":   {Err: &infer.Error{Code: infer.Unavailable, NoRoom: true}},
@@ -158,8 +158,8 @@ func TestBatchesWithoutMemoryAreNoFailuresOfTheBackend(t *testing.T) {
 	}
 }
 
-// TestExecutionsCountForTheirGPU: those on a GPU that the config named, on one that came
-// later, and on none.
+// TestExecutionsCountForTheirGPU checks the counts of executions on a GPU in the config, on one
+// added later and on no GPU.
 func TestExecutionsCountForTheirGPU(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	m := r.Model("m", 1, metrics.ModelOptions{})
@@ -186,7 +186,8 @@ func TestExecutionsCountForTheirGPU(t *testing.T) {
 	}
 }
 
-// TestBatchSizesAreBounded has a model without tensors of any size executed with every batch size.
+// TestBatchSizesAreBounded executes more batch sizes than the statistics keep and checks that the
+// rest is only counted in total.
 func TestBatchSizesAreBounded(t *testing.T) {
 	s := statistics.New("m", 1, metrics.New(metrics.Config{}).Model("m", 1, metrics.ModelOptions{}), nil)
 	for size := range int64(statistics.MostBatchSizes + 10) {

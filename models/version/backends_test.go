@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestExecutorFindsTheBackend finds what runs a model, in directories as Triton's own are. DIR
-// stands for the backends' directory, MODEL for the model's.
+// TestExecutorFindsTheBackend checks which backend runs a model, with directories like those of
+// Triton. DIR stands for the backends' directory, MODEL for the model's.
 func TestExecutorFindsTheBackend(t *testing.T) {
 	backends := t.TempDir()
 	testkit.WriteFiles(t, backends, map[string]string{
@@ -40,7 +40,7 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, backend, runtime string
-		file                   string // beside the model's
+		file                   string // an additional file in the model's directory
 		script                 string
 		plugin                 string
 		code                   infer.Code

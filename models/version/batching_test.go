@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// pairs is an embedder's strategy: two requests share a batch.
+// pairs is a custom strategy: two requests share a batch.
 type pairs struct{}
 
 func (pairs) Begin() func(*infer.Request) bool {
@@ -25,7 +25,7 @@ func (pairs) Begin() func(*infer.Request) bool {
 	}
 }
 
-// strategist is a backend whose models bring a strategy.
+// strategist is a backend whose models provide a strategy.
 type strategist struct{ echoes }
 
 func (b strategist) Open(env backend.Env) (backend.Model, error) {
@@ -39,8 +39,8 @@ func (strategicModel) Capabilities() backend.ModelCapabilities {
 	return backend.ModelCapabilities{Strategy: func() backend.Strategy { return pairs{} }}
 }
 
-// TestBatchingStrategiesAreTakenOrRefused is a table of models that ask for a strategy of their
-// own, and of how those are refused that cannot have it.
+// TestBatchingStrategiesAreTakenOrRefused loads models whose config names a batching strategy, and
+// checks the errors if the strategy is rejected.
 func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 	const (
 		dynamic  = "max_batch_size: 8 dynamic_batching { } "
@@ -57,9 +57,9 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 	const noLibrary = ", which this server cannot load; the parameter BATCH_STRATEGY names a strategy that it has itself"
 	for _, c := range []struct {
 		name, config string
-		file         string // that lies in the model's directory, too
+		file         string // an additional file in the model's directory
 		code         infer.Code
-		want         string // of the refusal; "" if the model is loaded
+		want         string // the error; "" if the model is loaded
 	}{
 		{name: "none", config: dynamic},
 		{name: "single", config: dynamic + named("single")},
@@ -115,8 +115,8 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 	}
 }
 
-// TestStrategyOfAModel: a backend's model supplies its strategy, unless the config
-// names another.
+// TestStrategyOfAModel checks that a backend's model provides the strategy, unless the config names
+// another one.
 func TestStrategyOfAModel(t *testing.T) {
 	for more, want := range map[string]batching.Strategy{
 		"": pairs{},

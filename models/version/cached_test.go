@@ -18,12 +18,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// answerer is a backend of models that answer with the outputs asked for, of X
-// and Y, which hold the input and how often the model has been executed. Of input
-// -1 it makes an error, of -2 it fails, of 1000 and more it makes that many bytes.
+// answerer is a backend whose models respond with those of the outputs X and Y that are requested.
+// Each holds the input and the number of executions. Input -1 gets an error response, -2 fails the
+// execution, and 1000 or more gets that many bytes.
 type answerer struct {
 	executions atomic.Int64
-	held       chan struct{} // executions wait for it, if it is not nil
+	held       chan struct{} // if not nil, executions wait for it
 }
 
 func (a *answerer) Open(backend.Env) (backend.Model, error)              { return a, nil }
@@ -92,7 +92,8 @@ output [ { name: "X" data_type: TYPE_INT32 dims: [ -1, 1 ] reshape { shape: [ -1
 response_cache { enable: true }
 `
 
-// cached loads one model whose responses are cached, in size bytes.
+// cached loads a model whose responses are cached. The cache has size bytes; with 0, the server has
+// none.
 func cached(t *testing.T, a *answerer, size int64, log *strings.Builder) (*shelf, *Version) {
 	t.Helper()
 	root := t.TempDir()
@@ -116,7 +117,7 @@ func cached(t *testing.T, a *answerer, size int64, log *strings.Builder) (*shelf
 	return s, v
 }
 
-// valueRequest is a request for a value.
+// valueRequest returns a request with this input.
 func valueRequest(value int32, outputs ...string) *infer.Request {
 	data := binary.LittleEndian.AppendUint32(nil, uint32(value))
 	return &infer.Request{
@@ -125,8 +126,8 @@ func valueRequest(value int32, outputs ...string) *infer.Request {
 	}
 }
 
-// answered infers, and describes the response: "X=3@1" is output X of value 3, made
-// by the first execution.
+// answered sends a request and describes the response: "X=3@1" is output X with value 3 from the
+// first execution.
 func answered(t *testing.T, by func(context.Context, *infer.Request, infer.Sender) error, r *infer.Request) string {
 	t.Helper()
 	var parts []string
@@ -158,7 +159,7 @@ func answered(t *testing.T, by func(context.Context, *infer.Request, infer.Sende
 	return strings.Join(parts, " ")
 }
 
-// client is foreign memory with the bytes of a value.
+// client is foreign memory with the bytes of a value. If the value is 0, copying it fails.
 type client struct{ value int32 }
 
 func (c *client) Retain()     {}
@@ -172,8 +173,9 @@ func (c *client) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return binary.LittleEndian.AppendUint32(nil, uint32(c.value)), nil, nil
 }
 
-// TestForeignInputsAreCopiedAtTheDoor: neither the cache nor an instance meets an input in
-// foreign memory, and a request whose bytes have vanished is refused and counts nothing.
+// TestForeignInputsAreCopiedAtTheDoor checks that an input in foreign memory is copied before the
+// cache and the instance read it, and that a request whose memory has vanished is rejected without
+// being counted.
 func TestForeignInputsAreCopiedAtTheDoor(t *testing.T) {
 	_, v := cached(t, &answerer{}, 4000, nil)
 	foreign := func(value int32) *infer.Request {
@@ -186,7 +188,7 @@ func TestForeignInputsAreCopiedAtTheDoor(t *testing.T) {
 		want    string
 	}{
 		{foreign(3), "X=3@1 Y=3@1"},
-		{valueRequest(3), "X=3@1 Y=3@1"}, // the key is that of the same bytes on the heap
+		{valueRequest(3), "X=3@1 Y=3@1"}, // the same bytes on the heap have the same key
 		{foreign(4), "X=4@2 Y=4@2"},
 		{foreign(0), "the bytes have vanished"},
 	} {
@@ -199,7 +201,7 @@ func TestForeignInputsAreCopiedAtTheDoor(t *testing.T) {
 	}
 }
 
-// counts are the numbers of a version's statistics.
+// counts returns the counts of a version's statistics as text.
 func counts(v *Version) string {
 	all, n := v.Statistics(), func(d *kserve.StatisticDuration) uint64 { return d.GetCount() }
 	s := all.GetInferenceStats()
@@ -207,7 +209,8 @@ func counts(v *Version) string {
 		all.GetExecutionCount(), n(s.GetSuccess()), n(s.GetFail()), n(s.GetQueue()), n(s.GetComputeInfer()), n(s.GetCacheHit()), n(s.GetCacheMiss()))
 }
 
-// TestCachedModelAnswersFromItsCache tells the story of one model's cache, request by request.
+// TestCachedModelAnswersFromItsCache sends a series of requests to a model with a cache and checks
+// the response and the statistics after each.
 func TestCachedModelAnswersFromItsCache(t *testing.T) {
 	a := &answerer{}
 	var log strings.Builder
@@ -224,7 +227,7 @@ func TestCachedModelAnswersFromItsCache(t *testing.T) {
 		{"one output of all", 3, []string{"Y"}, "Y=3@1", "inferences 1 executions 1 success 3 fail 0 queue 3 compute 1 hit 2 miss 1"},
 		{"one output alone", 4, []string{"Y"}, "Y=4@2", "inferences 2 executions 2 success 4 fail 0 queue 4 compute 2 hit 2 miss 2"},
 		{"all where one is known", 4, nil, "X=4@3 Y=4@3", "inferences 3 executions 3 success 5 fail 0 queue 5 compute 3 hit 2 miss 3"},
-		// As in Triton, a request that its model answers with an error is a success.
+		// As in Triton, a request that the model answers with an error counts as a success.
 		{"an error", -1, nil, "bad one", "inferences 4 executions 4 success 6 fail 0 queue 6 compute 4 hit 2 miss 4"},
 		{"an error is not kept", -1, nil, "bad one", "inferences 5 executions 5 success 7 fail 0 queue 7 compute 5 hit 2 miss 5"},
 		{"a failure", -2, nil, "all bad", "inferences 5 executions 6 success 7 fail 1 queue 7 compute 5 hit 2 miss 6"},
@@ -251,8 +254,8 @@ func TestCachedModelAnswersFromItsCache(t *testing.T) {
 	}
 }
 
-// TestCachedMissesAtOnce: of two answers to the same the first is kept, and counts
-// as a miss.
+// TestCachedMissesAtOnce checks that of two concurrent responses to equal requests only the first
+// is cached and counts as a miss.
 func TestCachedMissesAtOnce(t *testing.T) {
 	a := &answerer{held: make(chan struct{})}
 	_, v := cached(t, a, 4000, nil)

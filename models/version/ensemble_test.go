@@ -16,8 +16,8 @@ ensemble_scheduling { step [
   { model_name: "second" model_version: 1 input_map { key: "IN" value: "X" } output_map { key: "OUT" value: "B" } } ] }
 `
 
-// TestEnsemblesReleaseWhatTheyHold closes a version that a request of an ensemble is still to
-// call: the close waits for that request, and the count of holders is even when it returns.
+// TestEnsemblesReleaseWhatTheyHold closes a version that an ensemble's request has yet to call. It
+// checks that the close waits for the request and that no hold is left.
 func TestEnsemblesReleaseWhatTheyHold(t *testing.T) {
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHoldsKeepAVersionFromEnding: a request that comes while a version ends either holds it
-// or learns that it cannot.
+// TestHoldsKeepAVersionFromEnding checks that a version ends only when its last hold is released,
+// and that it cannot be held after the end has begun.
 func TestHoldsKeepAVersionFromEnding(t *testing.T) {
 	h := newHolds()
 	for range 2 {

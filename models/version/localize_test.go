@@ -11,8 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/models/cache"
 )
 
-// mappers is a backend whose models look at inputs in foreign memory where they lie, and put
-// outputs into their places, or do neither.
+// mappers is a backend whose models may map inputs in foreign memory and write outputs in place.
 type mappers struct{ maps, writes bool }
 
 func (b *mappers) Open(backend.Env) (backend.Model, error) { return &mapper{of: b}, nil }
@@ -20,7 +19,7 @@ func (b *mappers) Open(backend.Env) (backend.Model, error) { return &mapper{of: 
 type mapper struct {
 	echo
 	of    *mappers
-	asked []string // outputs
+	asked []string // the outputs passed to Writes
 }
 
 func (m *mapper) Capabilities() backend.ModelCapabilities {
@@ -36,7 +35,7 @@ func (m *mapper) Writes(p *infer.Place) bool {
 	return m.of.writes
 }
 
-// foreign is memory of a client that has one INT32.
+// foreign is a client's memory with one INT32.
 type foreign struct{ refs, copies int }
 
 func (f *foreign) Retain()     { f.refs++ }
@@ -48,15 +47,15 @@ func (f *foreign) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return make([]byte, 4), nil, nil
 }
 
-// TestWhoSeesForeignMemory: inputs in foreign memory and places of outputs reach models that can
-// deal with them, if nothing on the way needs the bytes.
+// TestWhoSeesForeignMemory checks that inputs in foreign memory and places of outputs reach only
+// models that support them, and only if no cache, trace or sequence needs the bytes.
 func TestWhoSeesForeignMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		mappers      mappers
 		config       string
 		cached       bool
 		traced       bool
-		sees, puts   bool // where it lies, and where it is wanted
+		sees, puts   bool // the input stays in foreign memory; the places are kept
 		neverIsAsked bool
 	}{
 		"a model that maps and writes":    {mappers: mappers{true, true}, sees: true, puts: true},
@@ -115,7 +114,8 @@ func TestWhoSeesForeignMemory(t *testing.T) {
 	}
 }
 
-// TestPlacesOfOthers: a model whose backend knows nothing of foreign memory sees none.
+// TestPlacesOfOthers checks that a model whose backend does not support foreign memory gets no
+// places.
 func TestPlacesOfOthers(t *testing.T) {
 	s := newShelf(t, writeModel(t, ""), echoes{}, nil)
 	v, err := s.load("m")

@@ -16,10 +16,10 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// patience is how long a test waits for an event.
+// patience is the time that a test waits for an event.
 const patience = time.Minute
 
-// shelf is a Registry of the versions that a test has loaded, one for each model.
+// shelf is a Registry of the versions that a test has loaded, one per model.
 type shelf struct {
 	t        *testing.T
 	roots    *repository.Roots
@@ -43,7 +43,7 @@ func (s *shelf) load(name string) (*Version, error) {
 	return v, err
 }
 
-// close closes a version that has been loaded.
+// close closes the loaded version of a model.
 func (s *shelf) close(name string) {
 	s.t.Helper()
 	id := repository.Identity{Name: name}
@@ -79,7 +79,7 @@ func (s *shelf) Lifetime() context.Context { return context.Background() }
 // Ending implements Registry.
 func (s *shelf) Ending() *panics.WaitGroup { return &s.ending }
 
-// newShelf opens a repository whose models the backend "fake" runs.
+// newShelf opens a repository whose models run on the backend "fake".
 func newShelf(t *testing.T, root string, b backend.Backend, change func(*Settings)) *shelf {
 	t.Helper()
 	roots, err := repository.Open([]string{root}, repository.Options{})
@@ -104,8 +104,8 @@ func newShelf(t *testing.T, root string, b backend.Backend, change func(*Setting
 	return s
 }
 
-// echoes is a backend whose models have one instance, which gives back input IN as output
-// OUT, when hold is closed.
+// echoes is a backend whose models have one instance, which returns input IN as output OUT. If hold
+// is set, executions wait until it is closed.
 type echoes struct{ hold chan struct{} }
 
 func (b echoes) Open(backend.Env) (backend.Model, error) { return &echo{hold: b.hold}, nil }
@@ -152,7 +152,7 @@ input [ { name: "IN" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
 `
 
-// writeModel writes a repository with version 1 of model "m", whose config has more.
+// writeModel writes a repository with version 1 of model "m" and appends more to its config.
 func writeModel(t *testing.T, more string) (root string) {
 	t.Helper()
 	root = t.TempDir()

@@ -10,14 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestInitialStatesAreReadOrRefused is a table of states, with what keeps the model from loading
-// or what sequences begin with.
+// TestInitialStatesAreReadOrRefused loads models with initial states and checks the first state of
+// their sequences, or the error.
 func TestInitialStatesAreReadOrRefused(t *testing.T) {
 	state := func(rest string) string { return `{ input_name: "S" output_name: "T" ` + rest + ` }` }
 	const int32s = `data_type: TYPE_INT32 dims: [ 2, -1 ] `
 	for _, c := range []struct {
 		name, states string
-		want         string // the reason, or the first state
+		want         string // the error, or the first state
 		warns        string
 	}{
 		{"none said", state(`data_type: TYPE_INT16 dims: [ 2, -1, 3 ]`), "[2,1,3] \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", ""},

@@ -34,7 +34,7 @@ func (h *heard) add(line string) {
 	h.mu.Unlock()
 }
 
-// said returns the calls since it was last called.
+// said returns the calls since the last said.
 func (h *heard) said() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,13 +43,12 @@ func (h *heard) said() string {
 	return text
 }
 
-// TestBarrierHoldsInstancesUntilWarm plays the comings and goings of instances a and b.
-// Warming up takes a second; "spoil" makes it fail, "wait" ends the first wait with the error that it
-// says.
+// TestBarrierHoldsInstancesUntilWarm runs scripts of events for the instances a and b. A warm-up
+// takes a second; after "spoil" it fails.
 func TestBarrierHoldsInstancesUntilWarm(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
-		want   string // calls to the scheduler, and the error of wait
+		want   string // the calls to the scheduler and the results of wait
 	}{
 		"both come up":                    {"up a; up b; wait; admit", "wait <nil>; up a, up b"},
 		"nobody passes before":            {"up a; pass", ""},
@@ -125,7 +124,8 @@ func TestBarrierHoldsInstancesUntilWarm(t *testing.T) {
 	}
 }
 
-// A barrier without samples to run lets instances pass on the spot.
+// TestBarrierWithoutWarmupPassesAtOnce checks that a barrier without samples passes every call on
+// at once.
 func TestBarrierWithoutWarmupPassesAtOnce(t *testing.T) {
 	h := &heard{}
 	g := warmup.NewBarrier(h, nil, zerolog.Nop())

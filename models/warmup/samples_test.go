@@ -26,13 +26,13 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// warmupConfig is what samples are run against.
+// warmupConfig is the config of the model that the samples are for.
 const warmupConfig = `name: "m" max_batch_size: 8
 input [ { name: "IN" data_type: TYPE_INT32 dims: [ 2 ] }, { name: "TEXT" data_type: TYPE_STRING dims: [ 2 ] optional: true }, { name: "YES" data_type: TYPE_BOOL dims: [ 64 ] optional: true } ]
 output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 2 ] } ]
 `
 
-// executions counts what an observer is told.
+// executions is an observer that records the batch sizes.
 type executions struct{ sizes []int }
 
 func (*executions) Pending(int)                    {}
@@ -41,8 +41,8 @@ func (e *executions) Executed(x *scheduler.Execution) {
 	e.sizes = append(e.sizes, len(x.Requests))
 }
 
-// newWarmup makes the warm-up of a config with these samples, whose files lie in
-// the directory of a model m below root.
+// newWarmup returns the warm-up of a config with these samples. Their files are in the directory of
+// a model m below root.
 func newWarmup(t *testing.T, samples string, files map[string]string) (w *Samples, counts *executions, root string) {
 	t.Helper()
 	config := &kserve.ModelConfig{}
@@ -70,7 +70,7 @@ func newWarmup(t *testing.T, samples string, files map[string]string) (w *Sample
 	}, counts, root
 }
 
-// sample is one sample with inputs of name, type, dims and what gives its data.
+// sample returns a warm-up with one sample. Each input is a name, type, dims and data source.
 func sample(rest string, inputs ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "model_warmup [ { name: \"s\" %s ", rest)
@@ -80,7 +80,7 @@ func sample(rest string, inputs ...string) string {
 	return b.String() + "} ]\n"
 }
 
-// onlyBatch makes the data of the only sample.
+// onlyBatch returns the batch of the only sample.
 func onlyBatch(w *Samples) (*sampleBatch, error) {
 	directory, err := w.Open()
 	if err != nil {
@@ -97,7 +97,7 @@ func TestSamplesHaveTheDataThatTheyName(t *testing.T) {
 	files := map[string]string{"three": "abc", "nine": "123456789", "texts": "\x01\x00\x00\x00a\x00\x00\x00\x00", "cut": "\x01\x00\x00\x00a\x05\x00\x00\x00ab"}
 	for name, test := range map[string]struct {
 		samples string
-		want    string // of the first batch: its inputs
+		want    string // the inputs of the first request
 		refusal string
 	}{
 		"zeros":             {sample(one, "IN", "INT32", "2", zero), "IN[1,2]=\x00\x00\x00\x00\x00\x00\x00\x00", ""},
@@ -146,7 +146,8 @@ func TestSamplesHaveTheDataThatTheyName(t *testing.T) {
 	}
 }
 
-// A file of texts is no longer than the rest of its sample allows.
+// TestWarmupTextsAreBounded checks that a file of texts may not exceed the remaining size of its
+// sample.
 func TestWarmupTextsAreBounded(t *testing.T) {
 	w, _, _ := newWarmup(t, sample("batch_size: 1", "TEXT", "STRING", "2", `input_data_file: "texts"`), map[string]string{"texts": "\x01\x00\x00\x00a\x00\x00\x00\x00"})
 	directory, err := w.Open()
@@ -167,8 +168,8 @@ func TestWarmupTextsAreBounded(t *testing.T) {
 	}
 }
 
-// Samples are made one after the other: the first is executed before the
-// second has data.
+// TestWarmupMakesOneSampleAtATime checks that the second sample's data is read after the first was
+// executed.
 func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := []string{"IN", "INT32", "2", `input_data_file: "x"`}
@@ -189,7 +190,7 @@ func TestWarmupMakesOneSampleAtATime(t *testing.T) {
 	})
 }
 
-// Instances that are warmed up at once share the data.
+// TestWarmupDataIsShared checks that instances that warm up at the same time share the data.
 func TestWarmupDataIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _ := newWarmup(t, sample("batch_size: 2", "IN", "INT32", "2", "random_data: true"), nil)
@@ -218,14 +219,15 @@ func TestWarmupDataIsShared(t *testing.T) {
 	})
 }
 
-// unmoved is an observer for several instances.
+// unmoved is an observer that does nothing.
 type unmoved struct{}
 
 func (unmoved) Pending(int)                    {}
 func (unmoved) Failed(scheduler.Reason, int64) {}
 func (unmoved) Executed(*scheduler.Execution)  {}
 
-// Random numbers are there, and truth values are 0 or 1.
+// TestRandomSamplesFitTheirType checks that random numbers differ and that random booleans are 0 or
+// 1.
 func TestRandomSamplesFitTheirType(t *testing.T) {
 	w, _, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true", "YES", "BOOL", "64", "random_data: false", "C", "INT64", "64", "random_data: true"), nil)
 	b, err := onlyBatch(w)
@@ -242,12 +244,12 @@ func TestRandomSamplesFitTheirType(t *testing.T) {
 	}
 }
 
-// scripted is an instance that runs a function a second later.
+// scripted is an instance that runs a function one second after each Execute.
 type scripted struct {
 	Gated
-	batches [][]int64 // sizes of the requests' batches
+	batches [][]int64 // batch sizes of the requests
 	does    func(n int, b *backend.Batch)
-	left    int // tasks that were cancelled
+	left    int // number of cancelled tasks
 }
 
 func (s *scripted) Execute(b *backend.Batch) {
@@ -266,7 +268,7 @@ func (s *scripted) Capabilities() backend.Capabilities {
 
 func (s *scripted) Cancel(*backend.Task) { s.left++ }
 
-// answer answers all tasks with the same error, which may be nil.
+// answer sends the same error, or an empty response, to all tasks.
 func answer(b *backend.Batch, err error) {
 	for _, task := range b.Tasks {
 		if err != nil {
@@ -353,8 +355,8 @@ func TestSamplesRunInOrder(t *testing.T) {
 	}
 }
 
-// TestRepetitionsEndInTime: samples are executed as often as they say for five minutes, and once after
-// that. The log says so.
+// TestRepetitionsEndInTime checks that samples are repeated for five minutes and executed once
+// after that, and that the log names the limit.
 func TestRepetitionsEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := []string{"IN", "INT32", "2", "zero_data: true"}
@@ -383,7 +385,8 @@ func TestRepetitionsEndInTime(t *testing.T) {
 	})
 }
 
-// TestSamplesAreCharged: data and requests are refused that do not fit, and nothing stays charged.
+// TestSamplesAreCharged checks that data and requests that exceed the memory limit are rejected,
+// and that nothing stays charged.
 func TestSamplesAreCharged(t *testing.T) {
 	const large = "33554432"
 	for name, test := range map[string]struct{ samples, failure string }{
@@ -424,8 +427,8 @@ func TestSamplesAreCharged(t *testing.T) {
 	}
 }
 
-// A warm-up of an instance that was lost does not take for ever: who waits for
-// the instance may be who it waits for.
+// TestWarmupAgainIsBounded checks that the warm-up of a restarted instance ends after a time. It
+// may depend on a model that waits for this instance.
 func TestWarmupAgainIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _ := newWarmup(t, sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), nil)

@@ -1,5 +1,5 @@
 package batching
 
-// Names for the tests in package batching_test.
+// NewPolicy is exported for the tests in package batching_test.
 
 var NewPolicy = newPolicy

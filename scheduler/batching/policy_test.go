@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestShorterTimeoutIsTheDeadline: a request's own timeout counts if the policy lets it and
-// it is shorter; a deadline that no clock reaches is no deadline.
+// TestShorterTimeoutIsTheDeadline checks that a request's own timeout counts only if the policy
+// allows it and it is shorter, and that a deadline that overflows is no deadline.
 func TestShorterTimeoutIsTheDeadline(t *testing.T) {
 	const now = 1_000_000
 	for _, c := range []struct {
@@ -43,8 +43,8 @@ func TestShorterTimeoutIsTheDeadline(t *testing.T) {
 	}
 }
 
-// TestPrioritiesHaveTheirLevelsPolicy: each priority has the policy of its own level, one
-// that is not there that of the default level.
+// TestPrioritiesHaveTheirLevelsPolicy checks that each priority has the policy of its level, and an
+// unknown priority that of the default level.
 func TestPrioritiesHaveTheirLevelsPolicy(t *testing.T) {
 	config := &kserve.ModelConfig{SchedulingChoice: &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{
 		PriorityLevels: 3, DefaultPriorityLevel: 2,

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ensemble"
 )
 
-// prompt is an instance that answers inside Execute.
+// prompt is an instance that responds inside Execute.
 type prompt struct{}
 
 func (prompt) Name() string                { return "prompt" }
@@ -25,7 +25,7 @@ func (prompt) Execute(b *backend.Batch) {
 	task.Send(&infer.Response{Outputs: []infer.Tensor{out}, Final: true})
 }
 
-// straight is a model whose requests go to a batcher.
+// straight is a model whose requests go directly to a batcher.
 type straight struct{ *scheduler.Batcher }
 
 func (d straight) Hold(string, int64) (ensemble.Composed, error) { return d, nil }
@@ -38,8 +38,8 @@ func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 	return d.Begin(ctx, req, send)
 }
 
-// BenchmarkEnsemble is what an ensemble of three steps costs beside its models,
-// whose own cost "three requests" shows.
+// BenchmarkEnsemble measures an ensemble of three steps. "three requests" is the cost of its models
+// alone.
 func BenchmarkEnsemble(b *testing.B) {
 	model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &ensemble.Tally{}})
 	model.Available(prompt{})

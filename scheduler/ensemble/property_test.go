@@ -15,12 +15,12 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// randomEnsemble draws a graph whose steps read tensors of one origin, as the
-// check at load wants it: the same decoupled step, or none.
+// randomEnsemble returns a random graph. As the check at load requires, all inputs of a step have
+// the same origin: one decoupled step, or none.
 func randomEnsemble(r *rand.Rand) Config {
 	type tensor struct {
 		name   string
-		origin int // the decoupled step that it comes from, from 1; 0: no step
+		origin int // the decoupled step that produces it, from 1; 0: none
 	}
 	var tensors []tensor
 	c := Config{Model: "e"}
@@ -65,9 +65,9 @@ func randomEnsemble(r *rand.Rand) Config {
 	return c
 }
 
-// made returns the response of a model to its inputs, as text: a few outputs may be
-// missing, and a decoupled one answers any number of times. It depends on nothing
-// else, so that the reference can say the same.
+// made returns the responses of a model to its inputs, as text. Some outputs may be missing, and a
+// decoupled model responds any number of times. The result depends on nothing else, so that the
+// reference can compute it too.
 func made(s *Step, inputs string) []map[string]string {
 	seed := uint64(14695981039346656037)
 	for _, b := range []byte(s.Model + inputs) {
@@ -90,16 +90,16 @@ func made(s *Step, inputs string) []map[string]string {
 	return list
 }
 
-// reference evaluates an ensemble in the simplest way: a tensor is the list of its
-// values, and results from it are lists of the same length. It returns the responses as
-// text, sorted, without the one that only ends a stream.
+// reference evaluates an ensemble in the simplest way: a tensor is the list of its values, and the
+// results of a step have lists of the same length. It returns the responses as sorted text, without
+// a response that only ends a stream.
 func reference(c *Config, inputs map[string]string) []string {
 	const nothing = "\x00"
 	values := make(map[string][]string)
 	for _, in := range c.Inputs {
 		values[in] = []string{inputs[in]}
 	}
-	for i := range c.Steps { // in their order, each reads existing values
+	for i := range c.Steps { // in order: each step reads existing values
 		s := &c.Steps[i]
 		for k := range values[s.Inputs[0].Tensor] {
 			var given []string
@@ -133,15 +133,15 @@ func reference(c *Config, inputs map[string]string) []string {
 	return responses
 }
 
-// perform answers the request of a step as made says, after pauses; in trouble
-// some of the answers are errors.
+// perform sends the responses that made returns for a step, with pauses. With trouble, some of them
+// are errors.
 func (k *fakeComposer) perform(c *Config, call *stepCall, r *rand.Rand, trouble bool) {
 	at := slices.IndexFunc(c.Steps, func(s Step) bool { return s.Model == call.model })
 	s := &c.Steps[at]
 	pause := func() { time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond) }
 	pause()
 	answers := made(s, tensorsText(call.req.Inputs))
-	apart := s.Decoupled && r.IntN(2) == 0 || len(answers) == 0 // the end comes by itself
+	apart := s.Decoupled && r.IntN(2) == 0 || len(answers) == 0 // the final flag comes in a response of its own
 	for i, answer := range answers {
 		response := &infer.Response{Final: !apart && i == len(answers)-1}
 		for _, out := range s.Outputs {
@@ -164,10 +164,10 @@ func (k *fakeComposer) perform(c *Config, call *stepCall, r *rand.Rand, trouble 
 	}
 }
 
-// TestRandomEnsemblesMatchTheReference executes random graphs of models that answer when
-// they like, several requests at once, and compares all that clients hear with a
-// simple evaluation. In one of four, models fail and clients go: then each still
-// hears one last response, and nothing is left over.
+// TestRandomEnsemblesMatchTheReference executes random graphs whose models respond after random
+// pauses, with several requests at once, and compares the clients' responses with the reference. In
+// one of four runs, models fail and clients disconnect; then it checks only that each client gets
+// one last response and that nothing is left.
 func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 	seeds := 400
 	if !testkit.Long() {
@@ -220,7 +220,7 @@ func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 					if response.Final {
 						c.final++
 						open--
-						for i := range req.Inputs { // without the lock that it takes
+						for i := range req.Inputs { // release without the lock, because Release takes it
 							defer func(t infer.Tensor) { k.mu.Unlock(); t.Release(); k.mu.Lock() }(req.Inputs[i])
 						}
 					}

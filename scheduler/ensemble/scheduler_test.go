@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestStepsFollowTheirInputs follows requests step by step: "ask" sends one (with the
-// outputs in brackets), "calls" lists the requests that models have and have not
-// answered, "m: OUT=1." has a model answer, "said" lists the client's responses.
+// TestStepsFollowTheirInputs runs scripts: "ask" sends a request (with its outputs in brackets),
+// "calls" lists the steps that models have yet to answer, "m: OUT=1." makes a model respond, and
+// "said" lists the client's responses.
 func TestStepsFollowTheirInputs(t *testing.T) {
 	chain := ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
 	fork := ParseEnsemble("A", "B C", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B", "o(IN=X)->OUT=C")
@@ -134,7 +134,8 @@ func (k *fakeComposer) step(ctx context.Context, gone func(), e *Scheduler, line
 	}
 }
 
-// TestStepsGetWhatTheRequestSays: the fields of a step's request.
+// TestStepsGetWhatTheRequestSays checks that a step's request gets the id, sequence, priority,
+// timeout, parameters and caller of the ensemble's request.
 func TestStepsGetWhatTheRequestSays(t *testing.T) {
 	k := newFakeComposer(t)
 	config := ParseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
@@ -166,7 +167,8 @@ func TestStepsGetWhatTheRequestSays(t *testing.T) {
 	}
 }
 
-// TestResponsesChooseTheSequence: a response may say to which sequence what follows belongs.
+// TestResponsesChooseTheSequence checks that the parameters of a response can choose the sequence
+// of the following steps.
 func TestResponsesChooseTheSequence(t *testing.T) {
 	const start, end = infer.SequenceStart, infer.SequenceEnd
 	own := infer.CorrelationID{Number: 77}
@@ -223,8 +225,8 @@ func TestResponsesChooseTheSequence(t *testing.T) {
 	}
 }
 
-// TestResponsesTellTheSequenceOnce: responses tell the sequence once, unless nothing in them
-// was made by a step.
+// TestResponsesTellTheSequenceOnce checks that a response has the sequence parameters once, and not
+// at all if no step has produced any of its outputs.
 func TestResponsesTellTheSequenceOnce(t *testing.T) {
 	for _, c := range []struct {
 		outputs []string
@@ -252,14 +254,14 @@ func TestResponsesTellTheSequenceOnce(t *testing.T) {
 	}
 }
 
-// TestBatchDimensionsAreMadeAndTakenAway: where only one side has a batch dimension it is made or
-// taken away, if that fits.
+// TestBatchDimensionsAreMadeAndTakenAway checks that a batch dimension is added or removed where
+// only one side has one and the dims allow it.
 func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
-		ensemble, first, then bool // which have a batch dimension
+		ensemble, first, then bool // whether each has a batch dimension
 		dims                  []int64
-		in, mid, out          []int64 // inputs of the first and second step, output
+		in, mid, out          []int64 // shapes: inputs of the first and second step, output
 	}{
 		{"nobody", false, false, false, []int64{-1}, []int64{3}, []int64{3}, []int64{3}},
 		{"everybody", true, true, true, []int64{-1}, []int64{3}, []int64{3}, []int64{3}},
@@ -294,7 +296,7 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 	}{
 		{1, []int64{-1}, []int64{3}},
 		{1, []int64{-1, -1}, []int64{1, 3}},
-		{1, []int64{4}, []int64{3}}, // the model's own check refuses it
+		{1, []int64{4}, []int64{3}}, // the model's own check rejects it
 		{2, []int64{-1}, []int64{1, 3}},
 	} {
 		taken.batch = c.batch
@@ -304,8 +306,8 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 	}
 }
 
-// TestInflightLimitSpansRequests: the requests of a step in flight stay below the limit,
-// over all requests of the ensemble.
+// TestInflightLimitSpansRequests checks that a step's requests in flight stay within the limit
+// across all requests of the ensemble.
 func TestInflightLimitSpansRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
@@ -330,7 +332,7 @@ func TestInflightLimitSpansRequests(t *testing.T) {
 		calls("m(IN=1) m(IN=2)")
 		k.answer("m", "OUT=a.")
 		calls("m(IN=2) m(IN=3) n(IN=a)")
-		gone() // the fourth waits no longer
+		gone() // the fourth gives up its wait
 		calls("m(IN=2) m(IN=3) n(IN=a)")
 		if got, want := k.said(), "!Cancelled: in ensemble 'e', ."; got != want {
 			t.Errorf("the one that has gone heard %q, want %q", got, want)
@@ -339,11 +341,11 @@ func TestInflightLimitSpansRequests(t *testing.T) {
 		calls("m(IN=3) n(IN=a) m(IN=5)")
 		k.answer("m", "OUT=b.")
 		k.answer("m", "OUT=c.")
-		calls("n(IN=a) n(IN=b)") // the other step has a limit of its own
+		calls("n(IN=a) n(IN=b)") // the other step has its own limit
 		time.Sleep(patienceTurn - time.Nanosecond)
 		calls("n(IN=a) n(IN=b)")
 		time.Sleep(time.Nanosecond)
-		calls("n(IN=a) n(IN=b) n(IN=c)") // nobody waits for ever
+		calls("n(IN=a) n(IN=b) n(IN=c)") // the limit may be exceeded after patienceTurn, so that nobody waits forever
 		for range 3 {
 			k.answer("n", "OUT=z.")
 		}
@@ -351,8 +353,8 @@ func TestInflightLimitSpansRequests(t *testing.T) {
 	})
 }
 
-// TestFailedRequestsGiveUpTheirTurn: a request that fails does not wait for its turn
-// first, and thousands that fail at once do not fail one inside the other.
+// TestFailedRequestsGiveUpTheirTurn checks that a failed request does not wait for its turn first,
+// and that thousands of failures do not recurse.
 func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k := newFakeComposer(t)
 	config := ParseEnsemble("A", "B C", "m(IN=A)->OUT=B", "n(IN=A)->OUT=C")
@@ -361,7 +363,7 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k.ask(t.Context(), e, nil, "A=1")
 	first := k.take("n")
 	k.answer("m", "OUT=1.")
-	k.ask(t.Context(), e, nil, "A=2") // its n waits
+	k.ask(t.Context(), e, nil, "A=2") // its step n waits
 	k.answer("m", "!bad.")
 	if got, want := k.said(), "!Unsupported: in ensemble 'e', bad."; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -379,8 +381,8 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k.settled(e)
 }
 
-// TestStepsKeepSlotsOfTheWindow: results of a response of a stream keep its slot,
-// as long as the slot cannot block the models that they wait for.
+// TestStepsKeepSlotsOfTheWindow checks that results of a stream's response keep its slot, but not
+// for so long that models which wait for each other are blocked.
 func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
@@ -401,15 +403,15 @@ func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 		k.answer("r", "OUT=b")
 		slots(2)
 		k.answer("n", "OUT=x.")
-		slots(1) // the client has it
+		slots(1) // the client has received it
 		time.Sleep(patienceSlots - time.Nanosecond)
 		k.answer("r", "OUT=c")
 		time.Sleep(patienceSlots)
-		slots(2) // something has moved
+		slots(2) // there was progress
 		time.Sleep(patienceSlots)
-		slots(0) // nothing has: perhaps they wait for each other
+		slots(0) // no progress: perhaps the models wait for each other
 		k.answer("r", "OUT=d")
-		slots(1) // the model waits again
+		slots(1) // the new response keeps its slot
 		time.Sleep(2 * patienceSlots)
 		slots(0)
 		for range 3 {
@@ -423,7 +425,7 @@ func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 		e = New(config)
 		k.ask(t.Context(), e, nil, "A=1")
 		k.answer("r", "OUT=a")
-		slots(0) // the model comes once more
+		slots(0) // the same model has a later step, so slots are not kept
 		k.answer("r", ".")
 		k.answer("n", "OUT=x.")
 		k.answer("r", ".")
@@ -431,8 +433,8 @@ func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
 	})
 }
 
-// TestFailedRequestsGiveUpSlots: a request that fails keeps no places of the stream
-// that it is made from, which could not go on to its end.
+// TestFailedRequestsGiveUpSlots checks that a failed request keeps no slots of the stream that it
+// reads, so that the stream can end.
 func TestFailedRequestsGiveUpSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
@@ -441,7 +443,7 @@ func TestFailedRequestsGiveUpSlots(t *testing.T) {
 		e := New(config)
 		ctx, leave := context.WithCancel(t.Context())
 		k.ask(ctx, e, nil, "A=1")
-		for range 4 { // the first is with n, the others wait for their turn; all wait for their B
+		for range 4 { // n has the first, the others wait for their turn; all wait for their B
 			k.answer("r", "OUT=a")
 		}
 		leave()
@@ -458,8 +460,8 @@ func TestFailedRequestsGiveUpSlots(t *testing.T) {
 	})
 }
 
-// TestStopRefusesAndDrainWaits: Stop rejects new requests and waits for those in flight, Drain
-// only waits.
+// TestStopRefusesAndDrainWaits checks that Stop rejects new requests and waits for those in flight,
+// and that Drain only waits.
 func TestStopRefusesAndDrainWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
@@ -496,7 +498,8 @@ func TestStopRefusesAndDrainWaits(t *testing.T) {
 	})
 }
 
-// TestInferWaitsForTheLastResponse waits for the last response.
+// TestInferWaitsForTheLastResponse checks that Infer returns after the last response, and that
+// successes and failures are counted.
 func TestInferWaitsForTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
@@ -524,8 +527,8 @@ func TestInferWaitsForTheLastResponse(t *testing.T) {
 	})
 }
 
-// TestInferAwaitsStepAfterStep: the client's goroutine waits actively for one step
-// after the other, until one of them takes too long.
+// TestInferAwaitsStepAfterStep checks that the client's goroutine waits actively for one step after
+// another, until a step takes too long.
 func TestInferAwaitsStepAfterStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
@@ -539,7 +542,7 @@ func TestInferAwaitsStepAfterStep(t *testing.T) {
 				t.Errorf("%s is waited for although there is nothing to wait for", model)
 			}
 			if model == "n" {
-				go func() { // when the client's goroutine sleeps
+				go func() { // while the client's goroutine sleeps
 					synctest.Wait()
 					k.answer("n", "OUT=1.")
 					synctest.Wait()

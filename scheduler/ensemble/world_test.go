@@ -15,9 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// ParseEnsemble reads an ensemble as tests write it: steps such as
-// "m*(IN=A,IN1=B)->OUT=C", where a star marks a decoupled model and the names on
-// the left are the model's.
+// ParseEnsemble parses an ensemble in the short form of the tests: steps such as
+// "m*(IN=A,IN1=B)->OUT=C". A star marks a decoupled model; the names on the left are the model's.
 func ParseEnsemble(inputs, outputs string, steps ...string) Config {
 	c := Config{Model: "e", Inputs: strings.Fields(inputs)}
 	for _, out := range strings.Fields(outputs) {
@@ -40,25 +39,25 @@ func ParseEnsemble(inputs, outputs string, steps ...string) Config {
 	return c
 }
 
-// fakeComposer is the models that an ensemble calls. Requests wait until the test
+// fakeComposer provides the models that an ensemble calls. Their requests wait until the test
 // answers them.
 type fakeComposer struct {
 	t testing.TB
 
 	mu      sync.Mutex
 	batches map[string]bool // models with a batch dimension
-	dims    []int64         // of all inputs
+	dims    []int64         // dims of all inputs
 	devices bool
 	missing string // a model that cannot be found
 	refuse  map[string]error
-	calls   []*stepCall // that have not been answered
+	calls   []*stepCall // steps without a final response
 	history []*infer.Request
 	held    int
-	lent    int // references to tensors and slots that have not been given up
-	peak    int // slots kept at once
+	lent    int // references to tensors and slots that are still held
+	peak    int // the most slots kept at one time
 	slots   int
-	spins   func(model string, done <-chan struct{}) // if set, models are waited for actively
-	answers []string                                 // of the ensemble, as text
+	spins   func(model string, done <-chan struct{}) // if set, it is called to wait actively for a model
+	answers []string                                 // the ensemble's responses as text
 	raw     []*infer.Response
 }
 
@@ -121,7 +120,7 @@ func (m *member) Release() {
 	m.fakeComposer.mu.Unlock()
 }
 
-// countedMemory is memory whose references are counted.
+// countedMemory is memory with counted references.
 type countedMemory struct {
 	fakeComposer *fakeComposer
 	place        bool
@@ -157,12 +156,12 @@ func (k *fakeComposer) countedMemory(place bool) *countedMemory {
 	return &countedMemory{k, place, 1}
 }
 
-// tensor makes a tensor of text; "name=" is an empty one.
+// tensor returns a tensor with this text; "" is an empty tensor.
 func (k *fakeComposer) tensor(name, text string) infer.Tensor {
 	return infer.Tensor{Name: name, DataType: infer.Uint8, Shape: []int64{int64(len(text))}, Data: []byte(text), Memory: k.countedMemory(false)}
 }
 
-// take takes the first request that a model has got, which must be there.
+// take removes and returns the first request of a model, which must exist.
 func (k *fakeComposer) take(model string) *stepCall {
 	k.t.Helper()
 	k.mu.Lock()
@@ -192,8 +191,8 @@ func tensorsText(tensors []infer.Tensor) string {
 	return strings.Join(list, ",")
 }
 
-// answer has a model answer its first request: "OUT=1,OUT1=2", then "." if it is
-// the last one; "!text" is an error, "" nothing.
+// answer makes a model respond to its first request: "OUT=1,OUT1=2" are outputs, a final "." marks
+// the last response, "!text" is an error, and "" is a response without outputs.
 func (k *fakeComposer) answer(model, text string) {
 	k.t.Helper()
 	c := k.take(model)
@@ -222,7 +221,7 @@ func (k *fakeComposer) answer(model, text string) {
 	c.send(r)
 }
 
-// parseParameters reads "name=text", "name:=1" and "name?=true".
+// parseParameters parses "name=text", "name:=1" and "name?=true".
 func parseParameters(text string) (list []infer.Parameter) {
 	for _, pair := range strings.FieldsFunc(text, func(c rune) bool { return c == ';' }) {
 		name, value, _ := strings.Cut(pair, "=")
@@ -240,7 +239,7 @@ func parseParameters(text string) (list []infer.Parameter) {
 	return list
 }
 
-// heard is the Sender of a client.
+// heard is the Sender of a client. It records the responses.
 func (k *fakeComposer) heard(r *infer.Response) {
 	text := tensorsText(r.Outputs)
 	if r.Err != nil {
@@ -268,7 +267,7 @@ func (k *fakeComposer) ask(ctx context.Context, e *Scheduler, outputs []string, 
 		req.Inputs = append(req.Inputs, k.tensor(name, value))
 	}
 	err := e.Submit(ctx, req, func(r *infer.Response) {
-		if r.Final { // the inputs are the client's again
+		if r.Final { // the client owns its inputs again
 			for i := range req.Inputs {
 				req.Inputs[i].Release()
 			}
@@ -289,7 +288,7 @@ func (k *fakeComposer) said() string {
 	return text
 }
 
-// settled wants nothing of the ensemble left.
+// settled fails the test if anything of the ensemble is left.
 func (k *fakeComposer) settled(e *Scheduler) {
 	k.t.Helper()
 	k.mu.Lock()

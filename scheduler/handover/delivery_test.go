@@ -19,7 +19,7 @@ import (
 
 var silent = zerolog.Nop()
 
-// known is a request as a scheduler knows it, which is asked nothing here.
+// known is a scheduler's request for the wait graph. These tests call none of its methods.
 type known struct{ waitgraph.Waiter }
 
 // bls returns a BLS request at this depth.
@@ -31,7 +31,8 @@ func bls(depth int) *infer.Request {
 	return req
 }
 
-// TestEnterGraphNotesBLSRequests: requests of clients touch no graph.
+// TestEnterGraphNotesBLSRequests checks that EnterGraph enters BLS requests, up to the maximum
+// depth, but not the requests of clients.
 func TestEnterGraphNotesBLSRequests(t *testing.T) {
 	for name, test := range map[string]struct {
 		req     *infer.Request
@@ -62,8 +63,8 @@ func TestEnterGraphNotesBLSRequests(t *testing.T) {
 	}
 }
 
-// TestTellHandsResponsesUp: the graph hears of a response before its receiver does, which
-// may go on at once.
+// TestTellHandsResponsesUp checks that the graph is updated before the receiver gets a response,
+// because the receiver may continue at once.
 func TestTellHandsResponsesUp(t *testing.T) {
 	g := waitgraph.New(silent, 0)
 	var got []string
@@ -85,7 +86,7 @@ func TestTellHandsResponsesUp(t *testing.T) {
 	}
 }
 
-// TestTellWhenTheSenderPanics: the panic ends the way of that response alone.
+// TestTellWhenTheSenderPanics checks that a panic of the Sender affects only its own response.
 func TestTellWhenTheSenderPanics(t *testing.T) {
 	before := countPanics(panics.Request)
 	sent := 0
@@ -110,7 +111,7 @@ func TestTellAllocatesNothing(t *testing.T) {
 	}
 }
 
-// spinning is an instance whose answers are waited for actively.
+// spinning is an instance whose responses are awaited actively.
 type spinning struct {
 	*backendtest.Instance
 	await func(done <-chan struct{})
@@ -122,12 +123,12 @@ func (s spinning) Capabilities() backend.Capabilities {
 
 func (s spinning) Await(done <-chan struct{}) { s.await(done) }
 
-// TestAwaitReturnsWithTheLastResponse: once with its value, whether the context has
-// ended or not.
+// TestAwaitReturnsWithTheLastResponse checks that Await returns after the last response, whether or
+// not the context has ended, and that it cancels the request if the context ends first.
 func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 	for name, test := range map[string]struct {
-		steps string // what happens while the request waits
-		want  string // calls in their order
+		steps string // events while the request waits
+		want  string // the calls in order
 	}{
 		"the response":                     {"dismiss", "entered, awaits"},
 		"the client leaves":                {"leave dismiss", "entered, awaits, cancel"},
@@ -139,7 +140,7 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				var said []string
-				say := func(word string) { said = append(said, word) } // one at a time: each step settles
+				say := func(word string) { said = append(said, word) } // needs no lock: each step waits until all goroutines block
 				r := &handover.Delivery{Log: &silent, Done: make(chan struct{}, 1)}
 				in := spinning{await: func(done <-chan struct{}) {
 					if done != r.Done {
@@ -180,15 +181,16 @@ func TestAwaitReturnsWithTheLastResponse(t *testing.T) {
 	}
 }
 
-// TestAwaitWithoutAnInstance is the wait of a request that is queued.
+// TestAwaitWithoutAnInstance checks that Await of a queued request returns after Finish without
+// cancelling it.
 func TestAwaitWithoutAnInstance(t *testing.T) {
 	r := &handover.Delivery{Log: &silent, Done: make(chan struct{}, 1)}
 	r.Finish()
 	r.Await(t.Context(), &infer.Request{}, nil, func() { t.Error("a request that has ended is cancelled") })
 }
 
-// TestWatchEndsWithTheRequest: cancel is called once if the context ends first, and not
-// after Finish.
+// TestWatchEndsWithTheRequest checks that cancel is called once if the context ends first, and
+// never after Finish.
 func TestWatchEndsWithTheRequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps    string

@@ -18,14 +18,14 @@ type breaking struct{ *backendtest.Instance }
 
 func (breaking) Execute(*backend.Batch) { panic("no instance today") }
 
-// heard is what became of a batch.
+// heard records the reports and responses of a batch.
 type heard struct {
 	reports  []backend.Report
-	answered []string // the tasks, with their error texts
+	answered []string // the name of each task, with the text of its error
 }
 
-// batchOf makes a batch of a task for each name. Names that end in "!" have a Sender
-// that panics; doneBreaks has Done panic.
+// batchOf returns a batch with one task per name. The Sender of a name that ends in "!" panics;
+// with doneBreaks, Done panics.
 func (h *heard) batchOf(doneBreaks bool, names ...string) *backend.Batch {
 	b := &backend.Batch{Done: func(_ *backend.Batch, r backend.Report) {
 		h.reports = append(h.reports, r)
@@ -71,8 +71,8 @@ func TestGiveHandsTheBatchOver(t *testing.T) {
 	}
 }
 
-// TestGiveEndsTheBatchWhenExecutePanics: neither a Done nor a Sender that panics as well
-// keeps the others of the batch without an answer.
+// TestGiveEndsTheBatchWhenExecutePanics checks that every task of the batch gets an error response,
+// even if Done or a Sender panics too.
 func TestGiveEndsTheBatchWhenExecutePanics(t *testing.T) {
 	const text = "internal error"
 	for name, test := range map[string]struct {

@@ -18,8 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
 
-// fakeInstance is an instance, at the limiter's other end, that executes until it is told
-// to stop.
+// fakeInstance is a limited instance that executes until the test ends it.
 type fakeInstance struct {
 	name    string
 	group   *kserve.ModelInstanceGroup
@@ -55,7 +54,7 @@ func (s *fakeScheduler) Lost(in backend.Instance, hopeless bool) {
 	s.down = append(s.down, fmt.Sprint(in.Name(), hopeless))
 }
 
-// groupOf reads a group in the text form of a config.
+// groupOf parses a group in the text form of a config.
 func groupOf(t testing.TB, text string) *kserve.ModelInstanceGroup {
 	t.Helper()
 	g := &kserve.ModelInstanceGroup{}
@@ -65,18 +64,18 @@ func groupOf(t testing.TB, text string) *kserve.ModelInstanceGroup {
 	return g
 }
 
-// turns is a limiter with instances, whose batches have one request each.
+// turns is a limiter with instances. Each batch has one request.
 type turns struct {
 	t        *testing.T
 	limiter  *Limiter
 	events   *Events
 	upper    *fakeScheduler
 	inner    map[string]*fakeInstance
-	requests map[string]*infer.Request // the last of each instance
+	requests map[string]*infer.Request // the last request of each instance
 	ended    []string
 }
 
-// newTurns makes instances with the rate_limiter that their texts say.
+// newTurns adds instances with these rate_limiter settings to a new limiter.
 func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *turns {
 	l := New(explicit)
 	upper := &fakeScheduler{up: make(map[string]backend.Instance)}
@@ -92,8 +91,8 @@ func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *t
 	return w
 }
 
-// give hands an instance a batch, whose request the execution of another makes,
-// unless by is "".
+// give gives an instance a batch. Its request is made by the execution of the instance by, or by a
+// client if by is "".
 func (w *turns) give(name, by string) {
 	r := &infer.Request{ID: name}
 	if by != "" {
@@ -115,14 +114,14 @@ func (w *turns) give(name, by string) {
 	})
 }
 
-// end ends what an instance executes.
+// end ends the execution of an instance.
 func (w *turns) end(name string, report backend.Report) {
 	b := w.inner[name].has
 	w.inner[name].has = nil
 	b.Done(b, report)
 }
 
-// running lists who executes.
+// running returns the names of the executing instances.
 func (w *turns) running() string {
 	var names []string
 	for name, s := range w.inner {
@@ -135,8 +134,8 @@ func (w *turns) running() string {
 }
 
 // TestTranscripts plays testdata. "resource R 2 -1" makes an amount explicit for a device, and
-// "instance a" adds an instance with its rate_limiter. Then instances are given batches, whose requests
-// another execution may make ("give a by b"), end them, or have them cancelled.
+// "instance a" adds an instance with its rate_limiter. The following lines give batches to
+// instances, end them or cancel them. Another execution may make a batch's request ("give a by b").
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
 		var explicit []Resource
@@ -184,21 +183,22 @@ func (w *turns) step(word, name, by string) {
 		w.end(name, backend.Report{Executed: true})
 	case "cancel":
 		in := w.upper.up[name].(*instance)
-		in.Cancel(&backend.Task{}) // of no batch
+		in.Cancel(&backend.Task{}) // a task of no batch
 		in.Cancel(w.limiter.staged[in.at].batch.Tasks[0])
 	default:
 		w.t.Fatalf("unknown step %q", word)
 	}
 }
 
-// checkResources wants no resource taken when no instance executes.
+// checkResources fails the test if resources are taken although no instance executes.
 func (w *turns) checkResources() {
 	if len(w.limiter.taken) > 0 && w.running() == "" {
 		w.t.Errorf("no instance executes, and taken are %v", w.limiter.taken)
 	}
 }
 
-// A limited instance passes calls on to its inner instance.
+// TestLimitedInstanceReachesWhatItLimits checks that a limited instance passes calls on to its
+// inner instance.
 func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 	w := newTurns(t, nil, map[string]string{"a": `resources [ { name: "R" count: 1 } ]`, "b": `resources [ { name: "R" count: 1 } ]`})
 	a, b := w.upper.up["a"], w.upper.up["b"]
@@ -226,7 +226,7 @@ func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
 		}
 	}})
 
-	// A lost instance returns its staged batch; an executing batch is its own affair.
+	// A lost instance gives its staged batch back. An executing batch is left to the instance.
 	w.events.Lost(w.inner["b"], false)
 	w.events.Lost(w.inner["a"], true)
 	if got := fmt.Sprint(w.upper.down, w.ended); got != "[bfalse atrue] [b refused]" {
@@ -305,8 +305,8 @@ func TestReserveRefusesImpossibleResources(t *testing.T) {
 	}
 }
 
-// TestTurnsComeFromDone has instances that always have something to do, of which one can
-// execute at a time: each turn's Done brings the next batch.
+// TestTurnsComeFromDone checks the share of turns by priority of instances that are always busy.
+// Only one can execute at a time, and each Done brings its next batch.
 func TestTurnsComeFromDone(t *testing.T) {
 	one := `resources [ { name: "R" count: 1 } ]`
 	w := newTurns(t, nil, map[string]string{"a": one, "b": one + " priority: 2", "c": one + " priority: 3"})
@@ -316,15 +316,15 @@ func TestTurnsComeFromDone(t *testing.T) {
 		t.Errorf("a, b and c had %d, %d and %d turns, want 600, 300 and 200", a, b, c)
 	}
 
-	// Priorities count from the first turn on.
+	// Priorities count from the first turn.
 	w = newTurns(t, nil, map[string]string{"a": one, "b": one + " priority: 2"})
 	if first := strings.Join(w.play(100)[:25], ""); strings.Count(first, "a") != 17 {
 		t.Errorf("the first turns were %s, want 17 and 8", first)
 	}
 }
 
-// play lets all instances take turns until this number has ended and none executes.
-// It returns whose turns they were.
+// play lets all instances take turns until this number has ended and none executes. It returns the
+// instances in the order of their turns.
 func (w *turns) play(turns int) (order []string) {
 	left, t := turns, w.t
 	for _, name := range slices.Sorted(maps.Keys(w.upper.up)) {
@@ -347,7 +347,7 @@ func (w *turns) play(turns int) (order []string) {
 	return order
 }
 
-// immediate is an instance that answers before Execute returns.
+// immediate is an instance that responds before Execute returns.
 type immediate struct{ final infer.Response }
 
 func (*immediate) Name() string                { return "immediate" }
@@ -360,7 +360,7 @@ func (p *immediate) Execute(b *backend.Batch) {
 	b.Tasks[0].Send(&p.final)
 }
 
-// BenchmarkLimited is the way of a batch through a limiter, on its way down and up.
+// BenchmarkLimited measures a batch's way through a limiter and back.
 func BenchmarkLimited(b *testing.B) {
 	l := New(nil)
 	upper := &fakeScheduler{up: make(map[string]backend.Instance)}
@@ -373,7 +373,7 @@ func BenchmarkLimited(b *testing.B) {
 	}
 }
 
-// fakeWithoutCancel cannot be told of clients that have gone.
+// fakeWithoutCancel is an instance whose Cancel panics.
 type fakeWithoutCancel struct{ fakeInstance }
 
 func (s *fakeWithoutCancel) Capabilities() backend.Capabilities {
@@ -382,8 +382,8 @@ func (s *fakeWithoutCancel) Capabilities() backend.Capabilities {
 
 func (*fakeWithoutCancel) Cancel(*backend.Task) { panic("a bug of an instance") }
 
-// TestAPanicBehindATurn: a batch that an instance has is not answered by its limiter's
-// caller as well, which a panic of Execute would say.
+// TestAPanicBehindATurn checks that a batch that an instance has already accepted gets no second
+// Done, although Cancel panics within Execute: the caller would end the batch if Execute panicked.
 func TestAPanicBehindATurn(t *testing.T) {
 	w := newTurns(t, nil, nil)
 	s := &fakeWithoutCancel{fakeInstance{name: "deaf", group: groupOf(t, "")}}

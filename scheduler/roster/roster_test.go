@@ -19,20 +19,19 @@ func (named) Execute(*backend.Batch)      {}
 
 func (named) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
-// entry is the scheduler's record of an instance in these tests.
+// entry is the scheduler's record of an instance.
 type entry struct {
 	roster.Member
 	slots int
 }
 
-// TestRosterFollowsEvents plays events of instances. After the steps, members says for each
-// member, in their order, how it stands: "+" available, "-" lost, "!" hopeless, "~"
-// retiring.
+// TestRosterFollowsEvents runs scripts of instance events. members lists the resulting members in
+// order, each with its state: "+" available, "-" lost, "!" hopeless, and "~" if it is retiring.
 func TestRosterFollowsEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		script     string
 		members    string
-		hopeless   string // the instance that is why there is no hope
+		hopeless   string // the instance that HopelessLocked returns
 		expects    bool
 		available  int
 		remembered int
@@ -157,7 +156,8 @@ func standings(members []*entry) []string {
 	return list
 }
 
-// TestMembersStayAsTheyWere: a list that was taken with the lock held is read without.
+// TestMembersStayAsTheyWere checks that a list of members does not change later, because it is read
+// without the lock.
 func TestMembersStayAsTheyWere(t *testing.T) {
 	r := roster.New(func() *entry { return &entry{} })
 	for _, name := range []named{"a", "b"} {
@@ -179,7 +179,7 @@ func TestMembersStayAsTheyWere(t *testing.T) {
 	}
 }
 
-// TestRequestsAllocateNothing: the methods on the path of a request do not allocate.
+// TestRequestsAllocateNothing checks that the methods called for each request do not allocate.
 func TestRequestsAllocateNothing(t *testing.T) {
 	r := roster.New(func() *entry { return &entry{} })
 	p, _ := r.MeetLocked(named("a"))

@@ -9,9 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestDirectPadsOtherShapes has requests of two shapes in the slots of an
-// instance: requests like the longest waiting one are executed, the others
-// are padded there.
+// TestDirectPadsOtherShapes fills an instance's slots with requests of two shapes. It checks that a
+// batch has the shape of the request that has waited longest and that the other slots are padded.
 func TestDirectPadsOtherShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Direct(4, 0, 0)

@@ -6,7 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/backend/backendtest"
 )
 
-// TestSequenceForgetsRetiredInstances: events of a retired instance do not bring it back.
+// TestSequenceForgetsRetiredInstances checks that later events of a retired instance do not add it
+// again.
 func TestSequenceForgetsRetiredInstances(t *testing.T) {
 	s := New(Config{Model: "m", Observer: &Tally{}, Batching: Direct(1, 0, 0).Batching})
 	for _, known := range []bool{true, false} {
@@ -22,7 +23,7 @@ func TestSequenceForgetsRetiredInstances(t *testing.T) {
 			t.Errorf("known before: %v: drained: %v, %d instances are left", known, drained, len(s.instances.MembersLocked()))
 		}
 		s.Lost(in, true)
-		s.Lost(in, true) // hopeless before its end, which is said besides
+		s.Lost(in, true) // hopeless can be reported before the end and again at the end
 		if len(s.instances.MembersLocked()) != 0 {
 			t.Errorf("known before: %v: %d instances are left", known, len(s.instances.MembersLocked()))
 		}

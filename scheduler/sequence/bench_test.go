@@ -12,8 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
-// echo is an instance that answers before Execute returns, with a state of its
-// own memory.
+// echo is an instance that responds before Execute returns, with a state in its own memory.
 type echo struct{ state []byte }
 
 func (*echo) Name() string                { return "echo" }
@@ -32,8 +31,8 @@ func (e *echo) Execute(b *backend.Batch) {
 	}
 }
 
-// BenchmarkSequences has 10,000 sequences live and sends each a request in turn:
-// the cost of a request, and the memory of a sequence.
+// BenchmarkSequences sends requests to 10,000 live sequences in turn. It measures the cost of a
+// request and the memory of a sequence.
 func BenchmarkSequences(b *testing.B) {
 	const live = 10_000
 	for _, c := range []struct {
@@ -61,7 +60,7 @@ func BenchmarkSequences(b *testing.B) {
 				config.States = []sequence.State{{Input: "IN", Output: "OUT", DataType: infer.FP32, Shape: []int64{int64(c.state / 4)}, Data: make([]byte, c.state)}}
 			}
 			if c.name == "direct" || c.state > 0 && config.Batching.GetOldest() == nil {
-				config.MaxBatch = 8 // of each of 1,250 instances
+				config.MaxBatch = 8 // slots of each of 1,250 instances
 			}
 			s := sequence.New(config)
 			for range max(1, live/8*sequence.BoolToInt(config.Batching.GetOldest() == nil)) {
@@ -79,7 +78,7 @@ func BenchmarkSequences(b *testing.B) {
 			}
 			per := float64(heapInUse()-before) / live
 			if c.name == "backlog" {
-				// Nothing more is executed: only queued requests are measured.
+				// Nothing else is executed: this measures only queued requests.
 				b.ReportMetric(per, "B/sequence")
 				return
 			}
@@ -103,8 +102,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestIdleSequencesCostLittle bounds the memory of a sequence that lives and has nothing to do
-// costs.
+// TestIdleSequencesCostLittle checks the limit on the memory of an idle sequence, and that it has
+// no goroutine.
 func TestIdleSequencesCostLittle(t *testing.T) {
 	const live, most = 10_000, 800
 	config := sequence.Oldest(8, live, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// TestCircularCallsOfSequencesAreRefused has the executions of models call a model with
-// sequences, which is the first one of each chain or in the middle of it.
+// TestCircularCallsOfSequencesAreRefused checks that a BLS request to a model with sequences is
+// rejected if every slot that it could get waits for it.
 func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 	for _, strategy := range []struct {
 		name   string
@@ -26,7 +26,7 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 				name      string
 				slots     int32
 				instances []string
-				id        uint64 // of the call; the caller has 1
+				id        uint64 // the called sequence; the caller's is 1
 				flags     uint32
 				want      string
 			}{
@@ -49,7 +49,7 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 						got := ""
 						if p.refused != nil {
 							got = p.refused.Error()
-						} else if p.Final != nil && p.Final.Err != nil { // by the batcher of the instance
+						} else if p.Final != nil && p.Final.Err != nil { // rejected by the instance's batcher
 							got = p.Final.Err.Error()
 						}
 						if got != c.want {
@@ -72,8 +72,8 @@ func TestCircularCallsOfSequencesAreRefused(t *testing.T) {
 	}
 }
 
-// TestRetiringInstanceIsNoHope: of two instances one executes what waits for the call,
-// and the other, idle, is retired while a sequence has its only slot.
+// TestRetiringInstanceIsNoHope checks that a BLS request is rejected if one instance executes its
+// caller and the other one is retiring with its only slot taken, whichever event comes first.
 func TestRetiringInstanceIsNoHope(t *testing.T) {
 	const want = "Model 'm' cannot be called: every instance of it waits for this call (m → m)"
 	for name, config := range map[string]func() Config{
@@ -119,8 +119,8 @@ func TestRetiringInstanceIsNoHope(t *testing.T) {
 	}
 }
 
-// TestSequenceCallsThroughAnother has a model with sequences call another one,
-// which calls it back.
+// TestSequenceCallsThroughAnother checks that a BLS request that comes back to a model with
+// sequences through another model is rejected.
 func TestSequenceCallsThroughAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewFixture(t, Direct(2, 0, 0))
@@ -153,8 +153,8 @@ func TestSequenceCallsThroughAnother(t *testing.T) {
 	})
 }
 
-// TestRoundsEndWhatTheyWaitedFor: a call that is still open when its caller is
-// released does not hold the caller's next execution.
+// TestRoundsEndWhatTheyWaitedFor checks that a BLS request that is still open when its caller is
+// rescheduled does not count for the caller's next execution.
 func TestRoundsEndWhatTheyWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := Direct(1, 0, 0)

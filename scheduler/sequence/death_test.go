@@ -32,7 +32,7 @@ func (s *taker) Execute(b *backend.Batch) {
 	s.got = append(s.got, b)
 }
 
-// take returns the one batch that the instance has been given.
+// take returns the only batch of the instance.
 func (s *taker) take(t *testing.T) *backend.Batch {
 	t.Helper()
 	if len(s.got) != 1 {
@@ -53,7 +53,7 @@ func (*taker) Group() *kserve.ModelInstanceGroup {
 	return &kserve.ModelInstanceGroup{RateLimiter: &kserve.ModelRateLimiter{Resources: []*kserve.ModelRateLimiter_Resource{{Name: "R", Count: 1}}}}
 }
 
-// holding is an instance that has a batch from the beginning on.
+// holding is an instance that has a batch from the beginning.
 type holding struct{ taker }
 
 // Available implements backend.Events.
@@ -73,7 +73,7 @@ func (uncounted) Pending(int)                    {}
 func (uncounted) Executed(*scheduler.Execution)  {}
 func (uncounted) Failed(scheduler.Reason, int64) {}
 
-// bothStrategies runs a story with Direct and with Oldest.
+// bothStrategies runs a test with Direct and with Oldest.
 func bothStrategies(t *testing.T, story func(t *testing.T, c Config)) {
 	for name, batching := range map[string]*kserve.ModelSequenceBatching{
 		"direct": {MaxSequenceIdleMicroseconds: 3600e6},
@@ -89,8 +89,7 @@ func bothStrategies(t *testing.T, story func(t *testing.T, c Config)) {
 	}
 }
 
-// sendTo hands one request of sequence 7 over; an error that it is answered with
-// goes to text.
+// sendTo submits one request of sequence 7. The text of an error response goes to text.
 func sendTo(t *testing.T, s *Batcher, flags uint32, text *string) {
 	t.Helper()
 	err := s.Submit(context.Background(), &infer.Request{BatchSize: 1, Flags: flags, Correlation: infer.CorrelationID{Number: 7}}, func(r *infer.Response) {
@@ -103,8 +102,8 @@ func sendTo(t *testing.T, s *Batcher, flags uint32, text *string) {
 	}
 }
 
-// TestSequenceOutlivesItsAnswer: the model has sent its last response and dies
-// before its execution returns; what follows in the sequence is executed.
+// TestSequenceOutlivesItsAnswer checks that the sequence continues if the model's process dies
+// after the last response but before its execution returns.
 func TestSequenceOutlivesItsAnswer(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
 		for _, states := range [][]State{nil, {{Input: "S", Output: "S", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}} {
@@ -118,7 +117,7 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 			if states != nil {
 				next = 0
 			}
-			sendTo(t, s, next, &text) // while execute goes on
+			sendTo(t, s, next, &text) // while execute is still running
 			s.Lost(a, false)
 			b.Done(b, backend.Report{Executed: true, Err: &infer.Error{Message: "lost"}})
 			s.Available(a)
@@ -128,8 +127,8 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 	})
 }
 
-// TestSequenceNotBegunMovesOn: a START that waits for its turn on an instance
-// that is lost goes to another one.
+// TestSequenceNotBegunMovesOn checks that a START that waits for its turn on an instance moves to
+// another instance if that one is lost.
 func TestSequenceNotBegunMovesOn(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
 		l, text := ratelimit.New(nil), ""
@@ -157,7 +156,7 @@ func TestSequenceNotBegunMovesOn(t *testing.T) {
 	})
 }
 
-// TestLongestTimesAreNotInThePast has the longest times that a config can say.
+// TestLongestTimesAreNotInThePast checks that the longest times in a config do not overflow.
 func TestLongestTimesAreNotInThePast(t *testing.T) {
 	for _, micros := range []uint64{math.MaxInt64 / 1000, math.MaxInt64, math.MaxUint64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -166,7 +165,7 @@ func TestLongestTimesAreNotInThePast(t *testing.T) {
 			idle.Available(&taker{name: "a"})
 			sendTo(t, idle, infer.SequenceStart, &text)
 			time.Sleep(24 * time.Hour)
-			sendTo(t, idle, 0, &text) // it is still there
+			sendTo(t, idle, 0, &text) // the sequence still exists
 			idle.alarm.Stop()
 
 			a := &taker{name: "a"}
@@ -186,8 +185,8 @@ func TestLongestTimesAreNotInThePast(t *testing.T) {
 	}
 }
 
-// TestDelayForEverEndsByTimeout: a request that waits for a batch that is never full is
-// rejected when its time is over.
+// TestDelayForEverEndsByTimeout checks that a request that waits for a batch that never fills is
+// rejected when its timeout expires.
 func TestDelayForEverEndsByTimeout(t *testing.T) {
 	for _, delay := range []uint64{3600e6, math.MaxInt64, math.MaxUint64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -212,8 +211,8 @@ func TestDelayForEverEndsByTimeout(t *testing.T) {
 	}
 }
 
-// TestSequenceStopsAtOnce: a sequence that is idle gives its slot to one in the
-// backlog when nothing more can come.
+// TestSequenceStopsAtOnce checks that after Stop an idle sequence gives its slot to one in the
+// backlog at once, because it gets no more requests.
 func TestSequenceStopsAtOnce(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
 		if oldest := c.Batching.GetOldest(); oldest != nil {

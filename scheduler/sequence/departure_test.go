@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
-// quiet is a context that has ended once it is told so, without telling anybody:
-// the goroutine that watches it has not run yet.
+// quiet is a context that ends without notifying anyone, as if the goroutine that watches it had
+// not run yet.
 type quiet struct {
 	context.Context
 	ended atomic.Bool
@@ -31,8 +31,8 @@ func (c *quiet) Err() error {
 	return nil
 }
 
-// TestSequenceDrainsOnce: the last request of a retired instance is
-// found to be nobody's when its turn comes.
+// TestSequenceDrainsOnce checks that a retired instance is drained once if its last request turns
+// out to be cancelled when its turn comes.
 func TestSequenceDrainsOnce(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
 		s, a, drained, text := New(c), &taker{name: "a"}, 0, ""
@@ -54,8 +54,8 @@ func TestSequenceDrainsOnce(t *testing.T) {
 	})
 }
 
-// TestSequenceTellsOfUnansweredRequests retires an instance that has not returned from a request:
-// with its sequence going on, with the sequence and the response at their end, and in between.
+// TestSequenceTellsOfUnansweredRequests retires an instance whose execution has not returned. It
+// checks that Retire reports true only if both the sequence and the response have ended.
 func TestSequenceTellsOfUnansweredRequests(t *testing.T) {
 	for _, test := range []struct {
 		flags                uint32
@@ -84,14 +84,14 @@ func TestSequenceTellsOfUnansweredRequests(t *testing.T) {
 	}
 }
 
-// hesitant is an instance that has a batch only when Execute returns.
-// It does not know batches that it is told of earlier.
+// hesitant is an instance that has a batch only when Execute returns. Cancel ignores batches that
+// it does not have yet.
 type hesitant struct {
 	before func()
 
 	mu   sync.Mutex
 	has  []*backend.Batch
-	told []string // the ids of requests that it was told of
+	told []string // ids of the cancelled requests
 }
 
 func (*hesitant) Name() string                { return "hesitant" }
@@ -122,11 +122,11 @@ func (h *hesitant) Cancel(task *backend.Task) {
 	}
 }
 
-// Device and Group implement backend.GroupMember: it needs one R.
+// Device and Group implement backend.GroupMember. The instance needs one R.
 func (*hesitant) Device() int32                     { return 0 }
 func (*hesitant) Group() *kserve.ModelInstanceGroup { return (*taker)(nil).Group() }
 
-// end answers the first batch.
+// end sends the responses of the first batch.
 func (h *hesitant) end() {
 	h.mu.Lock()
 	b := h.has[0]
@@ -138,9 +138,8 @@ func (h *hesitant) end() {
 	}
 }
 
-// TestWhoLeavesWhileHandedOver: a client goes when its request has been taken from
-// where it waited and the instance does not have it yet. The model is told all the
-// same.
+// TestWhoLeavesWhileHandedOver checks that the model gets the cancellation of a client that leaves
+// after its request has left the queue but before the instance has it.
 func TestWhoLeavesWhileHandedOver(t *testing.T) {
 	sequence := func(b *kserve.ModelSequenceBatching) scheduler.Scheduler {
 		b.MaxSequenceIdleMicroseconds = 3600e6
@@ -186,7 +185,7 @@ func TestWhoLeavesWhileHandedOver(t *testing.T) {
 					ask(ctx, "b", infer.SequenceEnd)
 					in.before = func() {
 						leave()
-						synctest.Wait() // until it is noticed
+						synctest.Wait() // until the cancellation is noticed
 					}
 					in.end()
 					if !slices.Contains(in.told, "b") {
@@ -199,7 +198,7 @@ func TestWhoLeavesWhileHandedOver(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesAsTheirTurnComes: the batch has waited for resources meanwhile.
+// TestWhoLeavesAsTheirTurnComes checks the same for a batch that has waited for resources.
 func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 1, Device: ratelimit.AnyDevice}})
@@ -232,8 +231,8 @@ func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 	})
 }
 
-// TestSequenceComesBackToNobody: a client goes while its request is with an
-// instance that is lost before it looks at it. It does not wait for another one.
+// TestSequenceComesBackToNobody checks that a request whose instance is lost before it takes the
+// batch is cancelled, instead of waiting for another instance, if its client has left.
 func TestSequenceComesBackToNobody(t *testing.T) {
 	bothStrategies(t, func(t *testing.T, c Config) {
 		s, a, answer := New(c), &taker{name: "a"}, "nothing"

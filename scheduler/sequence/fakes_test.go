@@ -6,10 +6,10 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Tally is an Observer.
+// Tally is an Observer that counts.
 type Tally struct {
 	Waiting, executed, failed atomic.Int64
-	Negative                  atomic.Bool // pending has been less than none
+	Negative                  atomic.Bool // set if the number of pending requests was below 0
 }
 
 func (c *Tally) Pending(n int) {

@@ -11,15 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
-// FuzzSequence plays a script of bytes, and wants each request answered
-// once, those of a sequence in their order, one of each in a batch, and nothing
-// left at the end.
+// FuzzSequence runs a script of bytes. It checks that each request gets one last response, that a
+// sequence's requests are executed in order and one per batch, and that nothing is left at the end.
 func FuzzSequence(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 2, 3, 10, 20, 30, 0x40, 0x41, 0x42, 0x80, 0x81, 0x90})
 	f.Add([]byte("\x01\x00\x08\x10\x18\x40\x20\x28\x50\x00\x04\x60\x41\x70\x00\x02\x80\x44\x90\x40\x48"))
 	f.Add([]byte("\x02seven sequences, two instances, and one of them is lost"))
 	f.Add([]byte("\x03\xf0\xe1\xd2\xc3\xb4\xa5\x96\x87\x78\x69\x5a\x4b\x3c\x2d\x1e\x0f"))
-	f.Add([]byte("0+0\x7f000\xe3")) // lost between START, which it had not begun, and END
+	f.Add([]byte("0+0\x7f000\xe3")) // lost between a START that had not begun and the END
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) < 2 || len(script) > 300 {
 			return
@@ -28,7 +27,7 @@ func FuzzSequence(f *testing.F) {
 	})
 }
 
-// TestStormAnswersEverySequence has many clients send sequences to instances that die now and
+// TestStormAnswersEverySequence sends sequences from many clients to instances that die now and
 // then. Run it with the race detector.
 func TestStormAnswersEverySequence(t *testing.T) {
 	for _, c := range []struct {
@@ -61,7 +60,7 @@ func TestStormAnswersEverySequence(t *testing.T) {
 								err := s.Infer(ctx, &infer.Request{Correlation: id, Flags: flags, BatchSize: 1}, func(r *infer.Response) { got++ })
 								cancel()
 								if err != nil {
-									break // its sequence was lost, or ended by a request that was cancelled
+									break // the sequence was lost, or ended by a cancelled request
 								}
 							}
 						}
@@ -72,7 +71,7 @@ func TestStormAnswersEverySequence(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 					in := instances[0]
 					in.Refuse.Store(true)
-					time.Sleep(10 * time.Millisecond) // its batch ends
+					time.Sleep(10 * time.Millisecond) // until its batch ends
 					s.Lost(in, false)
 					time.Sleep(10 * time.Millisecond)
 					in.Refuse.Store(false)

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
-// paddingPool lends rubbish, and counts it.
+// paddingPool lends memory that is not zeroed, and counts it.
 type paddingPool struct {
 	lent  []*lent
 	bytes int
@@ -35,22 +35,22 @@ func (p *paddingPool) held() (n int) {
 	return n
 }
 
-// large is a request of a sequence with an input of n bytes.
+// large returns a request of a sequence with an input of n bytes.
 func large(id string, sequence uint64, flags uint32, n int) *infer.Request {
 	return &infer.Request{ID: id, Correlation: infer.CorrelationID{Number: sequence}, Flags: flags, BatchSize: 1,
 		Inputs: []infer.Tensor{{Name: "X", DataType: infer.Uint8, Shape: []int64{1, int64(n)}, Data: bytes.Repeat([]byte{1}, n)}}}
 }
 
-// inTheLastSlot has sequences begin in all four slots, and a request of n bytes of
-// the last one, alone.
+// inTheLastSlot starts sequences in all four slots and sends a request of n bytes to the last one
+// only.
 func inTheLastSlot(c *sequence.Fixture, n int) {
 	c.Run("up i; send a 1 S; send b 2 S; send c 3 S; send d 4 S; end i; end i")
 	c.Send(large("e", 4, 0, n))
 	synctest.Wait()
 }
 
-// TestPaddingIsLentOnce: all empty slots of a batch get the same zeros, which go
-// back when nothing is executed.
+// TestPaddingIsLentOnce checks that all empty slots of a batch share the same zeros, which are
+// returned when nothing is executed.
 func TestPaddingIsLentOnce(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestPaddingIsLentOnce(t *testing.T) {
 		if pool.bytes != size {
 			t.Errorf("%d bytes were lent, want %d", pool.bytes, size)
 		}
-		// The next batch that waits takes them over; after it they go back.
+		// The next waiting batch reuses them; after it they are returned.
 		c.Send(large("f", 4, 0, size/2))
 		c.Run("end i; got e; has i . . . f")
 		if pool.bytes != size || pool.held() == 0 {
@@ -99,8 +99,8 @@ func TestPaddingIsLentOnce(t *testing.T) {
 	})
 }
 
-// TestPaddingWithoutMemoryRefusesOneRequest: the request is rejected that needs the large
-// padding, and its sequence goes on.
+// TestPaddingWithoutMemoryRefusesOneRequest checks that only the request that needs the large
+// padding is rejected, and that its sequence continues.
 func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := &paddingPool{err: infer.Errorf(infer.Unavailable, "no memory")}
@@ -113,8 +113,8 @@ func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 	})
 }
 
-// TestStatesAreCharged: the states of sequences are on the account until the
-// sequences end, and an answer whose states do not fit fails alone.
+// TestStatesAreCharged checks that the states of sequences are charged to the account until the
+// sequences end, and that only the response whose states do not fit fails.
 func TestStatesAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		account := budget.New(budget.Config{Limit: 64 << 20})
@@ -145,13 +145,13 @@ func TestStatesAreCharged(t *testing.T) {
 		answer(1 << 20)
 		charged(1 << 20)
 		c.Run("send b 1 -; has i b")
-		answer(1 << 20) // beside those with which b was executed
+		answer(1 << 20) // in addition to the state that b was executed with
 		charged(2 << 20)
 		c.Run("send c 1 -; has i c")
-		answer(1 << 20) // in their place
+		answer(1 << 20) // replaces the older one
 		charged(2 << 20)
 		c.Run("send d 1 -; has i d")
-		refused := answer(17 << 20) // a quarter is for states
+		refused := answer(17 << 20) // only a quarter of the account may be states
 		if refused.references != 0 {
 			t.Errorf("the answer has %d references", refused.references)
 		}
@@ -164,7 +164,7 @@ func TestStatesAreCharged(t *testing.T) {
 			t.Errorf("the next request has a state of %d bytes, want that of before", len(got))
 		}
 		answer(1 << 20)
-		c.Run("send f 1 S; has i f") // a new sequence by the same id
+		c.Run("send f 1 S; has i f") // a new sequence with the same id
 		charged(0)
 		answer(3 << 20)
 		charged(3 << 20)
@@ -174,7 +174,7 @@ func TestStatesAreCharged(t *testing.T) {
 		c.Run("send h 2 S; has i h")
 		answer(5 << 20)
 		charged(5 << 20)
-		c.Run("wait 2s") // it was idle for too long
+		c.Run("wait 2s") // it idled out
 		charged(0)
 		c.Run("send k 3 S; has i k")
 		answer(5 << 20)

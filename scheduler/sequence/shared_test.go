@@ -30,8 +30,8 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 	c.Run("up i; up j")
 	generation := map[infer.CorrelationID]int{}
 	of := map[string]string{}   // the sequence of each request
-	begun := map[string]int{}   // of each sequence, the last request that was executed
-	looked := map[string]bool{} // instances whose batch has been looked at
+	begun := map[string]int{}   // the last executed request of each sequence
+	looked := map[string]bool{} // instances whose batch has been checked
 	for n, op := range script {
 		name := names[op>>2&1]
 		i := c.Instance(name)
@@ -80,7 +80,7 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 			}
 		case what == 13:
 			time.Sleep(time.Duration(op&15) * 100 * time.Millisecond)
-		case what == 14 && op&8 != 0: // another instance comes for one that goes
+		case what == 14 && op&8 != 0: // replaces an instance by another one
 			c.step("retire " + name)
 			names[op>>2&1] = name + "'"
 			c.step("up " + name + "'")
@@ -107,7 +107,7 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 	c.Leave()
 }
 
-// checkBatch looks at what an instance executes, once.
+// checkBatch checks an instance's batch, once per batch.
 func checkBatch(t *testing.T, c *Fixture, name string, looked map[string]bool, of map[string]string, begun map[string]int, rounds bool) {
 	t.Helper()
 	b := c.Instance(name).Has()

@@ -9,7 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestControlTensorsSayWhereASequenceIs is a table of what control tensors hold.
+// TestControlTensorsSayWhereASequenceIs checks the content of the control tensors for requests and
+// padding.
 func TestControlTensorsSayWhereASequenceIs(t *testing.T) {
 	inputs := []*kserve.ModelSequenceBatching_ControlInput{
 		{Name: "S", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{-1, 7}}}},
@@ -38,7 +39,7 @@ func TestControlTensorsSayWhereASequenceIs(t *testing.T) {
 			with := append(slices.Clone(inputs), &kserve.ModelSequenceBatching_ControlInput{Name: "I", Control: []*kserve.ModelSequenceBatching_Control{{
 				Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID, DataType: c.idType,
 			}}})
-			// One is among the inputs already: it is replaced.
+			// E is among the inputs already and is replaced.
 			got := newControls(with, c.batching).append([]infer.Tensor{{Name: "X"}, {Name: "E", Data: []byte("client")}}, c.flags, c.ready, c.id, new([8]byte))
 			if names := []string{got[0].Name, got[1].Name, got[2].Name, got[3].Name, got[4].Name}; !slices.Equal(names, []string{"X", "E", "S", "R", "I"}) {
 				t.Fatalf("inputs are %v", names)

@@ -11,13 +11,13 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
-// lent is memory that must be given back once.
+// lent is memory that counts its references.
 type lent struct{ references int }
 
 func (l *lent) Retain()  { l.references++ }
 func (l *lent) Release() { l.references-- }
 
-// TestStateFollowsItsSequence follows the state of sequences through their requests.
+// TestStateFollowsItsSequence checks the states that the successive requests of sequences get.
 func TestStateFollowsItsSequence(t *testing.T) {
 	for _, strategy := range []struct {
 		name   string
@@ -34,7 +34,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 				}
 				c := sequence.NewFixture(t, config)
 				c.Run("up i")
-				// answer has the model answer a request with a new state.
+				// answer sends a response with a new state.
 				answer := func(id string, hidden []byte, shown string) (memory *lent) {
 					memory = &lent{references: 2}
 					i := c.Instance("i")
@@ -51,7 +51,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 							{Name: "HIDDEN", DataType: infer.Int8, Shape: []int64{1, int64(len(hidden))}, Data: hidden, Memory: memory},
 							{Name: "SHOWN", DataType: infer.Bytes, Shape: []int64{1, 1}, Data: text, Memory: memory},
 						}})
-						clear(hidden) // its memory is used for something else
+						clear(hidden) // the memory is reused
 						clear(text)
 					}
 					synctest.Wait()
@@ -82,7 +82,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 					t.Errorf("%d references", b.references)
 				}
 				c.Run("end i")
-				// A client that asks for one output gets it alone; the state is kept.
+				// A client that requests one output gets only that one; the state is kept.
 				c.Send(&infer.Request{ID: "c", Correlation: infer.CorrelationID{Number: 1}, BatchSize: 1, Outputs: []string{"OUT"}})
 				saw("c", []byte{7}, infer.Int8, []int64{1, 1}, "three")
 				if want := c.Clients["c"].Seen.Outputs; !slices.Equal(want, []string{"OUT", "HIDDEN", "SHOWN"}) {
@@ -92,14 +92,14 @@ func TestStateFollowsItsSequence(t *testing.T) {
 				if got := c.Clients["c"].Final.Outputs; len(got) != 1 || memory.references != 0 {
 					t.Errorf("the client got %v, references %d", got, memory.references)
 				}
-				// An error leaves the state, a START resets it.
+				// An error leaves the state unchanged; a START resets it.
 				c.Run("send d 1 -; fail i; send e 1 -")
 				saw("e", []byte{5, 5, 5, 5, 5}, infer.Int8, []int64{1, 5}, "four")
-				c.Run("restart i; send f 1 -; up i; has i f") // a state outlives the process
+				c.Run("restart i; send f 1 -; up i; has i f") // the state outlives the process
 				saw("f", []byte{5, 5, 5, 5, 5}, infer.Int8, []int64{1, 5}, "four")
 				c.Run("end i; send g 1 S; has i g")
 				saw("g", first, infer.Int32, []int64{1, 1}, "")
-				// The next one waits for the answer, not only for the end of execute.
+				// The next request waits for the response, not only for the end of execute.
 				c.Run("send h 1 -; return i; has i; answer g; has i h")
 				c.Leave()
 				if !bytes.Equal(first, []byte{1, 2, 3, 4}) {
@@ -110,7 +110,7 @@ func TestStateFollowsItsSequence(t *testing.T) {
 	}
 }
 
-// TestPaddingGetsInitialStates has padding get the states that sequences begin with.
+// TestPaddingGetsInitialStates checks that padding gets the initial states of sequences.
 func TestPaddingGetsInitialStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := sequence.Direct(2, 0, 0)

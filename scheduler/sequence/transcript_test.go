@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestTranscripts plays testdata. The first line of each case is the config, the others are steps of
-// fixture.step. An effect is a batch that an instance begins, a response, a rejection, a drained
+// TestTranscripts plays testdata. The first line of each case is the config, the others are steps
+// of Fixture.step. An effect is a batch that an instance begins, a response, a rejection, a drained
 // instance, or a new number of sequences.
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
@@ -35,7 +35,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// parseConfig reads "direct max_batch=2 delay=100ms" or "oldest candidates=4 preferred=2".
+// parseConfig parses "direct max_batch=2 delay=100ms" or "oldest candidates=4 preferred=2".
 func parseConfig(t *testing.T, line string) Config {
 	t.Helper()
 	fields := strings.Fields(line)
@@ -115,7 +115,7 @@ func (w *witness) effects() (list []string) {
 	return list
 }
 
-// ending says how a request has ended, "" if it has not.
+// ending returns the outcome of a request, or "" if it has not ended.
 func ending(c *client) string {
 	switch {
 	case c.refused != nil:
@@ -128,7 +128,7 @@ func ending(c *client) string {
 	return "answered"
 }
 
-// requestsOf names the requests of a batch, and its padding.
+// requestsOf lists the requests and the padding of a batch.
 func requestsOf(b *backend.Batch) string {
 	var list []string
 	for _, task := range b.Tasks {
@@ -141,7 +141,7 @@ func requestsOf(b *backend.Batch) string {
 	return strings.Join(list, " ")
 }
 
-// Direct is a config of the Direct strategy.
+// Direct returns a config with the Direct strategy.
 func Direct(maxBatch int, delay uint64, fill float32) Config {
 	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Direct{Direct: &kserve.ModelSequenceBatching_StrategyDirect{
@@ -150,7 +150,7 @@ func Direct(maxBatch int, delay uint64, fill float32) Config {
 	}}
 }
 
-// Oldest is a config of the Oldest strategy.
+// Oldest returns a config with the Oldest strategy.
 func Oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) Config {
 	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{

@@ -18,33 +18,34 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Fixture is a scheduler of sequences whose instances act as a script says. Its steps:
+// Fixture is a sequence batcher whose instances follow a script. Its steps:
 //
 //	up i            the instance i becomes available
 //	lose i, restart i   its process dies, for good or to come back
-//	staged i        the same, and it had not begun its batch
-//	Send r id flags [timeout]   request r of a sequence: flags of "S", "E", "SE", "-"
+//	staged i        like restart, but it had not begun its batch
+//	send r id flags [timeout]   sends request r of a sequence: flags are "S", "E", "SE", "-"
 //	end i           the instance answers its batch
 //	fail i          it fails
 //	again i         it reschedules its whole batch
 //	return i        it returns from execute, responses come later: answer r
 //	cancel r        the client of r disconnects
-//	wait 20ms       nothing happens
+//	wait 20ms       time passes
 //	retire i, stop
 //
-// and its expectations:
+// Its expectations:
 //
-//	has i a . b     it executes requests a and b, with padding between
-//	got r           r was answered; got r text: with that error
-//	waits r
-//	refused r text  the last request was rejected
-//	drained i, live n
+//	has i a . b     instance i executes requests a and b, with padding between
+//	got r           r was answered; got r text: with this error
+//	waits r         r has no response yet
+//	refused r text  r was rejected with this error
+//	drained i       instance i is drained
+//	live n          n sequences are live
 type Fixture struct {
 	*Batcher
 	t         testing.TB
 	counts    batchCounter
 	Log       strings.Builder
-	view      sync.Mutex // of what instances have and clients got: timers change it, too
+	view      sync.Mutex // protects the instances' batches and the clients' responses, which timers change too
 	instances map[string]*fakeInstance
 	Clients   map[string]*client
 	drained   map[string]bool
@@ -62,19 +63,19 @@ func (c *batchCounter) Executed(e *scheduler.Execution) {
 
 type client struct {
 	own     *infer.Request
-	Seen    *infer.Request // by the instance, last
+	Seen    *infer.Request // as the last instance got it
 	refused error
 	Final   *infer.Response
 	cancel  context.CancelFunc
 	task    *backend.Task
 }
 
-// fakeInstance is an instance that executes until the script ends it.
+// fakeInstance is an instance that executes a batch until the script ends it.
 type fakeInstance struct {
 	name    string
 	fixture *Fixture
 	batch   *backend.Batch
-	// more is true if it got a second batch meanwhile, which is a bug.
+	// more is set if it got a second batch meanwhile, which is a bug.
 	more bool
 	dead bool
 }
@@ -155,7 +156,7 @@ func (c *Fixture) Send(req *infer.Request) *client {
 	return p
 }
 
-// finish ends what an instance executes.
+// finish ends the batch of an instance.
 func (c *Fixture) finish(i *fakeInstance, report backend.Report, answer func() *infer.Response) {
 	c.t.Helper()
 	b := i.Take()
@@ -201,7 +202,7 @@ func (c *Fixture) step(line string) {
 			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
 		}
 		c.Lost(i, f[0] == "lose")
-	case "staged": // the same, but its batch waited for its turn
+	case "staged": // like restart, but its batch was still waiting for its turn
 		i := c.Instance(name)
 		i.dead = true
 		b := i.Take()
@@ -247,7 +248,7 @@ func (c *Fixture) step(line string) {
 	}
 }
 
-// see compares.
+// see checks an expectation.
 func (c *Fixture) see(line string, f []string) {
 	c.t.Helper()
 	name := f[1]
@@ -308,7 +309,7 @@ func (c *Fixture) see(line string, f []string) {
 	}
 }
 
-// Leave ends all that is executed or waits, and wants nothing left.
+// Leave ends everything that executes or waits, and checks that nothing is left.
 func (c *Fixture) Leave() {
 	c.t.Helper()
 	for moved := true; moved; {
@@ -319,7 +320,7 @@ func (c *Fixture) Leave() {
 				moved = true
 			}
 		}
-		if !moved && c.waits() { // a delay, or a slot of one who does not come
+		if !moved && c.waits() { // for a delay, or for the slot of an idle sequence
 			time.Sleep(max(time.Duration(c.idle), time.Duration(c.delay)))
 			synctest.Wait()
 			for _, i := range c.instances {
@@ -341,7 +342,7 @@ func (c *Fixture) Leave() {
 	if c.census.StoppedLocked() {
 		return
 	}
-	// All idle out.
+	// All sequences idle out.
 	time.Sleep(time.Duration(2 * c.idle))
 	synctest.Wait()
 	c.mu.Lock()

@@ -1,5 +1,5 @@
 package stacked
 
-// Names for the tests in package stacked_test.
+// Element is exported for the tests in package stacked_test.
 
 var Element = element

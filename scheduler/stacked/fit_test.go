@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestFitsDecidesWhoSharesABatch asks which requests share a batch: "+" is one more, "|"
-// begins another.
+// TestFitsDecidesWhoSharesABatch checks which requests may share a batch: "+" joins the current
+// batch, "|" begins another one.
 func TestFitsDecidesWhoSharesABatch(t *testing.T) {
 	const ragged = `input { name: "X" data_type: TYPE_INT32 dims: [ -1, -1 ] allow_ragged_batch: true }`
 	const pad = ragged + ` parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`
@@ -57,7 +57,7 @@ func TestFitsDecidesWhoSharesABatch(t *testing.T) {
 	}
 }
 
-// TestFitsAsksTheOther: a model's own strategy counts, too.
+// TestFitsAsksTheOther checks that the model's own strategy is applied too.
 func TestFitsAsksTheOther(t *testing.T) {
 	plan, err := NewPlan(ConfigOf(t, stackedConfig+`input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }`))
 	if err != nil {
@@ -74,8 +74,8 @@ func TestFitsAsksTheOther(t *testing.T) {
 	}
 }
 
-// TestPaddingWithoutElementsIsFree: items without elements cost no time, whatever their
-// shapes say.
+// TestPaddingWithoutElementsIsFree checks that items without elements cost no time, even with huge
+// shapes.
 func TestPaddingWithoutElementsIsFree(t *testing.T) {
 	r := newFixture(t, `input { name: "X" data_type: TYPE_INT32 dims: [ -1, -1 ] allow_ragged_batch: true } parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`,
 		func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })

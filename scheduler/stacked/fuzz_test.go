@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// FuzzRoundTrip merges a batch and splits the echo of it: each request gets its
-// own inputs back, whatever their shapes, and no memory is left.
+// FuzzRoundTrip merges a batch and splits its echo. It checks that each request gets its own inputs
+// back, whatever their shapes, and that no memory is left.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add([]byte{2, 0, 1, 2, 3, 1, 1, 1, 9, 9, 9})
 	f.Add([]byte{3, 1, 2, 1, 4, 1, 3, 2, 1, 0, 5, 7, 7, 7})
@@ -85,8 +85,8 @@ batch_input { kind: BATCH_ITEM_SHAPE target_name: "SHAPES" data_type: TYPE_INT32
 	})
 }
 
-// FuzzSplit splits arbitrary outputs: no byte outside them is read,
-// and nothing is left.
+// FuzzSplit splits arbitrary outputs. It checks that no byte outside them is read and that no
+// memory is left.
 func FuzzSplit(f *testing.F) {
 	f.Add(int64(2), int64(2), uint8(13), strs("a", "b", "c", "d"))
 	f.Add(int64(2), int64(2), uint8(13), []byte{1, 0, 0, 0, 'a', 255, 255, 255, 255})
@@ -123,7 +123,7 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// echo answers with the inputs, named Y for X and so on, in memory of a ledger.
+// echo returns a function that responds with the inputs, renamed by names, in memory of a ledger.
 func echo(l *ledger, names map[string]string) func(*infer.Request) *infer.Response {
 	return func(r *infer.Request) *infer.Response {
 		response := &infer.Response{Final: true}

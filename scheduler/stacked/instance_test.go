@@ -50,8 +50,8 @@ func TestReportsCountMergingAsInputs(t *testing.T) {
 	}
 }
 
-// TestRefusedBatchLeavesNothing: a batch that was not looked at leaves nothing, and can be given
-// to another instance.
+// TestRefusedBatchLeavesNothing checks that a batch that the instance refused leaves no memory
+// behind and can be given to an instance again.
 func TestRefusedBatchLeavesNothing(t *testing.T) {
 	r := newFixture(t, "", nil)
 	r.model.rejected = true
@@ -74,8 +74,8 @@ func TestRefusedBatchLeavesNothing(t *testing.T) {
 	r.release(b)
 }
 
-// TestCancelTellsTheModelAfterTheLast: the model is told when the last client leaves, not
-// before.
+// TestCancelTellsTheModelAfterTheLast checks that the model gets the cancellation when the last
+// client leaves, not before.
 func TestCancelTellsTheModelAfterTheLast(t *testing.T) {
 	r := newFixture(t, "", nil)
 	c := r.in.Capabilities().Canceller
@@ -94,12 +94,12 @@ func TestCancelTellsTheModelAfterTheLast(t *testing.T) {
 		t.Errorf("%v, told %v", merged.Context.Err(), r.model.told)
 	}
 	merged.Send(&infer.Response{Final: true})
-	c.Cancel(b.Tasks[0]) // too late, and of no group
+	c.Cancel(b.Tasks[0]) // too late: the task is in no group
 	r.release(b)
 }
 
-// TestCancelWhileMergingIsToldLater: of a client that leaves while the inputs are copied the
-// model hears when the instance has the batch.
+// TestCancelWhileMergingIsToldLater checks that a cancellation that comes while the inputs are
+// copied reaches the model when the instance has the batch.
 func TestCancelWhileMergingIsToldLater(t *testing.T) {
 	r := newFixture(t, "", nil)
 	c := r.in.Capabilities().Canceller
@@ -143,7 +143,8 @@ func TestCancelWhileMergingIsToldLater(t *testing.T) {
 	r.release(b)
 }
 
-// TestDoneIsQuietWhenAnswered: what watches the clients ends with the batch.
+// TestDoneIsQuietWhenAnswered checks that the batch's context is not cancelled when clients leave
+// after the response.
 func TestDoneIsQuietWhenAnswered(t *testing.T) {
 	r := newFixture(t, "", nil)
 	b := r.run(one(), one())
@@ -160,7 +161,7 @@ func TestDoneIsQuietWhenAnswered(t *testing.T) {
 	r.release(b)
 }
 
-// plain has nothing but what an instance must have.
+// plain is an instance without optional capabilities.
 type plain struct{ backend.Instance }
 
 func (plain) Capabilities() backend.Capabilities { return backend.Capabilities{} }
@@ -186,7 +187,7 @@ func TestInstanceShowsWhatItStandsBefore(t *testing.T) {
 	}
 }
 
-// TestAloneIsNotTouched: a request that is a batch by itself is not touched at all.
+// TestAloneIsNotTouched checks that a batch of one request is passed on unchanged.
 func TestAloneIsNotTouched(t *testing.T) {
 	r := newFixture(t, "", nil)
 	b := r.run(one())

@@ -178,7 +178,8 @@ func TestMergeConcatenatesAndPads(t *testing.T) {
 	}
 }
 
-// TestMergeOfLargeInputs merges what needs memory, in the goroutine and beside it.
+// TestMergeOfLargeInputs merges inputs that need memory, in the calling goroutine and in another
+// one.
 func TestMergeOfLargeInputs(t *testing.T) {
 	for _, rows := range []int64{8, copyAside / 1024} {
 		r := newFixture(t, "", nil)
@@ -200,7 +201,7 @@ func TestMergeOfLargeInputs(t *testing.T) {
 			}
 		}
 		memory := got.Memory.(*lent)
-		memory.Retain() // as an instance does that has lent it to a stub
+		memory.Retain() // as an instance that has lent it to a stub
 		r.model.open[0].Send(&infer.Response{Final: true})
 		if memory.refs != 1 {
 			t.Errorf("%d rows: %d references after the last answer, want the instance's", rows, memory.refs)
@@ -213,7 +214,7 @@ func TestMergeOfLargeInputs(t *testing.T) {
 	}
 }
 
-// TestNoCopyOfOne: a batch of one request keeps its bytes and its memory.
+// TestNoCopyOfOne checks that the input of a batch of one request is not copied.
 func TestNoCopyOfOne(t *testing.T) {
 	ragged := `input { name: "X" data_type: TYPE_UINT8 dims: [ -1 ] allow_ragged_batch: true }`
 	for _, config := range []string{"", ragged, ragged + `parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`} {
@@ -248,8 +249,8 @@ func TestNoMemoryFailsTheBatch(t *testing.T) {
 	r.release(b)
 }
 
-// TestAPanicOfWhoeverIsTold: Execute does not panic when its batch has been done, since
-// its caller would answer the batch again.
+// TestAPanicOfWhoeverIsTold checks that Execute does not panic after Done was called, even if Done
+// panics: its caller would end the batch a second time.
 func TestAPanicOfWhoeverIsTold(t *testing.T) {
 	r := newFixture(t, "", nil)
 	r.ledger.limit = 1000
@@ -294,8 +295,8 @@ func TestHeadJoinsWhatRequestsShare(t *testing.T) {
 		Flags       uint32
 		Timeout     uint64
 		Outputs     []string
-		Parameters  []infer.Parameter // but for batch_requests
-		Requests    string            // batch_requests
+		Parameters  []infer.Parameter // without batch_requests
+		Requests    string            // the parameter batch_requests
 	}
 	for _, test := range []struct {
 		name     string
@@ -388,7 +389,7 @@ func TestHeadJoinsWhatRequestsShare(t *testing.T) {
 	}
 }
 
-// TestNotesOfStrangeNumbers: JSON has no NaN.
+// TestNotesOfStrangeNumbers checks that NaN, which JSON does not have, becomes a string.
 func TestNotesOfStrangeNumbers(t *testing.T) {
 	r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	req := request(ints("X", dims(1), 1))
@@ -402,7 +403,8 @@ func TestNotesOfStrangeNumbers(t *testing.T) {
 	}
 }
 
-// TestNotesAreWhatJSONMarshals compares the text for strange parameters, of which some repeat.
+// TestNotesAreWhatJSONMarshals compares the text with json.Marshal for unusual parameters,
+// including repeated names.
 func TestNotesAreWhatJSONMarshals(t *testing.T) {
 	strange := "\x00\x1f\"\\<>&\u2028\xffü\n"
 	r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
@@ -424,8 +426,8 @@ func TestNotesAreWhatJSONMarshals(t *testing.T) {
 	}
 }
 
-// TestNotesAreCharged has a batch with long texts: the account is charged until the response, and
-// where it has no room the batch is refused.
+// TestNotesAreCharged checks that long texts are charged until the response, and that the batch is
+// rejected if they do not fit.
 func TestNotesAreCharged(t *testing.T) {
 	for _, test := range []struct {
 		size    int
@@ -454,10 +456,10 @@ func TestNotesAreCharged(t *testing.T) {
 	}
 }
 
-// TestManyParametersAreNotCompared: long lists that differ have nothing in common, and equal ones do.
-// Neither takes the square of their length.
+// TestManyParametersAreNotCompared checks that long lists of parameters are compared only for
+// equality, because comparing each pair takes quadratic time.
 func TestManyParametersAreNotCompared(t *testing.T) {
-	list := func(n int, name string) []infer.Parameter { // the last one is in all lists
+	list := func(n int, name string) []infer.Parameter { // all lists share the last parameter
 		list := make([]infer.Parameter, n)
 		for i := range list {
 			list[i] = infer.Parameter{Name: name + strconv.Itoa(i), Kind: infer.BoolParameter}
@@ -476,8 +478,8 @@ func TestManyParametersAreNotCompared(t *testing.T) {
 	}
 }
 
-// TestCallersOfAStackedBatch: the model's BLS requests are made by the
-// requests that the scheduler knows.
+// TestCallersOfAStackedBatch checks that the callers of the model's BLS requests are the original
+// requests, which the scheduler knows.
 func TestCallersOfAStackedBatch(t *testing.T) {
 	r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	deep := request(ints("X", dims(1), 1))

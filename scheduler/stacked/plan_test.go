@@ -102,10 +102,10 @@ func TestElementEncodesEveryType(t *testing.T) {
 		{infer.FP32, "-inf", "\x00\x00\x80\xff"},
 		{infer.FP16, "1", "\x00\x3c"},
 		{infer.FP16, "-2.5", "\x00\xc1"},
-		{infer.FP16, "65519", "\xff\x7b"},     // the largest there is
-		{infer.FP16, "0.1", "\x66\x2e"},       // to the nearest
-		{infer.FP16, "6e-8", "\x01\x00"},      // the smallest there is
-		{infer.FP16, "6.1035e-5", "\x00\x04"}, // the smallest that is normal
+		{infer.FP16, "65519", "\xff\x7b"},     // rounded to the largest number
+		{infer.FP16, "0.1", "\x66\x2e"},       // rounded to nearest
+		{infer.FP16, "6e-8", "\x01\x00"},      // rounded to the smallest number
+		{infer.FP16, "6.1035e-5", "\x00\x04"}, // rounded to the smallest normal number
 		{infer.FP16, "-inf", "\x00\xfc"},
 		{infer.FP16, "nan", "\x00\x7e"},
 		{infer.BF16, "1", "\x80\x3f"},

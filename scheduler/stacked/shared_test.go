@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// ConfigOf reads the text of a config.
+// ConfigOf parses the text of a config.
 func ConfigOf(t testing.TB, text string) *kserve.ModelConfig {
 	t.Helper()
 	c := &kserve.ModelConfig{}
@@ -34,11 +34,11 @@ dynamic_batching { }
 parameters { key: "BATCH_MODE" value { string_value: "stacked" } }
 `
 
-// ledger lends memory and counts unreturned bytes.
+// ledger lends memory and tracks its references.
 type ledger struct {
 	mu    sync.Mutex
 	all   []*lent
-	limit int // bytes of one tensor; 0: no limit
+	limit int // maximum bytes of one tensor; 0: no limit
 }
 
 func (l *ledger) lend(what string) *lent {
@@ -49,7 +49,7 @@ func (l *ledger) lend(what string) *lent {
 	return m
 }
 
-// allocate is an Allocator. The memory has random content.
+// allocate is an Allocator. The memory is not zeroed.
 func (l *ledger) allocate(n int) ([]byte, infer.Memory, error) {
 	if l.limit > 0 && n > l.limit {
 		return nil, nil, errFull
@@ -57,7 +57,7 @@ func (l *ledger) allocate(n int) ([]byte, infer.Memory, error) {
 	return bytes.Repeat([]byte{0xa5}, n), l.lend("a merged input"), nil
 }
 
-// check fails if something has not come back.
+// check fails the test if any memory is still referenced.
 func (l *ledger) check(t testing.TB) {
 	t.Helper()
 	l.mu.Lock()
@@ -95,13 +95,13 @@ func (l *lent) Release() {
 
 var errFull = infer.Errorf(infer.InvalidArg, "no memory today")
 
-// model is an instance that answers at once, unless it is told to keep.
+// model is an instance that responds at once if execute is set.
 type model struct {
-	execute  func(*infer.Request) *infer.Response // nil: no answer within Execute
+	execute  func(*infer.Request) *infer.Response // if nil, Execute sends no response
 	report   backend.Report
 	got      []*infer.Request
 	open     []*backend.Task
-	told     []*backend.Task // cancelled
+	told     []*backend.Task // cancelled tasks
 	rejected bool
 }
 
@@ -142,7 +142,7 @@ func (m *model) Execute(b *backend.Batch) {
 	}
 }
 
-// sched stands where the scheduler stands.
+// sched is a fake scheduler.
 type sched struct {
 	up   []backend.Instance
 	down []backend.Instance
@@ -152,7 +152,7 @@ func (s *sched) Available(in backend.Instance) { s.up = append(s.up, in) }
 
 func (s *sched) Lost(in backend.Instance, _ bool) { s.down = append(s.down, in) }
 
-// fixture is a stacked instance with fake neighbours.
+// fixture is a stacked instance between a fake model and a fake scheduler.
 type fixture struct {
 	t       testing.TB
 	ledger  ledger
@@ -183,7 +183,7 @@ func (r *fixture) batch(requests ...*infer.Request) *batch {
 	return b
 }
 
-// run executes requests as one batch and waits for it.
+// run executes requests as one batch and waits until the model has it.
 func (r *fixture) run(requests ...*infer.Request) *batch {
 	b := r.batch(requests...)
 	r.in.Execute(&b.Batch)
@@ -191,8 +191,7 @@ func (r *fixture) run(requests ...*infer.Request) *batch {
 	return b
 }
 
-// release gives back all that the tasks have got, and checks that nothing is
-// left, as it must be after that.
+// release releases all responses of the batch and checks that nothing is left.
 func (r *fixture) release(b *batch) {
 	r.t.Helper()
 	for _, a := range b.tasks {
@@ -219,14 +218,14 @@ func newFixture(t testing.TB, config string, execute func(*infer.Request) *infer
 	return r
 }
 
-// answered is a task with its outcome.
+// answered is a task and its responses.
 type answered struct {
 	backend.Task
 	cancel    context.CancelFunc
 	responses []*infer.Response
 }
 
-// batch is a batch and what its Done has been told.
+// batch is a batch and its reports.
 type batch struct {
 	backend.Batch
 	tasks   []*answered
@@ -250,7 +249,7 @@ func strs(values ...string) []byte {
 	return b
 }
 
-// ints is a tensor of INT32.
+// ints returns an INT32 tensor.
 func ints(name string, shape []int64, values ...int32) infer.Tensor {
 	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: shape, Data: int32s(values...)}
 }
@@ -265,7 +264,7 @@ func request(inputs ...infer.Tensor) *infer.Request {
 	return &infer.Request{Model: "m", BatchSize: inputs[0].Shape[0], Inputs: inputs}
 }
 
-// sameTensors compares without regard to memory.
+// sameTensors compares tensors without their memory.
 func sameTensors(a, b []infer.Tensor) bool {
 	return slices.EqualFunc(a, b, func(a, b infer.Tensor) bool {
 		return a.Name == b.Name && a.DataType == b.DataType && slices.Equal(a.Shape, b.Shape) && bytes.Equal(a.Data, b.Data)

@@ -36,7 +36,7 @@ batch_output { target_name: "T" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_inpu
 		config   string
 		requests []*infer.Request
 		outputs  []infer.Tensor
-		want     [][]infer.Tensor // of each request
+		want     [][]infer.Tensor // the outputs of each request
 		err      string
 	}{
 		{
@@ -176,8 +176,8 @@ batch_output { target_name: "T" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_inpu
 	}
 }
 
-// TestSplitIsByView: the clients' outputs are the model's bytes, for which they
-// answer one by one.
+// TestSplitIsByView checks that the clients' outputs are views of the model's output, each with its
+// own reference.
 func TestSplitIsByView(t *testing.T) {
 	r := newFixture(t, "", nil)
 	x := func() *infer.Request { return request(ints("X", dims(1), 1)) }
@@ -200,8 +200,8 @@ func TestSplitIsByView(t *testing.T) {
 	r.release(b)
 }
 
-// TestTrimmedOutputsAreCharged: copies of parts of a padded output lie in memory of the
-// Allocator, whose error every client gets.
+// TestTrimmedOutputsAreCharged checks that trimmed outputs are copied into memory of the Allocator,
+// and that every client gets its error.
 func TestTrimmedOutputsAreCharged(t *testing.T) {
 	for _, limit := range []int{0, 5000} {
 		r := newFixture(t, `
@@ -246,7 +246,7 @@ parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`, nil)
 	}
 }
 
-// TestErrorsOfTheModel reach everybody, each with an error of its own.
+// TestErrorsOfTheModel checks that every client gets the model's error, as a separate value.
 func TestErrorsOfTheModel(t *testing.T) {
 	r := newFixture(t, "", func(*infer.Request) *infer.Response {
 		return &infer.Response{Final: true, Err: infer.Errorf(infer.Unsupported, "not these")}
@@ -267,8 +267,8 @@ func TestErrorsOfTheModel(t *testing.T) {
 	r.release(b)
 }
 
-// TestLateFinalReachesEveryTask: a response sender may send the answer first and the final flag
-// later.
+// TestLateFinalReachesEveryTask checks that every client gets the final flag if a response sender
+// sends it after the response.
 func TestLateFinalReachesEveryTask(t *testing.T) {
 	r := newFixture(t, "", nil)
 	b := r.run(request(ints("X", dims(1), 1)), request(ints("X", dims(1), 1)))

@@ -16,9 +16,9 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// worker is an instance with a goroutine of its own, which doubles numbers. It
-// is lost now and then. A batch that was meant for it before a loss may come after
-// it, when there is another one already; it has room for both, as a stub has.
+// worker is an instance with its own goroutine, which doubles numbers and is lost now and then. A
+// batch given before a loss may arrive after it, in addition to the next one. As a stub, it has
+// room for both.
 type worker struct {
 	name   string
 	ledger *ledger
@@ -26,7 +26,7 @@ type worker struct {
 
 	mu   sync.Mutex
 	up   bool
-	work chan *backend.Batch // one at a time, and a late one; closed at the end of the test
+	work chan *backend.Batch // one batch and a late one; closed at the end of the test
 }
 
 func (w *worker) Name() string                { return w.name }
@@ -93,15 +93,16 @@ func (w *worker) set(up bool) {
 	w.up = up
 }
 
-// nobody is an Observer that counts requests that were executed.
+// nobody is an Observer that counts executed requests.
 type nobody struct{ executed atomic.Int64 }
 
 func (*nobody) Pending(int)                       {}
 func (o *nobody) Executed(e *scheduler.Execution) { o.executed.Add(int64(len(e.Requests))) }
 func (*nobody) Failed(scheduler.Reason, int64)    {}
 
-// TestStormGivesEachClientItsRows has many clients send and leave while instances come and
-// go: who stays gets its own rows, and no memory is left.
+// TestStormGivesEachClientItsRows sends requests of many clients, some of which leave, while
+// instances come and go. It checks that each client that stays gets its own rows and that no memory
+// is left.
 func TestStormGivesEachClientItsRows(t *testing.T) {
 	config := ConfigOf(t, stackedConfig+`
 input { name: "X" data_type: TYPE_INT32 dims: [ -1 ] allow_ragged_batch: true }
@@ -132,7 +133,7 @@ batch_output { target_name: "Y" source_input: "X" }`)
 			for range 40 {
 				rows, width := 1+random.Int64N(3), 1+random.Int64N(40)
 				if random.IntN(100) == 0 {
-					width *= 4000 // of which some are merged aside
+					width *= 4000 // some of these are merged in another goroutine
 				}
 				values := make([]int32, rows*width)
 				for i := range values {

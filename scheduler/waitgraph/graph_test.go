@@ -12,15 +12,14 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// fakeScheduler is the scheduler of a model with one instance: the first of what waits is
-// executed.
+// fakeScheduler is the scheduler of a model with one instance, which executes the first request.
 type fakeScheduler struct {
 	name    string
 	waits   []*fakeRequest
 	changes uint64
 }
 
-// fakeRequest is a request in a fakeScheduler, and the batch that it is.
+// fakeRequest is a request in a fakeScheduler, and its batch.
 type fakeRequest struct {
 	scheduler *fakeScheduler
 	request   *infer.Request
@@ -64,7 +63,8 @@ func (g *fakeRequest) TakeBack() bool {
 	return at > 0
 }
 
-// ask puts a request into a fakeScheduler, which the execution of by has made; nil: a client.
+// ask adds a request to a fakeScheduler. It is made by the execution of by, or by a client if by is
+// nil.
 func ask(graph *waitgraph.Graph, in *fakeScheduler, by *fakeRequest) (*fakeRequest, error) {
 	g := &fakeRequest{scheduler: in, request: &infer.Request{Model: in.name}}
 	g.task = &backend.Task{Request: g.request}
@@ -81,8 +81,8 @@ func ask(graph *waitgraph.Graph, in *fakeScheduler, by *fakeRequest) (*fakeReque
 	return g, graph.Check(g.bls)
 }
 
-// TestCheckRefusesTheBLSRequestThatClosesACircle has a BLS request go round three models, whose
-// schedulers are the simplest ones that there are.
+// TestCheckRefusesTheBLSRequestThatClosesACircle checks that Check rejects a BLS request that
+// closes a cycle of three models, and that Open counts the requests with open BLS requests.
 func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
 	graph := waitgraph.New(zerolog.Nop(), 0)
 	a, b, c := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}, &fakeScheduler{name: "c"}
@@ -116,8 +116,8 @@ func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
 	}
 }
 
-// TestRecheckRefusesWhatLostItsLastHope has a BLS request wait until the circle is closed
-// by something else than a BLS request.
+// TestRecheckRefusesWhatLostItsLastHope checks that Recheck rejects a waiting BLS request when the
+// cycle is closed later by something other than a BLS request.
 func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
 	graph := waitgraph.New(zerolog.Nop(), 0)
 	a, b := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}
