@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestSharesSumUp: what kinds have alone is a part of the limit, and none has
-// more alone than it may have at all.
+// TestSharesSumUp checks that the kinds' own shares sum to a quarter of the limit, and that no
+// kind's own share exceeds its maximum.
 func TestSharesSumUp(t *testing.T) {
 	sum := int64(0)
 	for k, s := range shares {
@@ -52,7 +52,7 @@ func TestTakeRefusesBeyondTheLimits(t *testing.T) {
 	}
 	refused(Blocks, 1, infer.Unavailable, "4800 of the server's 6400 bytes for requests are in use, 4800 of them for blocks")
 	refused(JSON, 201, infer.Unavailable, "for json")
-	// Each other kind still has its own.
+	// Each other kind still has its own share.
 	for k := range kinds {
 		if k == Blocks || k == Released {
 			continue
@@ -82,8 +82,8 @@ func TestTakeRefusesBeyondTheLimits(t *testing.T) {
 	a.Give(Blocks, 1)
 }
 
-// TestMustAndMoveChargeBeyondTheLimit: memory that is already in use is charged beyond the limit,
-// and others are refused until it is given back.
+// TestMustAndMoveChargeBeyondTheLimit checks that memory already in use is charged even beyond the
+// limit. Other charges fail until it is refunded.
 func TestMustAndMoveChargeBeyondTheLimit(t *testing.T) {
 	a := New(Config{Limit: 6400, Cache: 500})
 	a.Must(Arenas, 7000)
@@ -103,8 +103,8 @@ func TestMustAndMoveChargeBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// TestOnShortAsksBeforeRefusing: memory that is charged and free is asked for before anything is
-// refused, and not before that.
+// TestOnShortAsksBeforeRefusing checks that the OnShort callback runs before a charge is refused,
+// and only then.
 func TestOnShortAsksBeforeRefusing(t *testing.T) {
 	a := New(Config{Limit: 6400})
 	asked := 0
@@ -120,8 +120,8 @@ func TestOnShortAsksBeforeRefusing(t *testing.T) {
 	}
 }
 
-// TestStormLosesNoCharge: whatever is taken and given at once, nothing is lost, and no kind
-// and not all of them ever have more than they may.
+// TestStormLosesNoCharge takes and gives concurrently. No charge is lost, and neither a kind nor
+// the common part ever exceeds its maximum.
 func TestStormLosesNoCharge(t *testing.T) {
 	a := New(Config{Limit: 1 << 16, Cache: 1 << 10})
 	var wait sync.WaitGroup
@@ -156,8 +156,8 @@ func TestStormLosesNoCharge(t *testing.T) {
 	}
 }
 
-// TestFreedHeapIsChargedUntilItHasShrunk: large memory that is freed on the heap stays
-// charged until the heap has shrunk, which happens by itself.
+// TestFreedHeapIsChargedUntilItHasShrunk checks that large freed memory stays charged until the
+// heap has shrunk, which needs no further call.
 func TestFreedHeapIsChargedUntilItHasShrunk(t *testing.T) {
 	a := New(Config{Limit: 64 << 20})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -175,7 +175,7 @@ func TestFreedHeapIsChargedUntilItHasShrunk(t *testing.T) {
 	for i := 0; i < size; i += 4096 {
 		garbage[i] = 1
 	}
-	more := make([]byte, 4*size) // which nothing has charged
+	more := make([]byte, 4*size) // not charged
 	for i := 0; i < len(more); i += 4096 {
 		more[i] = 1
 	}

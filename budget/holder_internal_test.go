@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPressedRefusesLargeBodies: while memory is short a body of more than 64 KiB is refused, even
-// if it arrives in small steps, and small ones are not.
+// TestPressedRefusesLargeBodies checks that bodies over 64 KiB are refused while memory is low,
+// even if they arrive in small steps. Smaller bodies are accepted.
 func TestPressedRefusesLargeBodies(t *testing.T) {
 	a := New(Config{Limit: 64 << 20})
 	a.pressed.Store(true)

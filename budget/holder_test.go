@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestHoldersAreListedAndBounded: the account lists its holders until they leave, each has the
-// bytes of its charges, and a holder with its full share is refused while others continue.
+// TestHoldersAreListedAndBounded checks that the account lists holders until they leave and counts
+// their charges. A holder with its full share is refused while others continue.
 func TestHoldersAreListedAndBounded(t *testing.T) {
 	a := budget.New(budget.Config{Limit: 6400})
 	names := func() (all string) {
@@ -59,8 +59,8 @@ func TestHoldersAreListedAndBounded(t *testing.T) {
 	}
 }
 
-// TestAppendChargesBeforeItGrows: the room of a slice is charged, at most twice its need, and a
-// refusal leaves the slice unchanged.
+// TestAppendChargesBeforeItGrows checks that Append charges a slice's capacity, at most twice its
+// length. A refused charge leaves the slice unchanged.
 func TestAppendChargesBeforeItGrows(t *testing.T) {
 	a := budget.New(budget.Config{Limit: 64 << 10})
 	c := budget.Charge{Account: a}

@@ -72,8 +72,8 @@ func TestGroupLimitIsTheTightest(t *testing.T) {
 	}
 }
 
-// TestTightestGroupIsTheOneWithLeastLeft: it is not the one with the smallest limit, and files in the
-// page cache are not in the way.
+// TestTightestGroupIsTheOneWithLeastLeft checks that the group with the least memory left is
+// chosen, not the one with the smallest limit. Page cache does not count as used.
 func TestTightestGroupIsTheOneWithLeastLeft(t *testing.T) {
 	files := map[string]string{
 		"/v2/memory.max": "max\n", "/v2/memory.high": "1000\n", "/v2/memory.current": "900\n",
@@ -92,7 +92,7 @@ func TestTightestGroupIsTheOneWithLeastLeft(t *testing.T) {
 	enough := func(limit int64) int64 { return limit / 5 }
 	for _, test := range []struct {
 		groups      []group
-		inner       string // what /v2/a has taken
+		inner       string // memory.current of /v2/a
 		used, limit int64
 	}{
 		{nil, "", 0, 0},

@@ -14,7 +14,7 @@ import (
 
 const mib = 1 << 20
 
-// machine is a system whose figures the test sets. Time passes from look to look.
+// machine is a system whose figures the test sets. Its clock advances between looks.
 type machine struct {
 	*watcher
 	log         testkit.Buffer
@@ -24,7 +24,7 @@ type machine struct {
 	sweeps      int
 	garbage     int64 // the part of state.size that a collection frees
 	took        time.Duration
-	limits      []int64 // that the runtime was given
+	limits      []int64 // set for the Go runtime
 }
 
 func newMachine(limit int64) *machine {
@@ -44,20 +44,20 @@ func newMachine(limit int64) *machine {
 	return m
 }
 
-// after lets time pass and looks.
+// after advances the clock and looks.
 func (m *machine) after(d time.Duration) time.Duration {
 	m.clock = m.clock.Add(d)
 	return m.look()
 }
 
-// grow adds memory in use that nobody has charged.
+// grow adds uncharged memory in use.
 func (m *machine) grow(n int64) { m.state.size, m.state.live = m.state.size+n, m.state.live+n }
 
-// lines returns how many lines of the log have the text.
+// lines returns the number of log lines with text.
 func (m *machine) lines(text string) int { return strings.Count(m.log.String(), text) }
 
-// holder enters a holder with that many bytes of replies. Its end frees them on the account and on
-// the heap.
+// holder enters a holder with bytes of replies. Ending it frees them in the account and on the
+// heap.
 func (m *machine) holder(t *testing.T, name string, bytes int64, ended *[]string) {
 	t.Helper()
 	h := &Holder{Name: func() string { return name }}
@@ -69,15 +69,16 @@ func (m *machine) holder(t *testing.T, name string, bytes int64, ended *[]string
 	m.Enter(h)
 }
 
-// TestPressureIsTheServersOwnMemory: memory is short once the server has more than the account
-// allows, or where its group has hardly any left and the server has a part worth giving up.
+// TestPressureIsTheServersOwnMemory checks that memory is low if the server uses more than the
+// account allows. It is also low if the control group is nearly full and the server can free a
+// substantial part.
 func TestPressureIsTheServersOwnMemory(t *testing.T) {
 	const gib = 1 << 30
 	for _, test := range []struct {
 		name                 string
 		account              int64
 		heap, blocks, limit  int64
-		left                 int64 // of the group
+		left                 int64 // in the group
 		pressed, mayEnd, now bool
 	}{
 		{"at rest", gib / 2, 0, 0, gib, gib / 2, false, false, false},
@@ -108,14 +109,14 @@ func TestPressureIsTheServersOwnMemory(t *testing.T) {
 	}
 }
 
-// TestGarbageIsNoPressure: a heap that is too large is swept before anything is refused.
+// TestGarbageIsNoPressure checks that an oversized heap is swept before anything is refused.
 func TestGarbageIsNoPressure(t *testing.T) {
 	m := newMachine(64 * mib)
 	m.state.size, m.garbage = 500*mib, 480*mib
 	if next := m.after(time.Second); m.Pressed() || m.sweeps != 1 || next != idleApart {
 		t.Errorf("got pressed %t after %d sweeps, next look in %v", m.Pressed(), m.sweeps, next)
 	}
-	// The next time comes at once: it is refused before the heap may be swept again.
+	// The heap grows again right after a sweep: bodies are refused until it may be swept again.
 	m.took = 100 * time.Millisecond
 	m.state.size, m.garbage = 500*mib, 480*mib
 	m.after(time.Second)
@@ -128,8 +129,8 @@ func TestGarbageIsNoPressure(t *testing.T) {
 	}
 }
 
-// TestPressureEndsBelowTheLowMark: what ends it is less than what begins it, and the log is not
-// flooded by a server that is at the edge.
+// TestPressureEndsBelowTheLowMark checks that pressure ends at a lower level than it starts, and
+// that a server at the threshold does not flood the log.
 func TestPressureEndsBelowTheLowMark(t *testing.T) {
 	m := newMachine(64 * mib)
 	m.grow(117 * mib)
@@ -160,15 +161,15 @@ func TestPressureEndsBelowTheLowMark(t *testing.T) {
 	}
 }
 
-// TestLargestHolderIsEnded: the holder that shows most is ended, then the heap is collected, and
-// only if that was not enough the next one is.
+// TestLargestHolderIsEnded checks that the largest holder is ended and the heap collected. Only if
+// that is not enough, the next one is ended.
 func TestLargestHolderIsEnded(t *testing.T) {
 	m := newMachine(64 * mib)
 	var ended []string
 	for i, n := range []int64{2 * mib, 9 * mib, 4 * mib, 100} {
 		m.holder(t, fmt.Sprintf("holder %d", i), n, &ended)
 	}
-	m.Enter(&Holder{}) // which cannot be ended
+	m.Enter(&Holder{}) // cannot be ended
 	m.holder(t, "newest", 200, &ended)
 	m.grow(130 * mib)
 	m.after(time.Second)
@@ -197,8 +198,7 @@ func TestLargestHolderIsEnded(t *testing.T) {
 			t.Errorf("the log lacks %s: %s", want, m.log.String())
 		}
 	}
-	// The kernel is about to end everything: those that show next to nothing go as well, the
-	// newest first.
+	// The kernel is about to kill the process: tiny holders are ended as well, newest first.
 	m.limit, m.used = 1<<30, 1<<30-10*mib
 	for range 20 {
 		m.after(lookApart)
@@ -208,8 +208,8 @@ func TestLargestHolderIsEnded(t *testing.T) {
 	}
 }
 
-// TestUnchargedHeapIsReported: memory in use that nobody has charged is reported once, with the
-// figures, and memory that was in use when the heap was last collected is not.
+// TestUnchargedHeapIsReported checks that uncharged memory in use is logged once per hour. Garbage
+// that a collection frees is not reported.
 func TestUnchargedHeapIsReported(t *testing.T) {
 	m := newMachine(1 << 30)
 	const text = "much larger than the charged memory"
@@ -237,7 +237,7 @@ func TestUnchargedHeapIsReported(t *testing.T) {
 	}
 }
 
-// TestIdleServerReturnsMemory: once nothing happens, a heap that has grown is swept until that gains
+// TestIdleServerReturnsMemory checks that an idle server sweeps a grown heap until that gains
 // nothing. A heap that has not grown, or that is in use, is left alone.
 func TestIdleServerReturnsMemory(t *testing.T) {
 	m := newMachine(1 << 30)
@@ -265,15 +265,15 @@ func TestIdleServerReturnsMemory(t *testing.T) {
 	idle(2, "a heap with garbage")
 	m.garbage = 9 * mib
 	idle(0, "a heap that has not grown")
-	m.state.size += 500 * mib // with which it is swept while it is busy
+	m.state.size += 500 * mib // causes a sweep while the server is busy
 	m.state.allocated += 500 * mib
 	m.after(time.Second)
 	m.garbage = 500 * mib
 	idle(2, "a heap that was in use when it was swept")
 }
 
-// TestGoLimitFollowsTheAccount: the runtime's limit rises at once with the charged memory, falls
-// later, and leaves room above the memory in use, more if collections are expensive.
+// TestGoLimitFollowsTheAccount checks that the runtime's limit rises at once with charged memory
+// and falls later. It leaves room above the memory in use, more if collections are expensive.
 func TestGoLimitFollowsTheAccount(t *testing.T) {
 	m := newMachine(1 << 30)
 	last := func() int64 { return m.limits[len(m.limits)-1] }
@@ -291,7 +291,7 @@ func TestGoLimitFollowsTheAccount(t *testing.T) {
 	if m.after(time.Second); len(m.limits) != 2 {
 		t.Errorf("with a little more: got %d", m.limits)
 	}
-	m.give(JSON, 410*mib) // and the heap is as large as it was
+	m.give(JSON, 410*mib) // the heap keeps its size
 	for range 10 {
 		m.after(time.Second)
 	}
@@ -314,7 +314,7 @@ func TestGoLimitFollowsTheAccount(t *testing.T) {
 	}
 }
 
-// BenchmarkLook is what an idle server spends each second.
+// BenchmarkLook measures the work of an idle server per second.
 func BenchmarkLook(b *testing.B) {
 	m := newMachine(1 << 30)
 	m.heap = readHeap()

@@ -47,7 +47,7 @@ func TestPlainExportsOfScriptsAreTaken(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
 		want         []variable
-		ignored      []string // the beginnings
+		ignored      []string // prefixes
 	}{
 		{"bare", "export A=1\n  export B=x/y:z,w\nexport C=\n", []variable{{"A", "1"}, {"B", "x/y:z,w"}, {"C", ""}}, nil},
 		{"quoted", "export A=\"a b\"\nexport B='$HOME `x`'\nexport C=a\"b\"'c'\n", []variable{{"A", "a b"}, {"B", "$HOME `x`"}, {"C", "abc"}}, nil},
@@ -105,8 +105,8 @@ func TestActivationReadsFilesInTheOrderOfConda(t *testing.T) {
 	}
 }
 
-// FuzzScripts feeds scripts as a stranger may have written them: only well-formed
-// variables come out.
+// FuzzScripts parses arbitrary activation scripts and checks that only well-formed variables
+// result.
 func FuzzScripts(f *testing.F) {
 	for _, seed := range []string{"export A=1\n", "export A=\"$CONDA_PREFIX\"'x'\\", "if\nfi\nfi", "export =\nexport A=${CONDA_PREFIX", "x <<E\n", "{ }\n} {"} {
 		f.Add(seed)

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// realPython is the file of an interpreter, and its bytes.
+// realPython returns an interpreter's path and content.
 func realPython(t *testing.T) (path string, content []byte) {
 	t.Helper()
 	path, err := filepath.EvalSymlinks(testkit.Python(t).Path)
@@ -42,7 +42,7 @@ func writeProgram(t *testing.T, path string, content []byte) {
 	}
 }
 
-// otherMachine turns a program into one for a machine that this is not.
+// otherMachine changes a program's architecture to a foreign one.
 func otherMachine(program []byte) []byte {
 	other := elf.EM_AARCH64
 	if runtime.GOARCH == "arm64" {
@@ -53,7 +53,7 @@ func otherMachine(program []byte) []byte {
 	return changed
 }
 
-// otherLoader turns a program into one whose loader is not on this machine.
+// otherLoader changes a program's loader to one that does not exist on this machine.
 func otherLoader(t *testing.T, program []byte) []byte {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(program))
@@ -75,13 +75,13 @@ func newerGlibc(t *testing.T, path string, program []byte) []byte {
 	return bytes.ReplaceAll(program, []byte("GLIBC_"+wanted+"\x00"), []byte("GLIBC_2."+strings.Repeat("9", len(wanted)-2)+"\x00"))
 }
 
-// TestInspectSaysWhyNothingCanRun spoils environments, one way each.
+// TestInspectSaysWhyNothingCanRun breaks environments in one way each and checks the error.
 func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 	python, program := realPython(t)
 	for _, c := range []struct {
 		name  string
 		spoil func(t *testing.T, root string)
-		want  []string // of the error, with $E for the directory
+		want  []string // parts of the error; $E is the directory
 	}{
 		{"empty directory", func(*testing.T, string) {}, []string{
 			"Path $E/bin/activate does not exist. The Python environment should contain an 'activate' script.", "There is no $E/bin/python", "name a directory that has bin/python",
@@ -161,7 +161,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 					t.Errorf("got %q, want %q in it", err, want)
 				}
 			}
-			// A report says the same.
+			// The report has the same error.
 			if r := Examine(t.Context(), EnvPath{Kind: Directory, Path: root}, RunCommand, []string{"PATH=/usr/bin:/bin"}); r.Err() == nil || r.Err().Error() != err.Error() {
 				t.Errorf("Examine: got %v, want %v", r.Err(), err)
 			}
@@ -169,7 +169,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 	}
 }
 
-// unprivileged runs f as a user that has no files, if this process may do so.
+// unprivileged runs f as a user that owns no files, if this process can do so.
 func unprivileged(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -179,7 +179,7 @@ func unprivileged(t *testing.T, f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The thread is not unlocked: it ends with the goroutine, and its user with it.
+		// The thread stays locked, so it ends with the goroutine, together with its user.
 		runtime.LockOSThread()
 		if err := unix.Setfsuid(65534); err != nil {
 			t.Error(err)
@@ -204,7 +204,7 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if os.Geteuid() != 0 {
-		_ = os.Chmod(root+"/program/bin/python", 0o010) // which the owner may not run
+		_ = os.Chmod(root+"/program/bin/python", 0o010) // the owner may not run it
 	}
 	testkit.WriteFiles(t, root, map[string]string{"archive.tar.gz": ""})
 	if err := os.Chmod(root+"/archive.tar.gz", 0); err != nil {
@@ -228,7 +228,8 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 	})
 }
 
-// TestInspectSaysWhatIsMountedNoexec mounts a file system for its own thread alone.
+// TestInspectSaysWhatIsMountedNoexec mounts a noexec file system in a mount namespace of its thread
+// and checks the error.
 func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 	root := Canonical(t)
 	_, program := realPython(t)
@@ -251,7 +252,7 @@ func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
 	type outcome struct{ err, mounted error }
 	done := make(chan outcome)
 	go func() {
-		runtime.LockOSThread() // and ends the thread, with its mounts
+		runtime.LockOSThread() // the thread ends with the goroutine, with its mounts
 		err, mounted := inside()
 		done <- outcome{err, mounted}
 	}()
@@ -272,7 +273,7 @@ func TestInspectRefusesAPathThatPathsCannotHold(t *testing.T) {
 	}
 }
 
-// handmade makes a virtual environment without packages.
+// handmade creates a virtual environment without packages.
 func handmade(t *testing.T, root string) {
 	t.Helper()
 	python, _ := realPython(t)
@@ -280,7 +281,7 @@ func handmade(t *testing.T, root string) {
 	Link(t, python, root+"/bin/python")
 }
 
-// sitePackages is where the packages of a handmade environment lie.
+// sitePackages returns the package directory of a handmade environment.
 func sitePackages(t *testing.T, root string) string {
 	t.Helper()
 	output, err := RunCommand(t.Context(), []string{root + "/bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"}, nil, "/")
@@ -290,7 +291,8 @@ func sitePackages(t *testing.T, root string) string {
 	return strings.TrimSpace(output)
 }
 
-// TestExamineSaysWhatTheInterpreterSays runs interpreters that have something to tell.
+// TestExamineSaysWhatTheInterpreterSays checks the reports about interpreters that run but are
+// unusable, or fail with a message.
 func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
 	brokenNumpy := func(lines string) func(t *testing.T, root string) {
 		return func(t *testing.T, root string) {
@@ -385,8 +387,8 @@ func TestVersionsAreComparedByNumbers(t *testing.T) {
 	}
 }
 
-// TestProblemsOfAnArchiveAreMendedInIt wants no remedy that changes the unpacked copy: the next
-// change of the archive would undo it.
+// TestProblemsOfAnArchiveAreMendedInIt checks that remedies change the archive, not the unpacked
+// copy. The next change of the archive would undo changes to the copy.
 func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 	const archive = "/models/env.tar.gz"
 	for _, c := range []struct {
@@ -437,8 +439,9 @@ func TestProblemsOfAnArchiveAreMendedInIt(t *testing.T) {
 	}
 }
 
-// TestAnEnvironmentWithoutAPythonIsItsVariables has bin/activate and no interpreter: as in Triton,
-// models run with the interpreter of the server and the variables of the environment.
+// TestAnEnvironmentWithoutAPythonIsItsVariables checks an environment with bin/activate and no
+// interpreter. As in Triton, models run with the server's interpreter and the environment's
+// variables.
 func TestAnEnvironmentWithoutAPythonIsItsVariables(t *testing.T) {
 	root := Canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{"bin/activate": "exit 1"})

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestRealEnvironmentsAreUsable examines an environment of each form, and an interpreter
-// of none.
+// TestRealEnvironmentsAreUsable examines a real environment of each form, by its directory and by
+// its interpreter.
 func TestRealEnvironmentsAreUsable(t *testing.T) {
 	testkit.Story(t)
 	for _, c := range []struct {
@@ -39,7 +39,7 @@ func TestRealEnvironmentsAreUsable(t *testing.T) {
 			if err := inspected.Diagnose(t.Context(), conda.RunCommand, os.Environ()); err != nil {
 				t.Errorf("Diagnose: %v", err)
 			}
-			// Its python by name is the same environment.
+			// The path of its python names the same environment.
 			program, err := conda.Locate(directory+"/bin/python", "/")
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// RunCommand is a Run of os/exec.
+// RunCommand is a Run that uses os/exec.
 func RunCommand(ctx context.Context, argv, env []string, dir string) (string, error) {
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	command.Env, command.Dir = env, dir
@@ -19,7 +19,7 @@ func RunCommand(ctx context.Context, argv, env []string, dir string) (string, er
 	return output.String(), err
 }
 
-// Canonical is a temporary directory by its own name.
+// Canonical returns a temporary directory without symbolic links in its path.
 func Canonical(t *testing.T) string {
 	t.Helper()
 	directory, err := filepath.EvalSymlinks(t.TempDir())

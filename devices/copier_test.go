@@ -25,18 +25,19 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// copying is a Copier on two fake devices, with its surroundings.
+// copying is a Copier on two fake devices, with its test environment.
 type copying struct {
 	*Copier
 	t        *testing.T
-	state    string // the stand-in's counts
-	lost     string // the file by which devices are lost
+	state    string // the fake driver's call counts
+	lost     string // the file that makes devices fail
 	children *launch.Children
 	log      *testkit.Buffer
-	makers   uint64 // calls of cuInit that were makers'
+	makers   uint64 // cuInit calls made by makers
 }
 
-// startCopier makes a Copier, after change of its config; faults are the stand-in's, in each process.
+// startCopier starts a Copier after change has edited its config. faults are the fake driver's
+// faults, in each process.
 func startCopier(t *testing.T, faults string, change func(*CopierConfig)) *copying {
 	t.Helper()
 	helper, err := filepath.Abs("../stub/nereid_devices")
@@ -84,7 +85,7 @@ func startCopier(t *testing.T, faults string, change func(*CopierConfig)) *copyi
 	return c
 }
 
-// makes is a process with 5000 values on a device.
+// makes is the Python program of a process with 5000 values on a device.
 const makes = `
 import sys
 sys.path[:0] = sys.argv[2:]
@@ -98,12 +99,13 @@ print(device.uuid().hex(), device.handle_of(made.address).hex(), flush=True)
 sys.stdin.read()
 `
 
-// maker starts such a process, and returns its lent memory and a function that ends it.
+// maker starts such a process. It returns the process's lent memory and a function that ends the
+// process.
 func (c *copying) maker(device int) (lent *foreign.Device, end func()) {
 	c.t.Helper()
 	root := testkit.Root(c.t)
 	maker := exec.Command(testkit.Python(c.t).Path, "-c", makes, fmt.Sprint(device), filepath.Join(root, "stub", "tests"), filepath.Join(root, "pyutils"))
-	// It is another program: what befalls the helpers' driver does not befall its.
+	// The maker is a separate program; faults of the helpers' driver do not affect it.
 	maker.Env = append(os.Environ(), fakecuda.Lost+"=", fakecuda.Fail+"=")
 	before := fakecuda.ReadCounts(c.t, c.state).Calls["cuInit"]
 	stdin, err := maker.StdinPipe()
@@ -143,10 +145,10 @@ func (c *copying) maker(device int) (lent *foreign.Device, end func()) {
 	return foreign.NewDevice(uint32(device), uuid, 20_000, handle), end
 }
 
-// lose has each call of the helpers' drivers fail, or hang, as what says.
+// lose makes each driver call of the helpers fail or hang, as what specifies.
 func (c *copying) lose(what string) {
 	c.t.Helper()
-	fresh := c.lost + ".new" // appears at once and whole
+	fresh := c.lost + ".new" // written first, then renamed: appears atomically
 	if err := os.WriteFile(fresh, []byte(what), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
@@ -182,10 +184,10 @@ func (c *copying) wantError(err error, text string) {
 	}
 }
 
-// blocks is how many blocks copies have taken.
+// blocks returns the number of blocks that copies hold.
 func (c *copying) blocks() int { return c.config.Requests.Stats().Blocks }
 
-// helpers are the processes of the device that a command is under way for.
+// helpers returns the PIDs of the helpers with a command in progress.
 func (c *copying) helpers() (pids []int) {
 	for _, l := range c.lanes() {
 		if h := l.running.Load(); h != nil && len(l.turn) > 0 {
@@ -195,13 +197,13 @@ func (c *copying) helpers() (pids []int) {
 	return pids
 }
 
-// processes is how many helpers have been started.
+// processes returns the number of helpers started so far.
 func (c *copying) processes() int {
 	return int(fakecuda.ReadCounts(c.t, c.state).Calls["cuInit"] - c.makers)
 }
 
-// TestCopiesOfDevicesDoNotWaitForEachOther: while the driver of one device hangs, others are
-// copied from; Close ends the copy that hangs.
+// TestCopiesOfDevicesDoNotWaitForEachOther checks that copies from one device proceed while another
+// device's driver hangs. Close ends the hanging copy.
 func TestCopiesOfDevicesDoNotWaitForEachOther(t *testing.T) {
 	c := startCopier(t, "", nil)
 	first, _ := c.maker(0)
@@ -212,7 +214,7 @@ func TestCopiesOfDevicesDoNotWaitForEachOther(t *testing.T) {
 		}
 	}
 	c.lose("hang 0")
-	hangs := make(chan error, 1) // of the one copy
+	hangs := make(chan error, 1) // from the hanging copy
 	go func() { hangs <- c.copies(first) }()
 	testkit.Eventually(t, Limit, func() bool { return c.blocks() == 1 })
 	for range 3 {
@@ -230,8 +232,8 @@ func TestCopiesOfDevicesDoNotWaitForEachOther(t *testing.T) {
 	c.wantError(c.copies(second), "the server is shutting down")
 }
 
-// TestCopyThatHangs: its request gets an error, the helper is ended, and the next copy starts
-// another, also where SIGKILL takes its time.
+// TestCopyThatHangs checks that a hanging copy returns an error and its helper is killed. The next
+// copy starts another helper, even if SIGKILL takes long.
 func TestCopyThatHangs(t *testing.T) {
 	for _, end := range []time.Duration{0, time.Nanosecond} {
 		t.Run(fmt.Sprint("patience ", end), func(t *testing.T) {
@@ -248,9 +250,9 @@ func TestCopyThatHangs(t *testing.T) {
 	}
 }
 
-// TestCopiesBehindOneThatHangs: while a copy hangs, the waiting copies hold no memory and end with
-// their requests. After its timeout the others do not wait for another timeout each. Other devices
-// are copied from all the while.
+// TestCopiesBehindOneThatHangs checks that copies behind a hanging one hold no memory and end with
+// their requests. Once it has timed out, the others do not wait for a timeout of their own. Copies
+// from other devices continue.
 func TestCopiesBehindOneThatHangs(t *testing.T) {
 	c := startCopier(t, "", nil)
 	first, _ := c.maker(0)
@@ -260,11 +262,11 @@ func TestCopiesBehindOneThatHangs(t *testing.T) {
 	}
 	c.config.CopyTimeout = time.Hour
 	c.lose("hang 0")
-	hangs := make(chan error, 1) // of the copy that has the turn
+	hangs := make(chan error, 1) // from the copy that has the turn
 	go func() { hangs <- c.copies(first) }()
 	testkit.Eventually(t, Limit, func() bool { return c.blocks() == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
-	waits := make(chan error, 6) // of copies there and back, and of registrations
+	waits := make(chan error, 6) // from copies both ways and registrations
 	for range 2 {
 		go func() {
 			_, _, err := c.Copy(ctx, first, 0, 20_000)
@@ -289,7 +291,7 @@ func TestCopiesBehindOneThatHangs(t *testing.T) {
 			t.Errorf("a command whose request has ended: got %v, want the code Cancelled", err)
 		}
 	}
-	// The helper ends without an answer, and the next one is not heard in time.
+	// The helper ends without a reply, and the next one does not reply in time.
 	for _, pid := range c.helpers() {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
@@ -313,7 +315,8 @@ func TestCopiesBehindOneThatHangs(t *testing.T) {
 	c.wantError(<-hangs, "the device helper ended")
 }
 
-// TestNothingOutsideIsCopied asks for bytes behind an allocation, which its maker may have announced with any size.
+// TestNothingOutsideIsCopied checks that copies beyond an allocation fail. The maker may have
+// announced any size.
 func TestNothingOutsideIsCopied(t *testing.T) {
 	c := startCopier(t, "", nil)
 	lent, end := c.maker(0)
@@ -329,8 +332,8 @@ func TestNothingOutsideIsCopied(t *testing.T) {
 	end()
 }
 
-// TestLostDeviceHasAnotherHelper: a context whose device was lost fails for ever, so its process
-// is replaced; one call that fails replaces none. Other devices do not notice.
+// TestLostDeviceHasAnotherHelper checks that the helper is replaced after an error that makes its
+// CUDA context unusable, but not after one failed call. Other devices are not affected.
 func TestLostDeviceHasAnotherHelper(t *testing.T) {
 	c := startCopier(t, "cuMemcpyDtoH_v2:2=700", nil)
 	first, _ := c.maker(0)
@@ -358,12 +361,13 @@ func TestLostDeviceHasAnotherHelper(t *testing.T) {
 			t.Errorf("%d processes more, want one for each command after one that has lost its device", got)
 		}
 	}
-	// The third copy of each process would succeed, and the second fails: this one is the same still.
+	// The fault hits each process's second copy, so this error shows that the helper is still the
+	// same.
 	c.wantError(c.copies(second), "CUDA_ERROR_ILLEGAL_ADDRESS")
 }
 
-// TestDeviceWithoutMemory: there is an error for those concerned, the helper stays, and the next
-// one succeeds.
+// TestDeviceWithoutMemory checks that a failed allocation is an error only for its own command. The
+// helper keeps running, and the next command succeeds.
 func TestDeviceWithoutMemory(t *testing.T) {
 	for _, function := range []string{"cuDevicePrimaryCtxRetain", "cuIpcOpenMemHandle_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2"} {
 		t.Run(function, func(t *testing.T) {
@@ -384,7 +388,8 @@ func TestDeviceWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestRegionsOfALostDevice: registered memory is reopened as far as its clients live.
+// TestRegionsOfALostDevice checks that registered memory of a lost device is reopened if its client
+// is still running.
 func TestRegionsOfALostDevice(t *testing.T) {
 	c := startCopier(t, "", nil)
 	lent, _ := c.maker(1)

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
-// TestHelperThatDoesNotEnd: a driver can keep even a killed process. Neither the count nor
-// Close waits for it, and no other helper is started.
+// TestHelperThatDoesNotEnd checks that neither the count nor Close waits for a helper that a driver
+// keeps alive after SIGKILL, and that no other helper is started.
 func TestHelperThatDoesNotEnd(t *testing.T) {
 	for _, when := range []string{"counting", "measuring"} {
 		t.Run(when, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestHelperThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestHelperEndsWithoutMeasuring: nothing stays where only the count is wanted.
+// TestHelperEndsWithoutMeasuring checks that no helper keeps running if only the count is wanted.
 func TestHelperEndsWithoutMeasuring(t *testing.T) {
 	d, _ := StartFake(t, func(config *Config) { config.Measure = false })
 	if n := len(d.List()); n != 2 {

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/fakecuda"
 )
 
-// told lists devices as "number UUID".
+// told formats devices as "number UUID".
 func told(list []devices.Device) []string {
 	var texts []string
 	for _, one := range list {
@@ -56,7 +56,7 @@ func TestDevicesAreThoseOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestDeviceIsToldWhole asks the helper in every Python that is here.
+// TestDeviceIsToldWhole checks all fields of a device with a helper in every available Python.
 func TestDeviceIsToldWhole(t *testing.T) {
 	want := devices.Device{Number: 1, Name: "Fake Device 1", UUID: fakecuda.UUID(1), Memory: 1 << 30, Major: 9}
 	for _, python := range testkit.Pythons(t) {
@@ -73,7 +73,7 @@ func TestDeviceIsToldWhole(t *testing.T) {
 	}
 }
 
-// TestDriverThatFails: the count ends for every fault of the driver, and the log names the fault.
+// TestDriverThatFails checks that the count ends for every driver fault, and that the log names it.
 func TestDriverThatFails(t *testing.T) {
 	for _, c := range []struct{ name, variable, value, want string }{
 		{"it shows none", "FAKECUDA_ABSENT", "1", "the CUDA driver found no device"},
@@ -111,7 +111,8 @@ func TestCloseEndsACountThatHangs(t *testing.T) {
 	}
 }
 
-// TestAnotherInterpreterCounts: the first one may be no Python at all.
+// TestAnotherInterpreterCounts checks that the next interpreter is tried if one is no working
+// Python.
 func TestAnotherInterpreterCounts(t *testing.T) {
 	python := testkit.Python(t).Path
 	d, _ := devices.StartFake(t, func(config *devices.Config) {
@@ -147,8 +148,8 @@ func TestSamplesSayHowBusyTheDevicesAre(t *testing.T) {
 	}
 }
 
-// TestHelperIsReplaced kills and stops the helper while it measures. The samples must come
-// back, and the energy must not go down.
+// TestHelperIsReplaced checks that samples return after the helper died or hung while measuring,
+// and that the energy never decreases.
 func TestHelperIsReplaced(t *testing.T) {
 	for _, how := range []string{"die", "hang"} {
 		t.Run(how, func(t *testing.T) {
@@ -183,7 +184,7 @@ func TestHelperIsReplaced(t *testing.T) {
 	}
 }
 
-// TestSilentDevicesHaveFewerFigures: values that a device does not report are left out.
+// TestSilentDevicesHaveFewerFigures checks that values which a device does not report are left out.
 func TestSilentDevicesHaveFewerFigures(t *testing.T) {
 	control := filepath.Join(t.TempDir(), "control")
 	t.Setenv(fakecuda.Control, control)

@@ -9,25 +9,25 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestCommandsBehindOneWithoutAnswer: a command that times out fails the waiting commands, and no
-// other has to wait until a helper has answered.
+// TestCommandsBehindOneWithoutAnswer checks that a command that times out also fails the waiting
+// commands. Until a helper replies again, only one command at a time is tried.
 func TestCommandsBehindOneWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		if err := q.enter(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		results := make(chan error, 16) // of enter, one for each that waits
+		results := make(chan error, 16) // of enter, one per waiting command
 		for range cap(results) {
 			go func() { results <- q.enter(t.Context()) }()
 		}
-		drops := make(chan struct{}) // closed when the mandatory work has had its turn
+		drops := make(chan struct{}) // closed after the mandatory work's turn
 		go func() {
 			q.wait()
 			q.leave()
 			close(drops)
 		}()
-		synctest.Wait() // all of them wait
+		synctest.Wait() // all are waiting
 		q.answered(errSilent)
 		if err := q.enter(t.Context()); !errors.Is(err, errDoubtful) {
 			t.Errorf("while the one that had no answer ends: got %v, want %v", err, errDoubtful)
@@ -40,7 +40,7 @@ func TestCommandsBehindOneWithoutAnswer(t *testing.T) {
 		}
 		<-drops
 
-		for range 3 { // one tries, and finds no answer either
+		for range 3 { // one command tries and times out, too
 			if err := q.enter(t.Context()); err != nil {
 				t.Fatalf("none tries: got %v, want a turn", err)
 			}
@@ -53,7 +53,7 @@ func TestCommandsBehindOneWithoutAnswer(t *testing.T) {
 		if err := q.enter(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		q.answered(errors.New("the helper ended")) // which says nothing of the driver
+		q.answered(errors.New("the helper ended")) // says nothing about the driver
 		if err := q.enter(t.Context()); !errors.Is(err, errDoubtful) {
 			t.Errorf("before an answer: got %v, want %v", err, errDoubtful)
 		}
@@ -72,13 +72,14 @@ func TestCommandsBehindOneWithoutAnswer(t *testing.T) {
 	})
 }
 
-// TestCommandThatIsCancelled: it leaves the queue, and those behind it come as ever.
+// TestCommandThatIsCancelled checks that a cancelled command leaves the queue and the next one gets
+// its turn.
 func TestCommandThatIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		q.wait()
 		ctx, cancel := context.WithCancel(t.Context())
-		cancelled, next := make(chan error, 1), make(chan error, 1) // of one command each
+		cancelled, next := make(chan error, 1), make(chan error, 1) // one command each
 		go func() { cancelled <- q.enter(ctx) }()
 		go func() { next <- q.enter(t.Context()) }()
 		synctest.Wait()

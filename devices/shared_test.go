@@ -14,7 +14,7 @@ import (
 
 const Limit = 30 * time.Second
 
-// StartFake starts a count of the stand-ins' devices, after change of the Config.
+// StartFake counts the fake driver's devices, after change has edited the Config.
 func StartFake(t *testing.T, change func(*Config)) (*Devices, *testkit.Buffer) {
 	t.Helper()
 	python := testkit.Python(t).Path

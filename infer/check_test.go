@@ -9,7 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestCheckNamesTheField wants a request refused that no model could be told of.
+// TestCheckNamesTheField checks that Check rejects requests that cannot be passed to a model, and
+// names the field.
 func TestCheckNamesTheField(t *testing.T) {
 	const bad = "a\xed\xb0\x80" // half of a surrogate pair
 	text := func(name, value string) []infer.Parameter {

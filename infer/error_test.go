@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestErrorsRepeatNoLargeTexts: what an error repeats is cut, whatever type it comes in, and
-// the message of another Error stays whole.
+// TestErrorsRepeatNoLargeTexts checks that Errorf truncates long arguments of any type, but not the
+// message of another Error.
 func TestErrorsRepeatNoLargeTexts(t *testing.T) {
 	long := strings.Repeat("ä", infer.MaxEcho)
 	for _, arg := range []any{long, []byte(long), errors.New(long)} {

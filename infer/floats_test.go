@@ -6,7 +6,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestToFP16 has numbers at the edges of FP16.
+// TestToFP16 converts numbers at the edges of FP16's range.
 func TestToFP16(t *testing.T) {
 	for v, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, .5: 0x3800, 65504: 0x7bff, 1e9: 0x7c00, 1e-9: 0} {
 		if got := infer.ToFP16(v); got != want {

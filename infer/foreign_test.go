@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// region is foreign memory that counts its references and those of its copies.
+// region is foreign memory that counts references to it and to its copies.
 type region struct {
 	bytes        []byte
 	gone         error
@@ -38,7 +38,7 @@ func TestLocalizeCopiesForeignInputsOnce(t *testing.T) {
 	if n := r.Inputs[2].Size(); n != 4 || r.Inputs[0].Size() != 1 || r.Inputs[1].Size() != 0 {
 		t.Fatalf("sizes are %d, %d and %d, want 1, 0 and 4", r.Inputs[0].Size(), r.Inputs[1].Size(), n)
 	}
-	for range 2 { // the second time there is nothing left to do
+	for range 2 { // the second call does nothing
 		if err := r.Localize(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestParametersOfAllKinds reads parameters back in their order.
+// TestParametersOfAllKinds checks that parameters of each kind are parsed in order, and parsed
+// again after encoding.
 func TestParametersOfAllKinds(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a":1,"a":"x","b":true,"c":1.0,"d":-9223372036854775808,"e":1e400}`: "",
@@ -34,7 +35,8 @@ func TestParametersOfAllKinds(t *testing.T) {
 	}
 }
 
-// checkQuoted compares the output of QuoteJSON for s, and the size of parameters, with encoding/json.
+// checkQuoted compares QuoteJSON's output for s with encoding/json, and ParametersSize with the
+// encoded size.
 func checkQuoted(t *testing.T, s string) {
 	t.Helper()
 	var quoted strings.Builder
@@ -53,8 +55,8 @@ func checkQuoted(t *testing.T, s string) {
 	}
 }
 
-// TestStringsAreQuotedAsJSON compares with encoding/json: each character below U+3000, and
-// random texts of characters that need care.
+// TestStringsAreQuotedAsJSON compares each character below U+3000, and random combinations of
+// special characters, with encoding/json.
 func TestStringsAreQuotedAsJSON(t *testing.T) {
 	for r := range rune(0x3000) {
 		checkQuoted(t, string(r))
@@ -68,14 +70,14 @@ func TestStringsAreQuotedAsJSON(t *testing.T) {
 		}
 		checkQuoted(t, s.String())
 	}
-	// A text that is plain but for characters of HTML stays as it is.
+	// HTML characters alone need no escapes.
 	if got, want := string(infer.AppendParameters(nil, []infer.Parameter{{Name: "<", Kind: infer.StringParameter, String: "a&b"}})), `{"<":"a&b"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-// FuzzParameters parses arbitrary texts, and parses parsed parameters again after encoding them. It also parses arbitrary parameters as they were
-// written, with a double that JSON does not know among them and without.
+// FuzzParameters checks that parsed parameters parse to the same values after encoding. It also
+// encodes and parses arbitrary parameters, with and without doubles that JSON cannot express.
 func FuzzParameters(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":1,"b":"x","c":true,"d":2.5}`, `{"a":NaN,"b":"\u0000double:"}`, `{"":-Infinity}`, `{"\ud800":"\\"}`, `{"a":NaN,"b":null}`, "\x00double:5", "NaN", `"NaN`, `\`,
@@ -91,7 +93,7 @@ func FuzzParameters(f *testing.F) {
 				t.Errorf("%q: got %v, then %v, error %v", text, first, again, err)
 			}
 		}
-		s = string([]rune(s)) // JSON has UTF-8 alone
+		s = string([]rune(s)) // JSON is always UTF-8
 		for _, others := range [][]infer.Parameter{
 			nil, {{Name: "n", Kind: infer.DoubleParameter, Double: math.NaN()}}, {{Name: s, Kind: infer.DoubleParameter, Double: math.Inf(1)}, {Name: s, Kind: infer.BoolParameter, Bool: true}},
 		} {

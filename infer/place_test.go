@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestWrittenOutputs: an output in its place has its own size, not the place's, and a copy has its
-// bytes alone; its references are those of the place.
+// TestWrittenOutputs checks that an output in place has its own size, not the place's. Localize
+// copies only its bytes and releases the place.
 func TestWrittenOutputs(t *testing.T) {
 	place := &region{bytes: []byte("abcdefgh"), refs: 2}
 	out := infer.Tensor{Name: "OUT", DataType: infer.Uint8, Shape: []int64{5}, Memory: &infer.Written{Foreign: place, Bytes: 5}}

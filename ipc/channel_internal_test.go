@@ -10,12 +10,12 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestSpinTellsWhenAFrameWasSeen of the first frame that a look has found: those behind it wait for its handler. Without a look nothing is
-// told.
+// TestSpinTellsWhenAFrameWasSeen checks that only the first frame found by Spin has a Seen time.
+// Later frames waited for the first one's handler. Receive sets no time.
 func TestSpinTellsWhenAFrameWasSeen(t *testing.T) {
 	c, p := NewChannel(t, Config{})
 	var frames []Frame
-	done := make(chan struct{}, 3) // a value for each frame
+	done := make(chan struct{}, 3) // one value per frame
 	handle := func(f Frame) error {
 		frames = append(frames, f)
 		done <- struct{}{}
@@ -37,7 +37,8 @@ func TestSpinTellsWhenAFrameWasSeen(t *testing.T) {
 	}
 }
 
-// TestBrokenRingsEndTheLife is a table of writes that are forbidden to a stub.
+// TestBrokenRingsEndTheLife checks that each write that is forbidden to a stub ends in a
+// ProtocolError with the right rule.
 func TestBrokenRingsEndTheLife(t *testing.T) {
 	frame := func(p *peer, size int, kind Kind, flags uint16, life uint32) {
 		putHeader(p.Up[shm.RingOffset:], size, kind, flags, life, 0)
@@ -72,7 +73,7 @@ func TestBrokenRingsEndTheLife(t *testing.T) {
 	}
 }
 
-// FuzzRing gives Receive a ring with any content and any tail.
+// FuzzRing calls Receive on a ring with arbitrary content and an arbitrary tail.
 func FuzzRing(f *testing.F) {
 	var header [HeaderSize]byte
 	putHeader(header[:], 32, Hello, 0, 3, 1)

@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestFramesPassBothRings sends frames of all sizes down, which a peer echoes, so
-// that both rings wrap many times.
+// TestFramesPassBothRings sends frames of all sizes to a peer that echoes them, so that both rings
+// wrap many times.
 func TestFramesPassBothRings(t *testing.T) {
 	for _, backing := range []shm.Backing{shm.Memfd{}, shm.Named{Prefix: "t_", Dir: t.TempDir()}} {
 		t.Run(fmt.Sprintf("%T", backing), func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestFramesPassBothRings(t *testing.T) {
 	}
 }
 
-// pattern is a body that tells its number; sizes vary, the largest fill a frame.
+// pattern returns the body of frame i. Sizes vary; the largest fill a frame.
 func pattern(i int) []byte {
 	r := rand.New(rand.NewPCG(uint64(i), 7))
 	n := r.IntN(200)
@@ -110,8 +110,8 @@ func TestSpinTakesAnswers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReceiveReturnsFromAFlood has the stub send another frame whenever one is handled. Each call
-// takes a ringful at most, and no frame is lost.
+// TestReceiveReturnsFromAFlood checks that Receive returns although the stub sends a new frame for
+// each handled one. Each call takes at most one ringful, and no frame is lost.
 func TestReceiveReturnsFromAFlood(t *testing.T) {
 	c, p := ipc.NewChannel(t, ipc.Config{})
 	const ringful = shm.RingSize / ipc.HeaderSize

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestGoldenExecuteIsDecoded decodes a batch as a stub does, and encodes it again.
+// TestGoldenExecuteIsDecoded checks that a decoded batch encodes to the same bytes.
 func TestGoldenExecuteIsDecoded(t *testing.T) {
 	for name, first := range map[string]uint64{"execute": 1 << 32, "execute_places": 1} { // the handles
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,8 @@ func TestGoldenExecuteIsDecoded(t *testing.T) {
 	}
 }
 
-// TestGoldenExecutedIsEncoded encodes a stub's response.
+// TestGoldenExecutedIsEncoded compares encoded EXECUTED and RESPONSE frames with their golden
+// files.
 func TestGoldenExecutedIsEncoded(t *testing.T) {
 	const text = "ValueError: wörk"
 	body := make([]byte, Align8(ExecutedSize+8+len(text)))
@@ -87,7 +88,7 @@ func TestGoldenExecutedIsEncoded(t *testing.T) {
 	PutReported(head.Put(reported), 1000, 4000)
 	WantGolden(t, "executed_reported", Encode(Executed, 0, 4, reported))
 
-	// A response with its bytes in the frame.
+	// A response whose bytes are in the frame.
 	d := Descriptor{Name: 1, Type: 8, Region: InFrame, Length: 4, Shape: []int64{1}}
 	body = make([]byte, AlignInline(16+ResponseSize+d.Size())+InlineAlign)
 	response := ResponseHead{Handle: 1 << 32, Flags: FlagPresent | FlagFinal, Outputs: 1}

@@ -69,7 +69,7 @@ func TestGoldenCreditAndCancelAreDecoded(t *testing.T) {
 	}
 }
 
-// FuzzExecute reads arbitrary bodies as a stub does: an error, or requests that lie in the body.
+// FuzzExecute checks that ParseExecute fails or yields requests that lie within the body.
 func FuzzExecute(f *testing.F) {
 	for _, name := range []string{"execute", "execute_region", "execute_places"} {
 		_, body := goldenOf(f, name)
@@ -100,7 +100,7 @@ func FuzzExecute(f *testing.F) {
 	})
 }
 
-// FuzzInferResponse reads arbitrary bodies as a stub does.
+// FuzzInferResponse parses arbitrary bodies as a stub does.
 func FuzzInferResponse(f *testing.F) {
 	for _, name := range []string{"infer_response", "infer_response_end", "infer_response_error"} {
 		_, body := goldenOf(f, name)

@@ -12,8 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// -update writes the frames that this side encodes; stub/tests/golden.py writes
-// those of the stub.
+// -update writes the frames that Go encodes; stub/tests/golden.py writes those of the stub.
 var update = flag.Bool("update", false, "write the golden frames that Go encodes")
 
 // goldenLife is the life in all golden frames.
@@ -34,7 +33,7 @@ func Golden(t *testing.T, name string, kind Kind, flags uint16, id uint64) (fram
 	return frame, frame[HeaderSize:]
 }
 
-// WantGolden compares a frame that was encoded here with its file.
+// WantGolden compares an encoded frame with its golden file.
 func WantGolden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".bin")
@@ -52,7 +51,7 @@ func WantGolden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// Encode makes a whole frame.
+// Encode returns a whole frame.
 func Encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
 	frame := make([]byte, HeaderSize, HeaderSize+len(body))
 	frame = append(frame, body...)
@@ -60,7 +59,7 @@ func Encode(kind Kind, flags uint16, id uint64, body []byte) []byte {
 	return frame
 }
 
-// TestGoldenExecutedIsDecoded decodes the stub's frame, and encodes it again.
+// TestGoldenExecutedIsDecoded checks that the stub's decoded frame encodes to the same bytes.
 func TestGoldenExecutedIsDecoded(t *testing.T) {
 	frame, body := Golden(t, "executed", Executed, 0, 1)
 	e, err := ParseExecuted(body)
@@ -123,7 +122,7 @@ func TestGoldenExecutedIsDecoded(t *testing.T) {
 	}
 }
 
-// TestGoldenFailuresAreDecoded decodes what plugins alone say of requests that count as failed.
+// TestGoldenFailuresAreDecoded decodes responses with FlagFailure, which only plugins send.
 func TestGoldenFailuresAreDecoded(t *testing.T) {
 	_, body := Golden(t, "executed_failure", Executed, 0, 1)
 	e, err := ParseExecuted(body)
@@ -160,7 +159,7 @@ func equalResponse(t *testing.T, got, want *ResponseBody) {
 	}
 }
 
-// encoder makes bodies as a stub does.
+// encoder encodes bodies as a stub does.
 type encoder struct{ body []byte }
 
 func newEncoder(responses, status uint32, called, returned uint64, tickets []uint64, text string) *encoder {
@@ -226,7 +225,8 @@ func TestGoldenExecutedFailedIsDecoded(t *testing.T) {
 	}
 }
 
-// TestGoldenTimesAreDecoded decodes what plugins alone say of when they executed a batch.
+// TestGoldenTimesAreDecoded decodes an EXECUTED frame with execution times, which only plugins
+// send.
 func TestGoldenTimesAreDecoded(t *testing.T) {
 	_, body := Golden(t, "executed_reported", Executed, 0, 4)
 	e, err := ParseExecuted(body)
@@ -333,7 +333,7 @@ func TestGoldenPlainIsEncoded(t *testing.T) {
 	WantGolden(t, "freed", Encode(Freed, 0, 5, nil))
 }
 
-// goldenDevice is what LEND and ALLOCATION of the golden frames tell of.
+// goldenDevice returns the device memory in the golden LEND and ALLOCATION frames.
 func goldenDevice() *foreign.Device {
 	var uuid [16]byte
 	var handle foreign.Handle
@@ -381,7 +381,7 @@ func TestGoldenMetricIsDecoded(t *testing.T) {
 	}
 }
 
-// TestGoldenIsComplete wants a file for each kind of frame.
+// TestGoldenIsComplete checks that testdata has a frame of each kind.
 func TestGoldenIsComplete(t *testing.T) {
 	seen := make(map[Kind]bool)
 	files, err := filepath.Glob("testdata/*.bin")
@@ -402,7 +402,8 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// TestShapesLieInTheirRoom as long as they fit; a room is used once.
+// TestShapesLieInTheirRoom checks that decoded shapes are stored in ResponseBody.Room if they fit.
+// Room is used for one response only.
 func TestShapesLieInTheirRoom(t *testing.T) {
 	shapes := [][]int64{{1, 2}, {3, 4, 5}, {6}}
 	head := ResponseHead{Handle: 1, Flags: FlagPresent | FlagFinal, Outputs: uint16(len(shapes))}
@@ -423,7 +424,7 @@ func TestShapesLieInTheirRoom(t *testing.T) {
 				t.Errorf("shape %d: got %v, want %v", i, got.Outputs[i].Shape, shapes[i])
 			}
 		}
-		// The first and the third fit.
+		// The first and the third shape fit.
 		if inside := []bool{&got.Outputs[0].Shape[0] == &room[0], &got.Outputs[2].Shape[0] == &room[2]}; inside[0] != roomy || inside[1] != roomy {
 			t.Errorf("got shapes in the room %v, want all %v", inside, roomy)
 		}

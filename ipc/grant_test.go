@@ -9,11 +9,11 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestArenaGrantsAreBoundedAndCharged: a stub gets the available memory at once, however much it
-// asks for; returned memory is verified; and at the end nothing is charged.
+// TestArenaGrantsAreBoundedAndCharged checks that grants never exceed the account's limit, whatever
+// size the stub requests, that returned memory is verified, and that nothing stays charged.
 func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	const free, most, limit = 1 << 20, 64 << 20, 40 << 20
-	charged := int64(0) // by the goroutine that receives, and after it has ended
+	charged := int64(0) // by the receiving goroutine, later by the test
 	c, p := ipc.NewChannel(t, ipc.Config{
 		MaxArena: most, FreeArena: free,
 		Charge: func(n int64) bool {
@@ -31,9 +31,9 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	stop := ipc.Run(t, c, func(ipc.Frame) error { return nil })
 	for i, test := range []struct{ wanted, reserve, want uint64 }{
 		{10 << 20, 10 << 20, 10 << 20},
-		{60 << 20, 0, 10 << 20}, // more than there is
+		{60 << 20, 0, 10 << 20}, // more than is available
 		{1 << 63, 0, 10 << 20},
-		{5 << 20, 0, 10 << 20}, // which is not so
+		{5 << 20, 0, 10 << 20}, // false: 10 MiB are still reserved
 		{41 << 20, 0, 41 << 20},
 		{20 << 20, 0, 20 << 20},
 		{0, 0, 10 << 20},
@@ -63,8 +63,8 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	}
 }
 
-// TestNoGrantsAreNeededWithoutAnAccount: without an account a stub need not ask, and is
-// answered if it does.
+// TestNoGrantsAreNeededWithoutAnAccount checks that the server still replies to a stub that asks
+// for memory without an account.
 func TestNoGrantsAreNeededWithoutAnAccount(t *testing.T) {
 	c, p := ipc.NewChannel(t, ipc.Config{MaxArena: 1 << 20})
 	if size := ipc.UpSize(1 << 20); size < shm.ArenaOffset+1<<20 || size > 2<<20 {

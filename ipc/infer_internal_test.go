@@ -21,7 +21,7 @@ func TestGoldenWordsAreDecoded(t *testing.T) {
 	}
 }
 
-// TestParseInferRefuses changes one thing of a good request.
+// TestParseInferRefuses checks that ParseInfer rejects a valid request after any single change.
 func TestParseInferRefuses(t *testing.T) {
 	_, good := Golden(t, "infer", Infer, 0, 9)
 	name := InferSize

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestGoldenInferIsDecoded decodes a request that the stub encodes.
+// TestGoldenInferIsDecoded decodes a golden INFER frame from the stub.
 func TestGoldenInferIsDecoded(t *testing.T) {
 	_, body := ipc.Golden(t, "infer", ipc.Infer, 0, 9)
 	var got ipc.InferBody
@@ -81,8 +81,8 @@ func TestParseWordRefuses(t *testing.T) {
 	}
 }
 
-// FuzzInfer wants no panic, nothing that lies outside of the body, and memory in
-// proportion to it.
+// FuzzInfer checks that ParseInfer never panics, that all strings lie within the body, and that
+// memory use is proportional to its size.
 func FuzzInfer(f *testing.F) {
 	frame, err := os.ReadFile(filepath.Join("testdata", "infer.bin"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// peer is the stub's side of a channel, in Go, for tests of this side.
+// peer is the stub's side of a channel, written in Go for tests of the server's side.
 type peer struct {
 	t        testing.TB
 	Files    PeerFiles
@@ -31,8 +31,8 @@ func newPeer(t testing.TB, c *Channel) *peer {
 	return p
 }
 
-// attach maps a file of a channel and returns its first n bytes too. It shares the file with
-// PeerFiles: closing it twice does no harm, and the mapping needs it no more.
+// attach maps a file of a channel and also returns its first n bytes. PeerFiles closes the file,
+// too: a second close is harmless, and the mapping no longer needs the file.
 func attach(t testing.TB, file *os.File, access shm.Access, n uint64) (*shm.Region, []byte) {
 	t.Helper()
 	region, err := shm.Attach(file, access)
@@ -47,12 +47,12 @@ func attach(t testing.TB, file *os.File, access shm.Access, n uint64) (*shm.Regi
 	return region, content
 }
 
-// DownWord returns a word of the server's file, which can only be loaded, and UpWord one of the
+// DownWord returns a word of the server's file, which is read-only. UpWord returns one of the
 // peer's.
 func (p *peer) DownWord(offset int) *atomic.Uint64 { return p.down.Uint64(offset) }
 func (p *peer) UpWord(offset int) *atomic.Uint64   { return p.up.Uint64(offset) }
 
-// Receive takes the next frame, sleeping on the bell as the protocol says.
+// Receive returns the next frame. It sleeps on the bell as the protocol requires.
 func (p *peer) Receive() (Frame, error) {
 	sleep := p.up.Uint32(shm.SleepOffset)
 	for p.DownWord(shm.TailOffset).Load() == p.head {
@@ -85,7 +85,7 @@ func (p *peer) advance(n uint64) {
 	p.UpWord(shm.HeadOffset).Store(p.head)
 }
 
-// Send publishes a frame; it waits for room.
+// Send publishes a frame. It waits until the ring has room.
 func (p *peer) Send(kind Kind, id uint64, body []byte) {
 	size := HeaderSize + len(body)
 	ring := p.Up[shm.RingOffset : shm.RingOffset+shm.RingSize]
@@ -138,8 +138,8 @@ func NewChannel(t testing.TB, config Config) (*Channel, *peer) {
 	return c, newPeer(t, c)
 }
 
-// Run receives in the background until the channel is closed; the returned
-// function closes it and gives Run's result.
+// Run receives in the background until the channel is closed. The returned function closes it and
+// returns Run's result.
 func Run(t testing.TB, c *Channel, handle Handler) (stop func() error) {
 	t.Helper()
 	done := make(chan error, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Ask makes the peer ask for wanted bytes in total, and returns its grant.
+// Ask requests wanted bytes in total for the peer and returns its grant.
 func (p *peer) Ask(number, wanted uint64) uint64 {
 	p.t.Helper()
 	p.UpWord(shm.GrantOffset).Store(wanted)

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestNewWithoutDescriptorsClosesWhatItMade makes each call of New that creates a descriptor fail,
-// one after another: each is an error, and the earlier descriptors are closed.
+// TestNewWithoutDescriptorsClosesWhatItMade makes each call that creates a descriptor in New fail
+// in turn. New returns an error and closes the descriptors it has created.
 func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -43,7 +43,7 @@ func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
 			t.Fatalf("New with %d descriptors: got %d open after its error, want %d", limit, n, open)
 		}
 	}
-	// Two files, six ends of pipes, two descriptors for the stub.
+	// Two files, six pipe ends, two descriptors for the stub.
 	if refusals < 9 {
 		t.Errorf("got %d refusals, want one for each descriptor at least", refusals)
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWaitingFramesKnowTheirPositions gives frames that wait for room the positions which
-// they have later: none counts as taken before the stub has taken it.
+// TestWaitingFramesKnowTheirPositions checks that Commit returns the final position also for frames
+// that wait for room. No frame counts as taken before the stub has taken it.
 func TestWaitingFramesKnowTheirPositions(t *testing.T) {
 	c, p := NewChannel(t, Config{})
 	random := rand.New(rand.NewPCG(1, 2))

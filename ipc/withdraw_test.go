@@ -11,15 +11,14 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestWithdrawAndBeginAgree has a peer begin batches while they are withdrawn: if both
-// sides pass their barriers, no batch is both begun and certain to be skipped,
-// and none is neither.
+// TestWithdrawAndBeginAgree begins batches while they are withdrawn. If both sides use their
+// barriers, a batch that was certainly withdrawn is never begun.
 func TestWithdrawAndBeginAgree(t *testing.T) {
 	c, p := ipc.NewChannel(t, ipc.Config{})
 	const batches = 50_000
 	withdrawn, begun := p.DownWord(shm.AheadOffset), p.UpWord(shm.AheadOffset)
 	certain, skipped := make([]bool, batches+1), make([]bool, batches+1)
-	var turn, over atomic.Uint64 // the batch that both sides are at, and that the peer has done with
+	var turn, over atomic.Uint64 // the current batch, and the one the peer has finished
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		random := rand.New(rand.NewPCG(5, 6))
@@ -53,7 +52,7 @@ func TestWithdrawAndBeginAgree(t *testing.T) {
 	t.Logf("begun %d, skipped without certainty %d, skipped for certain %d", ways[0][0], ways[0][1], ways[1][1])
 }
 
-// dawdle lets a little time pass, less than a system call would.
+// dawdle passes a little time, less than a system call takes.
 func dawdle(random *rand.Rand) {
 	for range random.IntN(100) {
 		_ = random.Uint64()
@@ -67,7 +66,8 @@ func number(b bool) int {
 	return 0
 }
 
-// TestWithdrawFromAClosedChannel promises nothing.
+// TestWithdrawFromAClosedChannel checks that Withdraw reports true for a batch that was not begun,
+// and false once the channel is closed.
 func TestWithdrawFromAClosedChannel(t *testing.T) {
 	c, _ := ipc.NewChannel(t, ipc.Config{})
 	if !c.Withdraw(1) {

@@ -19,14 +19,14 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// store is a client of a store that follows a script.
+// store is a scripted store and its client.
 type store struct {
 	mu    sync.Mutex
 	pages func(prefix, from string, most int) ([]objectstore.Entry, string, error)
 	read  func(key string, o objectstore.Object, offset int64) (io.ReadCloser, error)
-	// connected is how often there was a connection, pageCalls and readCalls how often it was used.
+	// connected counts the connections, pageCalls and readCalls the uses of them.
 	connected, pageCalls, readCalls, closed int
-	credential                              objectstore.Credential // of the last connection
+	credential                              objectstore.Credential // of the latest connection
 }
 
 func (s *store) connect(_ context.Context, _ objectstore.Location, c objectstore.Credential) (objectstore.Client, error) {
@@ -60,7 +60,7 @@ func (s *store) Close() {
 	s.closed++
 }
 
-// one is a store of one page.
+// one returns a store with a single page.
 func one(entries ...objectstore.Entry) *store {
 	return &store{pages: func(string, string, int) ([]objectstore.Entry, string, error) { return entries, "", nil }}
 }
@@ -129,7 +129,7 @@ func TestListingsGoOverPages(t *testing.T) {
 		case "":
 			return []objectstore.Entry{{Key: "models/bert/a"}}, "second", nil
 		case "second":
-			return nil, "third", nil // a page that a filter has emptied
+			return nil, "third", nil // a page emptied by a filter
 		}
 		return []objectstore.Entry{{Key: "models/bert/b"}}, "", nil
 	}
@@ -155,7 +155,8 @@ func TestListingsThatDoNotEnd(t *testing.T) {
 	}
 }
 
-// TestListingsOfRefusedKeysEnd though the store goes on.
+// TestListingsOfRefusedKeysEnd checks that a listing stops after too many refused keys, even if the
+// store never ends it.
 func TestListingsOfRefusedKeysEnd(t *testing.T) {
 	page := slices.Repeat([]objectstore.Entry{{Key: "a//b"}}, 1000)
 	s := &store{}
@@ -178,7 +179,8 @@ func TestListingsEndWithTheirReader(t *testing.T) {
 	}
 }
 
-// TestRefusedCredentialsAreReadAgain replaces the file of the credentials while a listing is on its way.
+// TestRefusedCredentialsAreReadAgain checks that the credential file is read again if the store
+// refuses the credentials during a listing.
 func TestRefusedCredentialsAreReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "credentials.json")
 	write := func(key string) {
@@ -215,7 +217,7 @@ func TestRefusedCredentialsAreReadAgain(t *testing.T) {
 		t.Errorf("got %d connections, %d closed; want 2 and 1", s.connected, s.closed)
 	}
 
-	valid = "third" // and the file is not replaced
+	valid = "third" // while the file stays the same
 	calls := s.pageCalls
 	_, err = keys(t, b, "m/")
 	if want := "Failed to list objects with prefix s3://bucket/m/ due to exception: ExpiredToken, error message: it has expired"; err == nil || err.Error() != want || !errors.Is(err, objectstore.ErrDenied) {

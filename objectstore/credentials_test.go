@@ -50,7 +50,7 @@ func TestCredentialsOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// describe shows what Credential does not.
+// describe shows all fields of a Credential, including those that its String method hides.
 func describe(c objectstore.Credential) string {
 	return fmt.Sprint(c.KeyID, c.SecretKey, c.SessionToken, c.Region, c.Profile, c.File, c.Account, c.AuthType, c.AccountKey, c.ClientID)
 }
@@ -71,7 +71,7 @@ func TestCredentialsOfTheFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(credentialFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The other variables count for nothing where there is a file.
+	// With a credential file, the other variables are ignored.
 	env := environment{objectstore.CredentialFile: path, "AWS_ACCESS_KEY_ID": "env", "AWS_SECRET_ACCESS_KEY": "env", "GOOGLE_APPLICATION_CREDENTIALS": "/env.json"}
 	for _, test := range []struct {
 		url  string
@@ -80,8 +80,8 @@ func TestCredentialsOfTheFile(t *testing.T) {
 	}{
 		{"s3://elsewhere/models", objectstore.Credential{SecretKey: "all", KeyID: "i"}, ""},
 		{"s3://bucket/models", objectstore.Credential{SecretKey: "bucket", KeyID: "i", Region: "r", SessionToken: "t"}, ""},
-		{"s3://bucket/models/abc", objectstore.Credential{SecretKey: "longer", KeyID: "i"}, ""}, // the prefix is of the text, not of components
-		{"s3://http://host:9000/b", objectstore.Credential{SecretKey: "all", KeyID: "i"}, ""},   // as the user wrote it
+		{"s3://bucket/models/abc", objectstore.Credential{SecretKey: "longer", KeyID: "i"}, ""}, // prefixes compare text, not path components
+		{"s3://http://host:9000/b", objectstore.Credential{SecretKey: "all", KeyID: "i"}, ""},   // matched as the user wrote it
 		{"s3://host:9000/b/m", objectstore.Credential{Profile: "p"}, ""},
 		{"gs://bucket-10/m", objectstore.Credential{File: "/ten.json"}, ""},
 		{"gs://bucket-12/m", objectstore.Credential{File: "/one.json"}, ""},
@@ -101,7 +101,8 @@ func TestCredentialsOfTheFile(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfEndpointsThatModelsName go where the operator has named the endpoint, and nowhere else.
+// TestCredentialsOfEndpointsThatModelsName checks that credentials go to an endpoint from a model
+// only if the operator has also named that endpoint.
 func TestCredentialsOfEndpointsThatModelsName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "credentials.json")
 	const file = `{"s3": {"": {"profile": "all"}, "s3://": {"profile": "all"}, "s3://host:9000": {"profile": "one"}, "s3://http://host": {"profile": "prefix"}, "s3://https://host:9000/b": {"profile": "bucket"}}}`
@@ -119,7 +120,7 @@ func TestCredentialsOfEndpointsThatModelsName(t *testing.T) {
 	}{
 		{keys, "s3://http://host:9000/b", objectstore.Credential{Anonymous: true}, ""},
 		{profile, "s3://host:9000/b", objectstore.Credential{Anonymous: true}, ""},
-		{profile, "s3://bucket/b", objectstore.Credential{Profile: "p"}, ""}, // of Amazon's
+		{profile, "s3://bucket/b", objectstore.Credential{Profile: "p"}, ""}, // Amazon's endpoint
 		{with("AWS_ENDPOINT_URL", "http://HOST:9000/"), "s3://host:9000/b", objectstore.Credential{Profile: "p"}, ""},
 		{with("AWS_ENDPOINT_URL_S3", "https://host:9000"), "s3://https://host:9000/b", objectstore.Credential{Profile: "p"}, ""},
 		{with("AWS_ENDPOINT_URL", "http://host:900"), "s3://host:9000/b", objectstore.Credential{Anonymous: true}, ""},

@@ -40,7 +40,7 @@ func TestKeysAreChecked(t *testing.T) {
 	}
 }
 
-// FuzzCheckKey wants every accepted key to be a path below the directory it is joined to.
+// FuzzCheckKey checks that every accepted key is a path below the directory it is joined to.
 func FuzzCheckKey(f *testing.F) {
 	for _, seed := range []string{"a/b", "../a", "a/../b", "/a", "a//b", "a/./b", "..", "a\x00", "\\..\\a"} {
 		f.Add(seed)
@@ -70,7 +70,8 @@ func TestRefusedKeysAreListed(t *testing.T) {
 	}
 }
 
-// TestNamesOfRefusedKeysAreBounded and it is said that there are others. Names that no key can have do not count.
+// TestNamesOfRefusedKeysAreBounded checks that RefusedError keeps a bounded number of names and
+// sets Partial if there are more. Names that no key can have do not count.
 func TestNamesOfRefusedKeysAreBounded(t *testing.T) {
 	l, _, _ := objectstore.Parse("s3://bucket")
 	var refused objectstore.RefusedError

@@ -12,14 +12,14 @@ import (
 func TestURLsAreReadAsByTriton(t *testing.T) {
 	for _, test := range []struct {
 		url  string
-		want objectstore.Location // less Text
+		want objectstore.Location // without Text
 		err  string
 	}{
 		{"s3://bucket", objectstore.Location{Scheme: "s3", Bucket: "bucket"}, ""},
 		{"s3://bucket/", objectstore.Location{Scheme: "s3", Bucket: "bucket"}, ""},
 		{"s3://bucket/models", objectstore.Location{Scheme: "s3", Bucket: "bucket", Path: "models"}, ""},
 		{"s3:////bucket//a///b//", objectstore.Location{Scheme: "s3", Bucket: "bucket", Path: "a/b"}, ""},
-		{"s3://host/bucket", objectstore.Location{Scheme: "s3", Bucket: "host", Path: "bucket"}, ""}, // without a port it is no endpoint
+		{"s3://host/bucket", objectstore.Location{Scheme: "s3", Bucket: "host", Path: "bucket"}, ""}, // without a port, it is a bucket
 		{"s3://bucket/a b/ü", objectstore.Location{Scheme: "s3", Bucket: "bucket", Path: "a b/ü"}, ""},
 		{"s3://host:9000/bucket", objectstore.Location{Scheme: "s3", Endpoint: "http://host:9000", Bucket: "bucket"}, ""},
 		{"s3://Host.lan:9000/bucket/a/b", objectstore.Location{Scheme: "s3", Endpoint: "http://Host.lan:9000", Bucket: "bucket", Path: "a/b"}, ""},
@@ -34,7 +34,7 @@ func TestURLsAreReadAsByTriton(t *testing.T) {
 		{"s3://bucket?region=eu-west-1", objectstore.Location{}, "Invalid argument: Invalid bucket name: 'bucket?…' (with an endpoint"},
 
 		{"gs://bucket", objectstore.Location{Scheme: "gs", Bucket: "bucket"}, ""},
-		{"gs://bucket/a//b/", objectstore.Location{Scheme: "gs", Bucket: "bucket", Path: "a//b"}, ""}, // a name with an empty component, and no other
+		{"gs://bucket/a//b/", objectstore.Location{Scheme: "gs", Bucket: "bucket", Path: "a//b"}, ""}, // the empty component is kept
 		{"gs://", objectstore.Location{}, "Internal: No bucket name found in path: gs://"},
 		{"gs:///a", objectstore.Location{}, "Internal: No bucket name found in path: gs:///a"},
 
@@ -161,7 +161,8 @@ func TestErrorsAreTritons(t *testing.T) {
 	}
 }
 
-// TestObjectsOfLocations keeps the beginning of the text, which decides on credentials.
+// TestObjectsOfLocations checks that a location's object keeps the beginning of the URL, because
+// that selects the credentials.
 func TestObjectsOfLocations(t *testing.T) {
 	for _, test := range []struct{ url, path, directory, key string }{
 		{"s3://bucket/models", "models/a/../env.tar.gz", "s3://bucket/models", "env.tar.gz"},

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// sums are those of "123456789", from the definitions of the kinds.
+// sums are the checksums of "123456789" from the specifications.
 var sums = map[string]string{
 	"crc32": "cbf43926", "crc32c": "e3069283", "crc64nvme": "ae8b14860a799888", "md5": "25f9e794323b453885f5181f1b624d0b",
 	"sha1": "f7c3bc1d808e04732adf679965ccc34ca7ae3441", "sha256": "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
@@ -32,17 +32,18 @@ func sumOf(t *testing.T, kind string) objectstore.Sum {
 	return sum
 }
 
-// TestBodiesHaveTheSumThatTheStoreTells, in one piece and after they broke off.
+// TestBodiesHaveTheSumThatTheStoreTells checks bodies with each kind of checksum, in one piece and
+// resumed.
 func TestBodiesHaveTheSumThatTheStoreTells(t *testing.T) {
 	for kind := range sums {
-		synctest.Test(t, func(t *testing.T) { bodiesHaveTheSum(t, kind) }) // without the pauses before bodies are resumed
+		synctest.Test(t, func(t *testing.T) { bodiesHaveTheSum(t, kind) }) // skips the pauses before retries
 	}
 }
 
 func bodiesHaveTheSum(t *testing.T, kind string) {
 	for _, test := range []struct {
 		name   string
-		bodies []string // of one request after the other; all but the last break off
+		bodies []string // of successive requests; all but the last break off
 		want   string
 	}{
 		{"whole", []string{"123456789"}, ""},

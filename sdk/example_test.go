@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// squares is a whole backend: its models answer each request with the squares of its input, one after another. Its main function
-// is plugin.Serve(newSquares), or cli.Main(nereid.WithBackend("squares", newSquares)).
+// squares is a complete backend whose models respond with the square of each input value. Its main
+// function is plugin.Serve(newSquares) or cli.Main(nereid.WithBackend("squares", newSquares)).
 type squares struct{}
 
 func newSquares(env *sdk.BackendEnv) (sdk.Backend, error) {
@@ -24,7 +24,7 @@ func (squares) Attributes() sdk.Attributes { return sdk.Attributes{} }
 
 func (squares) Close() {}
 
-// NewModel completes the config of a model, which need not have any then.
+// NewModel completes the model's config, so that a config file is optional.
 func (squares) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 	if env.AutoComplete {
 		c := proto.Clone(env.Config()).(*kserve.ModelConfig)
@@ -53,7 +53,7 @@ type squaresInstance struct{ env *sdk.InstanceEnv }
 
 func (in *squaresInstance) Close() {}
 
-// Execute takes all requests: an error of one is its own answer.
+// Execute responds to every request; an error affects only its own request.
 func (in *squaresInstance) Execute(_ context.Context, requests []*sdk.Request) error {
 	for _, r := range requests {
 		in.answer(r)
@@ -91,20 +91,21 @@ func square(r *sdk.Request, p *sdk.Response) error {
 	return nil
 }
 
-// A backend of one file: see newSquares.
+// A complete backend in one file: see newSquares.
 func Example() {
 	var initialize sdk.New = newSquares
 	_ = initialize
 }
 
-// An instance of a decoupled model that counts beside Execute: it is free for the next batch meanwhile, and Close waits for unfinished requests.
+// An instance of a decoupled model that counts in other goroutines. Meanwhile it is free for the
+// next batch; Close waits for unfinished requests.
 type counter struct{ running sync.WaitGroup }
 
 func (c *counter) Execute(_ context.Context, requests []*sdk.Request) error {
 	for _, r := range requests {
 		c.running.Go(func() {
 			count(r.Factory())
-			_ = r.Release(sdk.ReleaseAll) // the factory needs it no more
+			_ = r.Release(sdk.ReleaseAll) // the factory no longer needs it
 		})
 	}
 	return nil
@@ -124,7 +125,7 @@ func count(f *sdk.ResponseFactory) {
 			binary.LittleEndian.PutUint32(out, i)
 		}
 		if err := p.Send(0, err); err != nil {
-			break // no client waits any more
+			break // the client is gone
 		}
 	}
 	_ = f.SendFlags(sdk.SendFinal)
@@ -135,7 +136,7 @@ func ExampleResponseFactory() {
 	instance.Close()
 }
 
-// A model that calls another passes its input on without a copy, and returns the response.
+// A model that calls another model passes its input on without a copy and returns the response.
 func ExampleServer() {
 	call := func(ctx context.Context, env *sdk.ModelEnv, r *sdk.Request) (*sdk.InferResponse, error) {
 		input, err := r.Input("INPUT0")
@@ -144,7 +145,7 @@ func ExampleServer() {
 		}
 		return env.Server.Infer(ctx, &sdk.InferRequest{
 			Model: "addsub_python", ID: r.ID(), Inputs: []sdk.Tensor{{Name: "INPUT0", Of: input}}, Outputs: []string{"OUTPUT0"},
-		}) // whose receiver releases it
+		}) // the receiver releases it
 	}
 	_ = call
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// attached makes a region of four pages and attaches to it once more.
+// attached returns a region of four pages and a second mapping of it.
 func attached(t *testing.T, access shm.Access) (maker, user *shm.Region) {
 	t.Helper()
 	maker, err := shm.NewRegion(shm.Memfd{}, 4*shm.PageSize, shm.ReadWrite)
@@ -37,8 +37,8 @@ func attached(t *testing.T, access shm.Access) (maker, user *shm.Region) {
 	return maker, user
 }
 
-// TestPrivatePagesAreFoundAndForgotten writes into a private region: the maker does not see it, Pages
-// do, and Forget takes it back.
+// TestPrivatePagesAreFoundAndForgotten writes into a private region. The maker does not see the
+// write, Pages reports it, and Forget discards it.
 func TestPrivatePagesAreFoundAndForgotten(t *testing.T) {
 	maker, user := attached(t, shm.Private)
 	pages, err := shm.OpenPages()

@@ -55,8 +55,7 @@ func grow(t *testing.T, b *shm.Block, n int) {
 	}
 }
 
-// TestOpenTakesWhatIsFilled: an announcement takes no memory, and a block takes the size of its
-// content.
+// TestOpenTakesWhatIsFilled checks that an announced block is charged only for its content.
 func TestOpenTakesWhatIsFilled(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 8<<20)
 	var blocks []*shm.Block
@@ -68,7 +67,7 @@ func TestOpenTakesWhatIsFilled(t *testing.T) {
 	}
 	grow(t, blocks[3], 10)
 	grow(t, blocks[3], 300<<10)
-	grow(t, blocks[3], 200<<10) // it has been that far
+	grow(t, blocks[3], 200<<10) // already that large
 	data := blocks[3].Bytes()[:300<<10]
 	for i := range data {
 		data[i] = byte(i)
@@ -94,8 +93,8 @@ func TestOpenTakesWhatIsFilled(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesWarmMemoryToOthers: an announced block that reuses the span of a large allocated
-// one leaves that memory to other blocks.
+// TestOpenLeavesWarmMemoryToOthers checks that an announced block in the span of a freed large one
+// does not keep the span's memory from other blocks.
 func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	const size = 8 << 20
 	p, _ := chargedPool(t, 64<<20, size+1<<20)
@@ -106,7 +105,7 @@ func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	}
 	grow(t, warm, 64<<10)
 	warm.Bytes()[100] = 1
-	other := shm.Alloc(t, p, size) // uses the memory that the first one does not need
+	other := shm.Alloc(t, p, size) // uses the memory that warm does not need yet
 	if warm.Bytes()[100] != 1 {
 		t.Error("what had been filled was taken")
 	}
@@ -124,8 +123,8 @@ func TestOpenLeavesWarmMemoryToOthers(t *testing.T) {
 	warm.Release()
 }
 
-// TestAnnouncementsLeaveAddressSpace: merely announced blocks get a quarter of it; with an eighth
-// of its bytes any block is available.
+// TestAnnouncementsLeaveAddressSpace checks that announced but unfilled blocks get at most a
+// quarter of the address space. A block with an eighth of its bytes proven is always available.
 func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 	p, _ := chargedPool(t, 64<<20, 8<<20)
 	first, second := open(t, p, 8<<20), open(t, p, 8<<20)
@@ -138,7 +137,7 @@ func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 	}
 	shm.Alloc(t, p, 1<<20).Release()
 	grow(t, first, 1<<20)
-	third := open(t, p, 8<<20) // as the first has been filled to an eighth
+	third := open(t, p, 8<<20) // the first is now filled to an eighth
 	for _, b := range []*shm.Block{first, second, third, proven} {
 		b.Release()
 	}
@@ -147,7 +146,8 @@ func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 	}
 }
 
-// TestPoolWithoutRoomGivesBackFirst: if the account refuses, the pool gives back free memory first.
+// TestPoolWithoutRoomGivesBackFirst checks that the pool gives back free memory before it fails
+// because the account refuses a charge.
 func TestPoolWithoutRoomGivesBackFirst(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 4<<20)
 	for _, n := range []int{1 << 20, 2 << 20, 3 << 20, 4 << 20} {
@@ -162,12 +162,12 @@ func TestPoolWithoutRoomGivesBackFirst(t *testing.T) {
 	held.Release()
 }
 
-// TestOpenInTheLastOfTheAddressSpace: where a block's class does not fit, the block
-// still has all of its bytes to itself.
+// TestOpenInTheLastOfTheAddressSpace checks that a block whose size class does not fit in the
+// remaining address space still has all its bytes.
 func TestOpenInTheLastOfTheAddressSpace(t *testing.T) {
 	p, _ := chargedPool(t, 67*shm.PageSize, 67*shm.PageSize)
 	first := shm.Alloc(t, p, 40*shm.PageSize)
-	b, err := p.Open(25*shm.PageSize, 25*shm.PageSize) // of a class of 28 pages
+	b, err := p.Open(25*shm.PageSize, 25*shm.PageSize) // size class: 28 pages
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +181,8 @@ func TestOpenInTheLastOfTheAddressSpace(t *testing.T) {
 	b.Release()
 }
 
-// TestFilledBlocksKeepTheirBytesUnderLoad fills, allocates, trims and releases concurrently, with
-// less memory than requested: the content of a block stays.
+// TestFilledBlocksKeepTheirBytesUnderLoad fills, trims and releases blocks concurrently, with less
+// memory than requested. Blocks keep their content.
 func TestFilledBlocksKeepTheirBytesUnderLoad(t *testing.T) {
 	p, _ := chargedPool(t, 64<<20, 3<<20)
 	var wait sync.WaitGroup

@@ -90,8 +90,8 @@ func TestLoansKeepMemoryOfOthers(t *testing.T) {
 	}
 }
 
-// TestLoansTellWhatIsKept: a block of a batch is kept when the batch has been answered and the
-// block is still lent; what belongs to no batch is kept from the beginning.
+// TestLoansTellWhatIsKept checks that a block lent for a batch counts as kept once the batch has
+// been answered and the block is still lent. A block without a batch counts from the start.
 func TestLoansTellWhatIsKept(t *testing.T) {
 	p := newPool(t, shm.PoolConfig{})
 	kept := int64(0)
@@ -160,8 +160,8 @@ func TestArenaBlocksAreCheckedAndReturned(t *testing.T) {
 	t.Run("named", func(t *testing.T) { shm.CheckArena(t, shm.Named{Prefix: "nereid_test_"}) })
 }
 
-// TestArenaBeyondItsShare wants bytes behind those that a stub may use to have
-// been written: its blocks can lie there, but nothing is made real by reading it.
+// TestArenaBeyondItsShare checks that bytes beyond a stub's share can be lent only if they were
+// written. Reading them never allocates memory.
 func TestArenaBeyondItsShare(t *testing.T) {
 	for name, backing := range map[string]shm.Backing{"sealed": shm.Memfd{}, "named": shm.Named{Prefix: "nereid_test_"}} {
 		t.Run(name, func(t *testing.T) {

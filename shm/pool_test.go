@@ -19,7 +19,7 @@ func newPool(t testing.TB, config shm.PoolConfig) *shm.Pool {
 	return smallPool(t, 1<<32, config)
 }
 
-// smallPool has little address space.
+// smallPool returns a pool with little address space.
 func smallPool(t testing.TB, size int64, config shm.PoolConfig) *shm.Pool {
 	t.Helper()
 	region, err := shm.NewRegion(shm.Memfd{}, size, shm.ReadWrite)
@@ -47,7 +47,7 @@ func TestPoolCutsItsAddressSpaceAnew(t *testing.T) {
 			t.Fatalf("after %d bytes: %v", n, err)
 		}
 	}
-	// Free neighbours between blocks that are held.
+	// Free neighbours between held blocks.
 	var blocks []*shm.Block
 	for range 8 {
 		blocks = append(blocks, shm.Alloc(t, p, 8<<20))
@@ -69,8 +69,8 @@ func TestPoolCutsItsAddressSpaceAnew(t *testing.T) {
 	shm.Alloc(t, p, 64<<20).Release()
 }
 
-// TestPoolOfMixedSizesNeverRunsOut has the sizes and steps of a pool of 32 MiB with its
-// defaults, divided by eight: the kernel would need ten seconds to clear its pages.
+// TestPoolOfMixedSizesNeverRunsOut uses an eighth of the sizes and steps of a 32 MiB pool with its
+// defaults, because the kernel would need ten seconds to clear that pool's pages.
 func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
 	p := smallPool(t, 4<<20, shm.PoolConfig{Default: 1 << 17, Growth: 1 << 17})
 	random := rand.New(rand.NewPCG(1, 2))
@@ -179,13 +179,13 @@ func TestPoolRefusesBeyondItsLimitAndGoesOn(t *testing.T) {
 	small := shm.Alloc(t, p, 4096)
 	small.Release()
 	a.Release()
-	// A block of another class fits, because free memory is given back first.
+	// A block of another class fits because free memory is given back first.
 	b := shm.Alloc(t, p, 5<<20)
 	b.Release()
 }
 
-// TestNamedPoolOnAFullFilesystem fills a tmpfs: growth must be an error, never a
-// signal, and the old size must stay usable.
+// TestNamedPoolOnAFullFilesystem fills a tmpfs. Growth must return an error, never raise a signal,
+// and the old size must stay usable.
 func TestNamedPoolOnAFullFilesystem(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {

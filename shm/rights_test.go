@@ -13,11 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// reopenVariable makes this test binary open descriptor 3 again and report its access.
+// reopenVariable makes this test binary reopen descriptor 3 and report its access.
 const reopenVariable = "NEREID_TEST_REOPEN"
 
-// TestReopenDescriptor is a part of TestRegionsAreWrittenByTheirOwner, in a process of
-// its own.
+// TestReopenDescriptor is the child process of TestRegionsAreWrittenByTheirOwner.
 func TestReopenDescriptor(t *testing.T) {
 	if os.Getenv(reopenVariable) == "" {
 		t.Skip("is run by TestRegionsAreWrittenByTheirOwner")
@@ -42,7 +41,7 @@ func TestReopenDescriptor(t *testing.T) {
 	fmt.Printf("read: %s\n", word(mapped(3, unix.PROT_READ)))
 }
 
-// mapped maps a page of a file for a moment.
+// mapped maps a page of a file and unmaps it again.
 func mapped(fd, protection int) error {
 	page, err := unix.Mmap(fd, 0, int(shm.PageSize), protection, unix.MAP_SHARED)
 	if err != nil {
@@ -51,8 +50,8 @@ func mapped(fd, protection int) error {
 	return unix.Munmap(page)
 }
 
-// reopened returns the access of a process with a read-only descriptor of a region, as another user
-// or, with 0, as this one.
+// reopened returns the access that a process with a read-only descriptor of a region has. The
+// process runs as another user, or as this one if user is 0.
 func reopened(t *testing.T, r *shm.Region, user uint32) string {
 	t.Helper()
 	file, err := r.OpenReadOnly()
@@ -82,8 +81,8 @@ func reopened(t *testing.T, r *shm.Region, user uint32) string {
 	return string(output)
 }
 
-// TestRegionsAreWrittenByTheirOwner gives a read-only descriptor to a process of
-// another user, which opens it again by way of /proc: for writing it cannot.
+// TestRegionsAreWrittenByTheirOwner checks that a process of another user that has a read-only
+// descriptor cannot reopen it for writing through /proc.
 func TestRegionsAreWrittenByTheirOwner(t *testing.T) {
 	for _, access := range []shm.Access{shm.ReadOnly, shm.ReadWrite, shm.WriteAlone} {
 		r, err := shm.NewRegion(shm.Memfd{}, 1<<20, access)
@@ -100,8 +99,8 @@ func TestRegionsAreWrittenByTheirOwner(t *testing.T) {
 	}
 }
 
-// TestAWriteAloneRegionHasOneWriter: neither its owner nor root gets a second write access, and
-// existing mappings continue.
+// TestAWriteAloneRegionHasOneWriter checks that neither the owner nor root gets a second write
+// access. Existing mappings stay writable.
 func TestAWriteAloneRegionHasOneWriter(t *testing.T) {
 	r, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.WriteAlone)
 	if err != nil {

@@ -16,7 +16,7 @@ func CheckArena(t *testing.T, backing Backing) {
 	}{
 		{ArenaOffset, 1 << 20, true}, {ArenaOffset - 1, 1, false}, {0, 8, false}, {ArenaOffset, 1<<21 + 1, false},
 		{1 << 22, 1, false}, {ArenaOffset + 8, ^uint64(0) - 8, false}, {ArenaOffset, 0, true},
-		{ArenaOffset, 1<<20 + 1, false}, // nothing of it is reserved
+		{ArenaOffset, 1<<20 + 1, false}, // not reserved
 	} {
 		e, _, err := a.Lend(7, c.offset, c.n)
 		if (err == nil) != c.ok {

@@ -26,15 +26,15 @@ import (
 // patience bounds every wait of these tests.
 const patience = 60 * time.Second
 
-// greeted is a program whose plugin is a script of the shell, and the files that it is started with.
+// greeted is a program whose plugin is a shell script, with the files it is started with.
 type greeted struct {
 	*program
 	files  process.Files
-	prints *os.File // the process's outputs
+	prints *os.File // the process's output
 }
 
-// newGreeted makes a program whose plugin runs a script. The test closes the files that it leaves
-// open.
+// newGreeted returns a program whose plugin runs a script. Files still open are closed at the end
+// of the test.
 func newGreeted(t *testing.T, script string) *greeted {
 	t.Helper()
 	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
@@ -87,7 +87,7 @@ func newGreeted(t *testing.T, script string) *greeted {
 	return g
 }
 
-// start starts a process. The test ends it if its handshake succeeds.
+// start starts a process. If its handshake succeeds, it is ended with the test.
 func (g *greeted) start(t *testing.T, ctx context.Context) error { //nolint:revive // t is first everywhere
 	t.Helper()
 	p, err := g.Start(ctx, "m_0_0", &g.files)
@@ -106,7 +106,7 @@ func (g *greeted) start(t *testing.T, ctx context.Context) error { //nolint:revi
 	return nil
 }
 
-// printed returns the output of the process once it contains want.
+// printed returns the process's output once it contains want.
 func (g *greeted) printed(t *testing.T, want string) string {
 	t.Helper()
 	if err := g.prints.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -124,11 +124,12 @@ func (g *greeted) printed(t *testing.T, want string) string {
 	return string(all)
 }
 
-// takes is how a script takes its outputs, whose numbers are the last two of FilesEnv: 3 to 8 are the others.
+// takes redirects a script's output to its output files, which are the last two numbers in
+// FilesEnv: 3 to 8 are the others.
 const takes = "exec >/proc/self/fd/9 2>/proc/self/fd/10\n"
 
-// TestAHandshakeThatIsMade checks a plugin's descriptors, cookie and version, and its outputs after
-// the line.
+// TestAHandshakeThatIsMade checks a plugin's descriptors, cookie and version, and its output after
+// the handshake line.
 func TestAHandshakeThatIsMade(t *testing.T) {
 	t.Setenv("PLUGIN_UNIX_SOCKET_DIR", "of another")
 	t.Setenv(ipc.PluginFilesEnv, "of another")
@@ -152,8 +153,8 @@ func TestAHandshakeThatIsMade(t *testing.T) {
 	}
 }
 
-// TestAPluginThatKeepsItsPipe never takes its outputs: what reads the pipe ends with the time limit, which goroutines that are
-// left behind would tell.
+// TestAPluginThatKeepsItsPipe checks that the reader of the pipe ends after a timeout if a plugin
+// never uses its output files. testkit.Main detects goroutines left behind.
 func TestAPluginThatKeepsItsPipe(t *testing.T) {
 	g := newGreeted(t, "#!/bin/sh\necho '"+ipc.PluginLine(ipc.PluginVersion)+"'\ntrap '' PIPE\nwhile echo more 2>/dev/null; do :; done\necho broken >&2\nexec sleep 600\n")
 	g.taking = 100 * time.Millisecond
@@ -163,12 +164,13 @@ func TestAPluginThatKeepsItsPipe(t *testing.T) {
 	g.printed(t, "broken\n")
 }
 
-// TestHandshakesThatFail has every wrong plugin named in a sentence, and nothing left of it.
+// TestHandshakesThatFail checks that each failed handshake returns an error that names the plugin,
+// and leaves nothing.
 func TestHandshakesThatFail(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
 		code         infer.Code
-		want         string // behind the plugin's name
+		want         string // after the plugin's name
 		printed      string
 	}{
 		{"garbage", "echo usage: something; exec sleep 600", infer.Internal, `printed "usage: something" where the line`, "usage: something\n"},
@@ -209,7 +211,8 @@ func TestHandshakesThatFail(t *testing.T) {
 	}
 }
 
-// TestFilesThatCannotBeStarted are found by the kernel, or by a look at them.
+// TestFilesThatCannotBeStarted checks the errors for files that Check accepts but the kernel
+// rejects.
 func TestFilesThatCannotBeStarted(t *testing.T) {
 	for _, c := range []struct{ name, content, want string }{
 		{"broken", "\x7fELF, but no more", "cannot be executed here"},
@@ -227,7 +230,8 @@ func TestFilesThatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// TestAHandshakeIsGivenUp ends the wait for a plugin that hangs, with its process, when the load is given up.
+// TestAHandshakeIsGivenUp checks that a cancelled load ends the wait for a hanging plugin, and its
+// process.
 func TestAHandshakeIsGivenUp(t *testing.T) {
 	g := newGreeted(t, "#!/bin/sh\necho started >&2\nsleep 600 &\nwait\n")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -245,7 +249,7 @@ func TestAHandshakeIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestCheckLooksAtTheFile rejects files that are not plugins with a sentence.
+// TestCheckLooksAtTheFile checks that Check rejects files that are not plugins.
 func TestCheckLooksAtTheFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(outside, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is to be executed
@@ -287,7 +291,7 @@ func TestCheckLooksAtTheFile(t *testing.T) {
 	}
 }
 
-// TestSettingsAreThoseOfTheFirstModel reads the settings once for each backend.
+// TestSettingsAreThoseOfTheFirstModel checks that the settings are read once per backend.
 func TestSettingsAreThoseOfTheFirstModel(t *testing.T) {
 	values := map[string]string{startTimeout: "7", "own": "x"}
 	b := New(Environment{Settings: func(name string) (map[string]string, string) {

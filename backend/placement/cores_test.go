@@ -20,7 +20,7 @@ func TestPolicyNameFollowsTheGroup(t *testing.T) {
 	}
 }
 
-// TestPoliciesAsJSON has the form in which Triton tells backends of a policy, given or not.
+// TestPoliciesAsJSON checks the form in which Triton passes a policy to backends, defined or not.
 func TestPoliciesAsJSON(t *testing.T) {
 	policies := placement.HostPolicies{"p": {"numa-node": "0", "cpu-cores": "0-3"}}
 	for policy, want := range map[string]string{"p": `{"p":{"cpu-cores":"0-3","numa-node":"0"}}`, "cpu": `{"cpu":{}}`} {

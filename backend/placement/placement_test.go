@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestInstancesOfEachKind: each GPU of a group has as many instances as the group's count, and all of one number come before
-// those of the next.
+// TestInstancesOfEachKind checks that a group has count instances on each of its GPUs, and that
+// instances are ordered by number first, then by GPU.
 func TestInstancesOfEachKind(t *testing.T) {
 	config := &kserve.ModelConfig{InstanceGroup: []*kserve.ModelInstanceGroup{
 		{Name: "c", Count: 2, Kind: kserve.ModelInstanceGroup_KIND_CPU},
@@ -40,7 +40,7 @@ func TestInstancesOfEachKind(t *testing.T) {
 	}
 }
 
-// TestDevicesAreKept: an instance stands for another on its own device alone.
+// TestDevicesAreKept checks that Match pairs only instances on the same device.
 func TestDevicesAreKept(t *testing.T) {
 	of := func(name string, gpus ...int32) (list []*placement.Placement) {
 		group := &kserve.ModelInstanceGroup{Name: name, Count: 1, Kind: kserve.ModelInstanceGroup_KIND_GPU, Gpus: []int32{0, 1}}

@@ -10,13 +10,13 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// outcome is what became of a batch of one.
+// outcome is the result of a batch with one request.
 type outcome struct {
 	report backend.Report
-	answer *infer.Response // nil if the batch came back
+	answer *infer.Response // nil if the batch was returned
 }
 
-// handOver gives an instance a batch of one.
+// handOver executes a batch with one request.
 func handOver(in *Instance, request *infer.Request) <-chan outcome {
 	result := make(chan outcome, 1) // one value
 	var o outcome
@@ -45,7 +45,8 @@ func waitFor(t *testing.T, result <-chan outcome) outcome {
 	}
 }
 
-// TestBatchesAheadAreExecutedInTurn hands over the next batch while one is executed.
+// TestBatchesAheadAreExecutedInTurn hands over batches while another is executed, and expects them
+// to be executed in order.
 func TestBatchesAheadAreExecutedInTurn(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("copies", infer.Uint8)
@@ -70,7 +71,7 @@ func TestBatchesAheadAreExecutedInTurn(t *testing.T) {
 			last = o.report.ComputeEnd
 			o.answer.Release()
 		}
-		// One more than may be inside is refused, or was taken after an answer.
+		// A batch beyond depth is refused, unless an earlier response has made room.
 		if o := waitFor(t, results[depth]); !o.report.Refused {
 			o.answer.Release()
 		}
@@ -80,7 +81,7 @@ func TestBatchesAheadAreExecutedInTurn(t *testing.T) {
 	}
 }
 
-// TestAheadOfALoss loses the stub in one batch and wants the next one back.
+// TestAheadOfALoss loses the stub during one batch and expects the batch ahead to be returned.
 func TestAheadOfALoss(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)

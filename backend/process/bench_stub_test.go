@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// pss returns a process's proportional share of its memory, in bytes.
+// pss returns a process's proportional set size in bytes.
 func pss(b *testing.B, pid int) int64 {
 	b.Helper()
 	file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -33,7 +33,7 @@ func pss(b *testing.B, pid int) int64 {
 	return 0
 }
 
-// processorTime returns how long a process has run, in nanoseconds.
+// processorTime returns a process's CPU time in nanoseconds.
 func processorTime(b *testing.B, pid int) int64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
@@ -47,8 +47,8 @@ func processorTime(b *testing.B, pid int) int64 {
 	return ns
 }
 
-// BenchmarkStart starts a model of 32 instances: how long until all are ready,
-// and the memory of one of them.
+// BenchmarkStart measures the time until all 32 instances of a model are ready, and the memory of
+// one instance.
 func BenchmarkStart(b *testing.B) {
 	for _, start := range []string{"template", "program"} {
 		b.Run(start, func(b *testing.B) {
@@ -77,8 +77,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkRoundTrip executes one request after another: identity passes its
-// input through, copies makes a new array.
+// BenchmarkRoundTrip executes one request after another. identity forwards its input, copies
+// creates a new array.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, model := range []string{"identity", "copies"} {
 		for _, size := range []int{16, 4096, 64 << 10, 1 << 20, 16 << 20} {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runningModels is a registry of models that run, without a scheduler: a request
-// waits until the instance takes it.
+// runningModels is a registry of running models without schedulers: a request waits until the
+// instance accepts it.
 type runningModels struct {
 	backend.Host
 	models map[string]*running
@@ -53,8 +53,7 @@ func (n *runningModels) submit(ctx context.Context, r *infer.Request, send infer
 	return nil
 }
 
-// wantSettled wants that a life holds nothing: no loan, no block of its arena,
-// no request of its model.
+// wantSettled checks that a life holds no loan, no block of its arena and no BLS request.
 func (m *running) wantSettled(t *testing.T) {
 	t.Helper()
 	l := m.instance().current.Load()
@@ -73,8 +72,8 @@ func (m *running) wantSettled(t *testing.T) {
 	}
 }
 
-// executes reports whether the stub has begun a batch: one that it had not taken
-// would be given to its successor.
+// executes reports whether the stub has begun a batch. A batch that it has not taken would go to
+// its successor.
 func (m *running) executes() bool {
 	l := m.instance().current.Load()
 	if l == nil {
@@ -128,8 +127,8 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", again)])
 `
 
-// TestModelsCallModels passes tensors from stub to stub in all the ways that they
-// can go, and wants them unchanged and nothing left.
+// TestModelsCallModels passes tensors between stubs in every possible way, and checks that they are
+// unchanged and nothing is left.
 func TestModelsCallModels(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
@@ -173,8 +172,8 @@ func TestModelsCallModels(t *testing.T) {
 	}
 }
 
-// TestCallsThatAreCutOff kills the calling stub, and the called one, while tensors of both are in
-// transit. Their memory is returned, and the other stub continues.
+// TestCallsThatAreCutOff kills the calling or the called stub while tensors of both are in transit.
+// Their memory is returned, and the other stub continues.
 func TestCallsThatAreCutOff(t *testing.T) {
 	for _, victim := range []string{"caller", "callee"} {
 		t.Run(victim, func(t *testing.T) {
@@ -208,7 +207,7 @@ func TestCallsThatAreCutOff(t *testing.T) {
 				}
 				response.Release()
 				releaseInputs(request)
-				host.ended.Wait() // the callee has heard that its caller is gone, or has died
+				host.ended.Wait() // the callee was notified of its caller's end, or died
 				testkit.Eventually(t, patience, func() bool { return caller.instance().current.Load() != nil && callee.instance().current.Load() != nil })
 			}
 			caller.wantSettled(t)

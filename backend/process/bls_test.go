@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestInferIsCancelledWithItsCallers wants the execution named in which a request is made,
-// and the request cancelled when the clients of that execution have all gone.
+// TestInferIsCancelledWithItsCallers checks that a BLS request names the execution that made it,
+// and is cancelled when all clients of that execution are gone.
 func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	host := &processtest.Host{}
 	l := newFakeLife(t, shm.Memfd{}).newLife()
@@ -22,7 +22,7 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	defer func() {
 		l.calls.Close(false)
 		l.bls.Close()
-		for i := range host.Taken() { // requests in flight end
+		for i := range host.Taken() { // end requests in flight
 			host.Request(i).Send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
 		}
 		if n, _ := l.bls.InFlight(); n != 0 {
@@ -50,7 +50,7 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	l.current[0] = batchInFlight{batch: &backend.Batch{Tasks: tasks}, number: 4}
 	l.count = 1
 	ask(1, processtest.Infer{Batch: 4, Flags: ipc.InferHolding})
-	ask(2, processtest.Infer{Batch: 3, Flags: ipc.InferHolding}) // it has ended
+	ask(2, processtest.Infer{Batch: 3, Flags: ipc.InferHolding}) // batch 3 has ended
 	ask(3, processtest.Infer{})
 	first, second, third := host.Request(0), host.Request(1), host.Request(2)
 	if c := first.Request.Caller; c.Model != "m" || c.Version != 3 || len(c.Requests) != 2 || c.Requests[1] != tasks[1].Request || !c.Holding || first.Request.Depth() != 2 {
@@ -61,7 +61,7 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 			t.Errorf("got caller %+v, want one without requests", c.Request.Caller)
 		}
 	}
-	ask(5, processtest.Infer{Batch: 4, Flags: ipc.InferHolding | ipc.InferGuess}) // by some other thread
+	ask(5, processtest.Infer{Batch: 4, Flags: ipc.InferHolding | ipc.InferGuess}) // from some other thread
 	guessed := host.Request(3)
 	if c := guessed.Request.Caller; len(c.Requests) != 2 || c.Holding || guessed.Request.Depth() != 2 {
 		t.Errorf("got caller %+v at depth %d of a guess", c, guessed.Request.Depth())
@@ -76,7 +76,7 @@ func TestInferIsCancelledWithItsCallers(t *testing.T) {
 	if first.Context.Err() == nil || second.Context.Err() != nil || third.Context.Err() != nil || guessed.Context.Err() != nil {
 		t.Errorf("want the request of the batch cancelled, and no other")
 	}
-	// To clean up, a model may call others afterwards.
+	// A model may still make requests afterwards, to clean up.
 	ask(4, processtest.Infer{Batch: 4, Flags: ipc.InferHolding})
 	if host.Request(4).Context.Err() != nil {
 		t.Errorf("a request is cancelled that was made after the client had gone")

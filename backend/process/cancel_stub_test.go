@@ -9,7 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestCancellationReachesARunningModel tells a running model that its client has gone.
+// TestCancellationReachesARunningModel cancels a request in a running model and expects the model
+// to notice.
 func TestCancellationReachesARunningModel(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("waits_for_cancellation", infer.Uint8)
@@ -31,5 +32,5 @@ func TestCancellationReachesARunningModel(t *testing.T) {
 		}
 		<-done
 	}
-	m.instance().Cancel(task) // answered already: nothing to tell
+	m.instance().Cancel(task) // already answered: no effect
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// slowToStart is a model whose second instance does not come to an end by itself,
-// and whose third never starts.
+// slowToStart is a model whose second instance never ends by itself and whose third never starts.
 const slowToStart = `import time
 
 class TritonPythonModel:
@@ -31,8 +30,8 @@ class TritonPythonModel:
             time.sleep(3600)
 `
 
-// TestCloseWhileInstancesStart: the time for the end of a model is over while some
-// of its new instances are up and others are not.
+// TestCloseWhileInstancesStart checks that Close with an ended context kills both running and
+// starting instances.
 func TestCloseWhileInstancesStart(t *testing.T) {
 	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = time.Hour })
 	m, err := r.open(r.writeModel("slow", slowToStart), modelConfig("slow", 1, infer.Uint8))
@@ -70,19 +69,19 @@ func TestCloseWhileInstancesStart(t *testing.T) {
 	}
 }
 
-// TestDoomedWhileItStarts: a stub that becomes ready when its instance has been
-// killed for good does not stay.
+// TestDoomedWhileItStarts checks that a stub that becomes ready after its instance was killed for
+// good does not stay.
 func TestDoomedWhileItStarts(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	in := m.instance()
-	in.doomed.Store(true) // as if it had no stub just now
+	in.doomed.Store(true) // as if it had no stub at the moment
 	in.kill()
 	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.lost) >= 2 })
 }
 
-// busyWhileOthersFail is a model whose first instance executes for ever, and whose
-// second fails when it does.
+// busyWhileOthersFail is a model whose first instance executes forever. Its second instance fails
+// once the first is executing.
 const busyWhileOthersFail = `import os
 import time
 
@@ -99,7 +98,7 @@ class TritonPythonModel:
         time.sleep(3600)
 `
 
-// warmer has each instance that is up execute something.
+// warmer executes a batch on each instance that becomes available.
 type warmer struct {
 	fakeEvents
 	batch func() *backend.Batch
@@ -110,8 +109,8 @@ func (w *warmer) Available(in backend.Instance) {
 	in.Execute(w.batch())
 }
 
-// TestStartThatFailsEndsWithItsContext: one instance is warmed up for ever when
-// another does not start.
+// TestStartThatFailsEndsWithItsContext checks that Start returns once its context ends, although
+// one instance failed to start and another warms up forever.
 func TestStartThatFailsEndsWithItsContext(t *testing.T) {
 	r := newFixture(t, nil)
 	dir, config := r.writeModel("busy", busyWhileOthersFail), modelConfig("busy", 2, infer.Uint8)

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// completing makes a model whose auto_complete_config has a body of one line.
+// completing returns a model whose auto_complete_config has the given one-line body.
 func completing(body string) string {
 	return `
 import ctypes, os, signal, time
@@ -42,8 +42,8 @@ class TritonPythonModel:
 `
 }
 
-// complete opens the model in dir and asks it for its config. The model is
-// closed at the end of the test.
+// complete opens the model in dir and auto-completes its config. The model is closed at the end of
+// the test.
 func (r *fixture) complete(dir string, config *kserve.ModelConfig) (*Model, []byte, error) {
 	r.t.Helper()
 	opened, err := r.backend.Open(envOf(dir, config))
@@ -64,7 +64,7 @@ func (r *fixture) complete(dir string, config *kserve.ModelConfig) (*Model, []by
 
 func textConfig(instances int) *kserve.ModelConfig { return modelConfig("m", instances, infer.Bytes) }
 
-// living is how many processes of stubs the backend watches, templates apart.
+// living returns the number of stub processes that the backend watches, without templates.
 func (r *fixture) living() int {
 	n := r.supervisor.children.Count()
 	if r.template() != 0 {
@@ -73,8 +73,8 @@ func (r *fixture) living() int {
 	return n
 }
 
-// TestFirstInstanceLivesInTheStubThatCompleted has the first instance live on in the stub
-// that was asked; the second one has a stub of its own, which is not.
+// TestFirstInstanceLivesInTheStubThatCompleted checks that the first instance uses the stub that
+// completed the config. The second instance has its own stub.
 func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		t.Run(python.String(), func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 			if n := r.counts.of(&r.counts.started); n != 2 {
 				t.Errorf("%d stubs were started, want 2", n)
 			}
-			// A later life of the first instance is like those of the others.
+			// A later life of the first instance starts like the others.
 			m.Instances()[0].(*Instance).kill()
 			testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.started) == 3 })
 			response := run.mustInfer(&infer.Request{})
@@ -116,7 +116,7 @@ func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 	}
 }
 
-// modelOfOne is a model with one of its instances.
+// modelOfOne is a model reduced to one of its instances.
 type modelOfOne struct {
 	backend.Model
 	in *Instance
@@ -162,7 +162,7 @@ func TestAutoCompleteFails(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteWithoutStart has Close end the stub, and Start when it refuses
+// TestAutoCompleteWithoutStart checks that the stub ends with Close, or with a Start that refuses
 // the model.
 func TestAutoCompleteWithoutStart(t *testing.T) {
 	r := newFixture(t, nil)
@@ -198,8 +198,8 @@ func TestAutoCompleteWithoutStart(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteThenDies has the stub die between the two questions: the start
-// fails, in the name of the instance.
+// TestAutoCompleteThenDies kills the stub between AutoComplete and Start. Start fails with the
+// instance's name.
 func TestAutoCompleteThenDies(t *testing.T) {
 	r := newFixture(t, nil)
 	config := textConfig(1)
@@ -217,7 +217,7 @@ func TestAutoCompleteThenDies(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteIsStopped ends the context of a load while the model thinks.
+// TestAutoCompleteIsStopped cancels a load while the model completes its config.
 func TestAutoCompleteIsStopped(t *testing.T) {
 	r := newFixture(t, nil)
 	mark := t.TempDir() + "/asked"
@@ -247,8 +247,9 @@ func TestAutoCompleteIsStopped(t *testing.T) {
 	}
 }
 
-// TestMissingModelFileIsNamed wants Triton's text, where the stub of auto-complete has no name,
-// followed by the missing file. Clients get its path in the repository, operators all of it.
+// TestMissingModelFileIsNamed checks Triton's error text, in which auto-complete's stub has no
+// name, followed by the missing file. Clients get the file's path in the repository, operators the
+// full path.
 func TestMissingModelFileIsNamed(t *testing.T) {
 	r := newFixture(t, nil)
 	dir := t.TempDir()
@@ -269,7 +270,7 @@ func TestMissingModelFileIsNamed(t *testing.T) {
 	}
 }
 
-// TestOpenSaysWhatAModelNeeds: Open logs or refuses before any code of the model runs.
+// TestOpenSaysWhatAModelNeeds checks what Open logs or refuses before any code of the model runs.
 func TestOpenSaysWhatAModelNeeds(t *testing.T) {
 	r := newFixture(t, nil)
 	dir := r.writeModel("m", "")
@@ -308,7 +309,7 @@ func TestOpenSaysWhatAModelNeeds(t *testing.T) {
 		{"inputs somewhere", place("Yes"), infer.Unsupported, `^Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: Yes'$`},
 		{"based on Python", based, 0, ""},
 		{"wrong settings", settings, infer.InvalidArg, `^shm-growth-byte-size can't be smaller than or equal to zero\.$`},
-		{"packed", based, 0, ""}, // looked into by Check
+		{"packed", based, 0, ""}, // Check looks into it
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "packed" {
@@ -344,8 +345,8 @@ func TestOpenSaysWhatAModelNeeds(t *testing.T) {
 	}
 }
 
-// TestLongConfigTravelsInBlocks has a config that no frame holds: it goes to the stub, and
-// comes back, in blocks.
+// TestLongConfigTravelsInBlocks checks that a config that is too long for a frame travels in
+// blocks, both ways.
 func TestLongConfigTravelsInBlocks(t *testing.T) {
 	r := newFixture(t, nil)
 	config := textConfig(1)
@@ -380,8 +381,8 @@ func TestLongConfigTravelsInBlocks(t *testing.T) {
 	}
 }
 
-// TestAutoCompleteThenAnotherFails has the second instance fail its start: the
-// first one, which goes on in the stub that was asked, is ended too.
+// TestAutoCompleteThenAnotherFails checks that if the second instance fails to start, the first
+// one, in the stub that completed the config, is ended too.
 func TestAutoCompleteThenAnotherFails(t *testing.T) {
 	r := newFixture(t, nil)
 	source := completing("pass") + "\n    def __init__(self):\n        if steps == ['import']:\n            raise ValueError('not me')\n"
@@ -399,7 +400,7 @@ func TestAutoCompleteThenAnotherFails(t *testing.T) {
 	}
 }
 
-// TestInstancesInTheLog has the line that says which instances a model gets.
+// TestInstancesInTheLog checks that each instance is logged once.
 func TestInstancesInTheLog(t *testing.T) {
 	r := newFixture(t, nil)
 	config := textConfig(2)

@@ -7,10 +7,10 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestCrowdedArenaServesOthers: clients that hold more responses than the stub can lend do not keep
-// it from answering others. Outputs beyond a quarter of the arena are copied on arrival.
+// TestCrowdedArenaServesOthers checks that a stub still responds although clients hold more
+// responses than it can lend. Outputs beyond a quarter of the arena are copied on arrival.
 func TestCrowdedArenaServesOthers(t *testing.T) {
-	const requests, responses = 72, 60 // more than the 4096 descriptors, each request within its window
+	const requests, responses = 72, 60 // more than the 4096 descriptors; each request is within its window
 	r := newFixtureWith(t, testkit.Python(t).Path, nil)
 	m := r.startDecoupled("counting", countingModel)
 	var held []*infer.Response

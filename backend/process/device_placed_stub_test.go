@@ -11,17 +11,17 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// placeLie is the prefix of behaviours of stubs that report a write to an announced allocation, or
-// a false one.
+// placeLie is the prefix of behaviours of stubs that report a write to an announced allocation,
+// truthfully or not.
 const placeLie = "place:"
 
-// The place of the output in a clientAllocation.
+// The output's place in a clientAllocation.
 const (
 	placedAt   = 256
 	placedSize = 64
 )
 
-// inPlace puts the output of an execution where it is wanted on a device, once there is such a place.
+// inPlace moves an execution's output to its place on a device, once such a place was announced.
 func (s *goStub) inPlace(lie string, d *ipc.Descriptor) {
 	if s.allocation == 0 {
 		return
@@ -39,7 +39,7 @@ func (s *goStub) inPlace(lie string, d *ipc.Descriptor) {
 	}
 }
 
-// clientAllocation is a range of memory that a client has on a device.
+// clientAllocation is a range of a client's device memory.
 type clientAllocation struct {
 	infer.Foreign
 	allocation *foreign.Device
@@ -63,14 +63,15 @@ func (c *clientAllocation) Release() {
 
 func (c *clientAllocation) OnDevice() (*foreign.Device, uint64) { return c.allocation, placedAt }
 
-// askFor executes a request whose first output is wanted in memory of its client.
+// askFor executes a request that wants its first output in a client's memory.
 func (m *running) askFor(c *clientAllocation) *infer.Response {
 	m.fixture.t.Helper()
 	return m.askForDevice([]infer.Place{{Output: "OUT0", Memory: c}})
 }
 
-// TestOutputsAreCopiedToDevices: an output that a stub reports as written lies in its client's
-// memory, which the response holds. The stub learns of the allocation once, and of its end.
+// TestOutputsAreCopiedToDevices checks that an output that a stub reports as written lies in the
+// client's memory, which the response holds. The stub learns of the allocation once, and of its
+// end.
 func TestOutputsAreCopiedToDevices(t *testing.T) {
 	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
@@ -94,7 +95,7 @@ func TestOutputsAreCopiedToDevices(t *testing.T) {
 		t.Errorf("the stub knows %d allocations, want one", n)
 	}
 	held := m.askFor(c)
-	c.Release() // it is unregistered
+	c.Release() // unregistered
 	if n := life.announced.Count(); n != 1 {
 		t.Errorf("the stub knows %d allocations while a response holds one", n)
 	}
@@ -102,15 +103,15 @@ func TestOutputsAreCopiedToDevices(t *testing.T) {
 	if n := life.announced.Count(); n != 0 || c.refs.Load() != 0 {
 		t.Errorf("the stub knows %d allocations, and %d references are left, want none", n, c.refs.Load())
 	}
-	response := m.askFor(newClientAllocation()) // of the next client
+	response := m.askFor(newClientAllocation()) // another client's allocation
 	if response.Err != nil || !response.Outputs[0].InPlace() {
 		t.Errorf("got response %+v with error %v, want an output in its place", response, response.Err)
 	}
 	response.Release()
 }
 
-// TestLiesAboutPlacesOnDevicesEndTheirLife: each ends the life of the stub that tells it, and nothing else;
-// nothing of the client's memory stays held.
+// TestLiesAboutPlacesOnDevicesEndTheirLife checks that a false report ends the life of its stub,
+// and nothing else. No reference to the client's memory is left.
 func TestLiesAboutPlacesOnDevicesEndTheirLife(t *testing.T) {
 	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
@@ -121,7 +122,7 @@ func TestLiesAboutPlacesOnDevicesEndTheirLife(t *testing.T) {
 		}
 		response.Release()
 	}
-	for _, lie := range []string{"another offset", "more than the place", "another allocation", "as its own"} { // more in frames
+	for _, lie := range []string{"another offset", "more than the place", "another allocation", "as its own"} { // package frames tests more
 		t.Run(lie, func(t *testing.T) {
 			m, err := r.in(t).openProgram(placeLie + lie)
 			if err != nil {
@@ -144,10 +145,10 @@ func TestLiesAboutPlacesOnDevicesEndTheirLife(t *testing.T) {
 		}
 		c := newClientAllocation()
 		m.askFor(c).Release()
-		unhealthy(t, m.askForDevice(nil))                                                   // it wants nothing there
-		m.askFor(c).Release()                                                               // in another life
-		unhealthy(t, m.askForDevice([]infer.Place{{Output: "OUT1", Memory: c}}))            // another output does
-		m.askFor(c).Release()                                                               // and in another one
+		unhealthy(t, m.askForDevice(nil))                                                   // no place wanted
+		m.askFor(c).Release()                                                               // in a new life
+		unhealthy(t, m.askForDevice([]infer.Place{{Output: "OUT1", Memory: c}}))            // the place of another output
+		m.askFor(c).Release()                                                               // in yet another life
 		unhealthy(t, m.askForDevice([]infer.Place{{Output: "OUT0", Memory: elsewhere{c}}})) // another range
 		c.Release()
 	})

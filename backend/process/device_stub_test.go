@@ -8,21 +8,21 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// lentSize is how many bytes a stub of deviceLie lends, as allocation 1.
+// lentSize is the size of allocation 1, which a deviceLie stub lends.
 const lentSize = 2 << 20
 
-// deviceLie is what begins the behaviour of stubs that lend memory of a device with their first
-// execution, name it with the second one, and do so by a lie, or lend by one.
+// deviceLie is the prefix of behaviours of stubs that lend device memory in their first execution
+// and name it in the second. One of the two frames may be false.
 const deviceLie = "device:"
 
-// lend says LEND.
+// lend sends LEND.
 func (s *goStub) lend(number uint64) {
 	body := make([]byte, ipc.AllocationSize)
 	le.PutUint64(body[8:], lentSize) // on device 0, without UUID and handle
 	s.send(ipc.Lend, number, body)
 }
 
-// onDevice puts the output of an execution on a device.
+// onDevice moves an execution's output to a device.
 func (s *goStub) onDevice(lie string, executions int, d *ipc.Descriptor) {
 	switch executions {
 	case 1:
@@ -62,8 +62,7 @@ func (s *goStub) onDevice(lie string, executions int, d *ipc.Descriptor) {
 	}
 }
 
-// askForDevice executes a request whose outputs may stay on devices, or not, and returns its
-// response.
+// askForDevice executes a request whose outputs may be at places, and returns its response.
 func (m *running) askForDevice(places []infer.Place) *infer.Response {
 	m.fixture.t.Helper()
 	request := m.fixture.small()
@@ -83,8 +82,8 @@ func (m *running) lent() int64 {
 	return list[0].Lent
 }
 
-// TestLiesAboutDevicesEndTheirLife: each lie ends the life of the stub that tells it, and nothing
-// else. Memory that it lent before is released by its last holder.
+// TestLiesAboutDevicesEndTheirLife checks that a false frame ends the life of its stub, and nothing
+// else. Memory lent before is released by its last holder.
 func TestLiesAboutDevicesEndTheirLife(t *testing.T) {
 	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
@@ -143,8 +142,8 @@ func TestLiesAboutDevicesEndTheirLife(t *testing.T) {
 	})
 }
 
-// TestTensorsOnDevicesOutliveTheirStub: a reader keeps its memory when the maker has ended, and its
-// end is not an error of the next life.
+// TestTensorsOnDevicesOutliveTheirStub checks that a reader can hold memory of an ended stub.
+// Releasing it later is not an error of the next life.
 func TestTensorsOnDevicesOutliveTheirStub(t *testing.T) {
 	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}

@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestDoorRefusesBatchesThatNoStubDecodes gives an instance batches that its stub could not
-// decode: their clients hear of it, and the stub does not.
+// TestDoorRefusesBatchesThatNoStubDecodes checks that a batch that a stub could not decode is an
+// error for its clients and never reaches the stub.
 func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
@@ -42,8 +42,8 @@ func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
 	}
 }
 
-// TestFullPoolIsNoBrokenChannel fills the pool of requests and executes a batch
-// whose head does not fit into a frame, and one whose input does not.
+// TestFullPoolIsNoBrokenChannel checks that a batch whose head or input has no room in a full pool
+// is an error for its client only.
 func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 	r := newFixtureWithPool(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour})
 	m := r.start("identity", infer.Uint8)
@@ -83,9 +83,8 @@ func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 	}
 }
 
-// TestBatchesThatCannotBeSent hands over a batch that the door refuses, and the next
-// one whenever that is done, as a scheduler does with all that wait: the stack does
-// not grow with their number.
+// TestBatchesThatCannotBeSent checks that the stack does not grow if each batch is refused by the
+// door and Done executes the next one, as a scheduler does.
 func TestBatchesThatCannotBeSent(t *testing.T) {
 	const batches = 2000
 	r := newFixture(t, nil)

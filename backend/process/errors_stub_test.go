@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// failing answers each request as its id says.
+// failingModel handles each request as its id says.
 const failingModel = `
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -32,7 +32,7 @@ class TritonPythonModel:
         return answers
 `
 
-// logLine finds the line of the log with that in its message.
+// logLine returns the log line whose message contains part.
 func (r *fixture) logLine(part string) map[string]any {
 	r.t.Helper()
 	var found map[string]any
@@ -62,8 +62,8 @@ func wantFields(t *testing.T, line map[string]any, want map[string]any) {
 	}
 }
 
-// TestErrorsInTheLog wants the whole traceback beside what clients are told, with
-// the model, its instance and the ids of the requests.
+// TestErrorsInTheLog checks that the log has the whole traceback in addition to the client's error,
+// with the model, the instance and the request ids.
 func TestErrorsInTheLog(t *testing.T) {
 	eachPython(t, func(t *testing.T, r *fixture) {
 		m, err := r.open(r.writeModel("failing", failingModel), modelConfig("failing", 1, infer.Uint8))
@@ -100,7 +100,7 @@ func TestErrorsInTheLog(t *testing.T) {
 			"level": "error", "model": "failing", "version": 1, "instance": "failing_0_0", "requests": []string{"raise", "third"},
 		})
 
-		// One wrong response: its neighbours are answered.
+		// One wrong response: the other requests still get theirs.
 		batch = []*infer.Request{r.small(), r.small(), r.small()}
 		batch[0].ID, batch[1].ID = "first", "wrong"
 		responses, report = m.infer(batch...)
@@ -119,7 +119,7 @@ func TestErrorsInTheLog(t *testing.T) {
 		}
 		wantFields(t, r.logLine(wrong), map[string]any{"level": "error", "instance": "failing_0_0", "requests": []string{"first", "wrong"}})
 
-		// Without ids there is no such field.
+		// Without ids, the log line has no such field.
 		request := r.small()
 		request.ID = "wrong"
 		responses, _ = m.infer(request)
@@ -131,8 +131,8 @@ func TestErrorsInTheLog(t *testing.T) {
 	})
 }
 
-// TestErrorsOfLateCoroutinesAreLogged has coroutines that run on when their batch has been
-// executed: their errors are logged like others.
+// TestErrorsOfLateCoroutinesAreLogged checks that errors of coroutines that continue after their
+// batch are logged like others.
 func TestErrorsOfLateCoroutinesAreLogged(t *testing.T) {
 	r := newFixture(t, nil)
 	config := modelConfig("late", 1, infer.Uint8)
@@ -164,7 +164,7 @@ class TritonPythonModel:
 	wantFields(t, line, map[string]any{"level": "error", "model": "late", "instance": "late_0_0", "requests": []string{"a", "b"}})
 }
 
-// TestErrorsOfInitializeAreLogged wants their traceback in the log as well.
+// TestErrorsOfInitializeAreLogged checks that errors of initialize are logged with their traceback.
 func TestErrorsOfInitializeAreLogged(t *testing.T) {
 	r := newFixture(t, nil)
 	_, err := r.open(r.writeModel("refuses", `
@@ -185,8 +185,8 @@ class TritonPythonModel:
 	wantFields(t, line, map[string]any{"level": "error", "model": "refuses", "instance": "refuses_0_0", "requests": nil})
 }
 
-// TestOutputOfModelsKeepsItsStream wants what models print as it is, in the stream that it was
-// printed to, by any code of the process; or in the log, with their names.
+// TestOutputOfModelsKeepsItsStream checks that output of any code in the process is copied
+// unchanged to the same stream. With TaggedOutput, it goes to the log with the model's name.
 func TestOutputOfModelsKeepsItsStream(t *testing.T) {
 	const printing = `import json, logging, os, sys
 print(json.dumps({"by": "print \u00e4\t"}))

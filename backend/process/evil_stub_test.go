@@ -9,9 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestScribblingStubsAnswerAndAreReplaced has a real stub corrupt its frames, its words and
-// its memory a thousand times, five times with each request. Whatever comes of it, the
-// request is answered, and a good one is served afterwards.
+// TestScribblingStubsAnswerAndAreReplaced runs a stub that corrupts its frames, words and memory,
+// five times per request. Every request gets a response, and a valid one succeeds afterwards.
 func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 	testkit.Story(t)
 	for name, prefix := range map[string]string{"sealed": "", "named": "nereid_test_evil_"} {
@@ -25,9 +24,9 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 				requests = 20
 			}
 			for seed := 0; seed < requests; {
-				// A fresh instance has no pauses between lives yet.
+				// A new instance has no restart delay yet.
 				m := r.in(t).start("scribbles", infer.Uint8)
-				// It may have said that a request stays open, and then not answer it.
+				// The stub may report that a request stays open and never answer it.
 				m.killAfter = time.Second
 				lost := r.counts.of(&r.counts.lost)
 				out := r.in(t).region(0o600)
@@ -63,7 +62,7 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 	}
 }
 
-// wantGoodAtLast waits until a valid request succeeds: memory that a stub has corrupted before may
+// wantGoodAtLast waits until a valid request succeeds. Memory that a stub has corrupted earlier may
 // still end its life.
 func (m *running) wantGoodAtLast() {
 	m.fixture.t.Helper()

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// pattern makes n bytes that differ from place to place.
+// pattern returns n bytes that differ from their neighbours.
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -26,7 +26,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-// encodeStrings makes the bytes of a BYTES tensor.
+// encodeStrings returns the bytes of a BYTES tensor.
 func encodeStrings(elements ...string) []byte {
 	var b []byte
 	for _, e := range elements {
@@ -46,8 +46,8 @@ func wantSame(t *testing.T, what string, got *infer.Tensor, want *infer.Tensor) 
 	}
 }
 
-// TestTensorsThereAndBack sends tensors of every type and size through real
-// stubs of every Python, forked and started, and wants the same bytes back.
+// TestTensorsThereAndBack sends tensors of every type and size through real stubs of every Python,
+// both forked and started directly, and checks that they return unchanged.
 func TestTensorsThereAndBack(t *testing.T) {
 	for _, python := range testkit.Pythons(t) {
 		for _, start := range []string{"template", "program"} {
@@ -86,7 +86,7 @@ func thereAndBack(t *testing.T, r *fixture, name string) {
 		releaseInputs(request)
 	}
 
-	// Every fixed-size type: a scalar, nothing, inside the frame, in a block.
+	// Every fixed-size type: a scalar, an empty tensor, within the frame, in a block.
 	for i, d := range types[:12] {
 		for _, shape := range [][]int64{{}, {0}, {3, 0, 2}, {1, 5}, {4096}, {100, 700}} {
 			n, ok := infer.ByteSize(d, shape)
@@ -120,7 +120,7 @@ func thereAndBack(t *testing.T, r *fixture, name string) {
 	}
 	check("all at once", all...)
 
-	// A batch, of which some travel in the frame and some in blocks.
+	// A batch with some tensors in the frame and some in blocks.
 	var requests []*infer.Request
 	for i := range 8 {
 		n := []int{16, 4096, 5000, 1 << 20}[i%4]
@@ -145,9 +145,8 @@ func thereAndBack(t *testing.T, r *fixture, name string) {
 	releaseInputs(requests...)
 }
 
-// TestNoBellIsMissedUnderLoad drives several instances at once with requests of all sizes,
-// spinning for some answers and sleeping for others. A bell that is not heard
-// would show as a wait for ever.
+// TestNoBellIsMissedUnderLoad drives several instances at once with requests of all sizes, spinning
+// for some responses and sleeping for others. A missed bell would hang the test.
 func TestNoBellIsMissedUnderLoad(t *testing.T) {
 	r := newFixture(t, nil)
 	m, err := r.open(r.copyModel("copies"), modelConfig("copies", 4, infer.Uint8))
@@ -207,8 +206,8 @@ func TestNoBellIsMissedUnderLoad(t *testing.T) {
 	drivers.Wait()
 }
 
-// TestRefusedResponsesLeaveNothing has more responses refused than a stub may
-// have outputs outstanding: it still answers.
+// TestRefusedResponsesLeaveNothing refuses more responses than a stub may have outputs outstanding,
+// and checks that it still responds.
 func TestRefusedResponsesLeaveNothing(t *testing.T) {
 	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("refused", `

@@ -34,8 +34,8 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 	for name, test := range map[string]struct {
 		response response
 		code     infer.Code
-		want     string // text of the error; "" without one
-		rule     string // that is broken; "" if none is
+		want     string // the error's text; "" for success
+		rule     string // the broken rule, or ""
 	}{
 		"good":               {response{flags: good, outputs: []ipc.Descriptor{large, small, strings2}, parameters: `{"a":9223372036854775807}`}, 0, "", ""},
 		"no outputs":         {response{flags: good}, 0, "", ""},
@@ -81,8 +81,8 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 	}
 }
 
-// TestCopiesAreBounded answers with one block named many times: copies of a named file are limited
-// to the memory that the stub may use, and count until the response has been sent.
+// TestCopiesAreBounded names one block in many outputs. Copies from a named file are limited to the
+// memory that the stub may use, and count until the response has been sent.
 func TestCopiesAreBounded(t *testing.T) {
 	s := newFakeLife(t, processtest.Backings["named"])
 	l := s.newLife()
@@ -106,8 +106,8 @@ func TestCopiesAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzAnswers gives a life any body of EXECUTED: the batch is answered or the
-// life ends, memory is bounded, and the stub gets back whatever it has lent.
+// FuzzAnswers handles arbitrary EXECUTED bodies. The batch is answered or the life ends, memory is
+// bounded, and the stub gets back everything it has lent.
 func FuzzAnswers(f *testing.F) {
 	for _, name := range []string{"executed", "executed_failed", "response"} {
 		f.Add(ipctest.Body(f, name), false)
@@ -162,9 +162,9 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzFrames gives a life any frame but EXECUTED in any phase.
+// FuzzFrames handles arbitrary frames other than EXECUTED in any phase.
 func FuzzFrames(f *testing.F) {
-	const completing phase = 0x80 // the stub has been asked to complete the config
+	const completing phase = 0x80 // AUTO_COMPLETE was sent
 	for name, seed := range map[string]struct {
 		kind  ipc.Kind
 		phase phase
@@ -211,7 +211,7 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 		limit := 16*uint64(len(body)) + 64<<10
-		if ipc.Kind(kind) == ipc.Call { // its lists are of more than one number each
+		if ipc.Kind(kind) == ipc.Call { // its lists have several numbers per element
 			limit *= 4
 		}
 		if n > limit {
@@ -228,7 +228,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// TestShortAnswersEndWhenTheyCome: those alone whose bytes all came in a small frame.
+// TestShortAnswersEndWhenTheyCome checks that a response counts as short only if all its bytes
+// arrived in a small frame.
 func TestShortAnswersEndWhenTheyCome(t *testing.T) {
 	inFrame, elsewhere := infer.Tensor{Data: make([]byte, 4)}, infer.Tensor{Memory: &shm.Extent{}}
 	for name, test := range map[string]struct {
@@ -248,7 +249,8 @@ func TestShortAnswersEndWhenTheyCome(t *testing.T) {
 	}
 }
 
-// TestReportedTimesAreBounded has a plugin report when it executed a batch: in order, after it was sent and before its answer came.
+// TestReportedTimesAreBounded checks that times reported by a plugin are in order, after the batch
+// was sent and before its response arrived.
 func TestReportedTimesAreBounded(t *testing.T) {
 	const early, late = 0, math.MaxUint64
 	for name, told := range map[string][4]uint64{ // begun, called, returned, ended: early, late, or ns after the batch was sent
@@ -289,7 +291,7 @@ func TestReportedTimesAreBounded(t *testing.T) {
 	}
 }
 
-// timed is a program whose processes say themselves when they executed.
+// timed is a program whose processes report execution times themselves.
 type timed struct{ fakeProgram }
 
 func (*timed) Capabilities() ProgramCapabilities { return ProgramCapabilities{ReportsTimes: true} }

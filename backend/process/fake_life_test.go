@@ -20,15 +20,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// fakeLife is a life without a process: the test writes the stub's frames.
+// fakeLife is a life without a process. The test writes the stub's frames.
 type fakeLife struct {
 	*processtest.Peer
 	t       testing.TB
 	channel *ipc.Channel
 	peer    ipc.PeerFiles
 	pool    *shm.Pool
-	wanted  *wantedPlace // of OUT0 of each request
-	begun   int64        // when the batch of answer was given to the instance
+	wanted  *wantedPlace // for OUT0 of each request
+	begun   int64        // when answer's batch was given to the instance
 }
 
 func newFakeLife(t testing.TB, backing shm.Backing) *fakeLife {
@@ -37,7 +37,7 @@ func newFakeLife(t testing.TB, backing shm.Backing) *fakeLife {
 	return &fakeLife{Peer: p, t: t, channel: p.Channel, peer: p.Files, pool: p.Pool, wanted: newWantedPlace(t)}
 }
 
-// newLife begins a life with the golden frames' names.
+// newLife starts a life with the golden frames' names.
 func (s *fakeLife) newLife() *life {
 	model := &Model{supervisor: &Supervisor{requests: s.pool, limits: Limits{}.WithDefaults()}, settings: &Config{}, program: &fakeProgram{}, env: backend.Env{Name: "m", Host: &callHost{}}}
 	model.setShares()
@@ -62,7 +62,7 @@ func (s *fakeLife) newLife() *life {
 	return l
 }
 
-// fakeProgram is a program that has nothing but texts.
+// fakeProgram is a program with error texts only.
 type fakeProgram struct{ Program }
 
 func (*fakeProgram) Capabilities() ProgramCapabilities { return ProgramCapabilities{} }
@@ -82,7 +82,7 @@ func unhealthy(instance string) *infer.Error {
 	return infer.Errorf(infer.Internal, "Stub process '%s' is not healthy.", instance)
 }
 
-// answered is what came of a batch that a test has answered.
+// answered is the result of a batch that a test has answered.
 type answered struct {
 	err       error // a protocol error ends the life
 	responses []*infer.Response
@@ -90,8 +90,8 @@ type answered struct {
 	reports   int
 }
 
-// answer has a life execute a batch of three requests, lends it a block, and
-// answers it by body, in which lent is the ticket of the block.
+// answer executes a batch of three requests and lends its life a block. It then handles an EXECUTED
+// frame with body, which gets the block's ticket and offset.
 func (s *fakeLife) answer(l *life, body func(lent shm.Ticket, at uint64) []byte) answered {
 	s.t.Helper()
 	const number = 1
@@ -125,18 +125,18 @@ func (s *fakeLife) answer(l *life, body func(lent shm.Ticket, at uint64) []byte)
 	l.count = 1
 	l.encoded.Store(number)
 	v.err = l.handle(ipc.Frame{Kind: ipc.Executed, ID: number, Body: body(ticket, at)})
-	for _, open := range l.endOpenLocked() { // its unanswered requests
+	for _, open := range l.endOpenLocked() { // requests without a response
 		open.task.Send(infer.ErrorResponse(unhealthy("")))
 	}
 	return v
 }
 
-// request is one whose OUT0 is wanted in a client's region.
+// request returns a request that wants OUT0 in a client's region.
 func (s *fakeLife) request() *infer.Request {
 	return &infer.Request{Places: []infer.Place{{Output: "OUT0", Memory: s.wanted}}}
 }
 
-// wantedPlace is a range of 70,000 bytes of a client's region, from byte 100 on.
+// wantedPlace is a range of 70,000 bytes of a client's region, starting at byte 100.
 type wantedPlace struct {
 	shared *shm.Shared
 	refs   atomic.Int64
@@ -163,12 +163,12 @@ func (w *wantedPlace) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return make([]byte, 70_000), nil, nil
 }
 
-// written is the report of a stub that has written n bytes to the place.
+// written returns a stub's report that it has written n bytes to the place.
 func written(n int64) ipc.Descriptor {
 	return ipc.Descriptor{Name: 1, Type: uint8(infer.Uint8), Region: ipc.InClient, Offset: 100, Length: uint64(n), Mapping: 5, Shape: []int64{n}}
 }
 
-// release ends a life whose batch was answered, and wants that it is settled.
+// release ends a life whose batch was answered, and checks that nothing is left.
 func (s *fakeLife) release(l *life, v answered) {
 	s.t.Helper()
 	var broken *ipc.ProtocolError
@@ -206,7 +206,7 @@ func (s *fakeLife) release(l *life, v answered) {
 	}
 }
 
-// response is one of an EXECUTED frame that a test makes.
+// response is one response of a test's EXECUTED frame.
 type response struct {
 	request    uint64
 	flags      uint32
@@ -216,7 +216,7 @@ type response struct {
 	outputs    []ipc.Descriptor
 }
 
-// executedBody makes the body of an EXECUTED frame of batch 1.
+// executedBody returns the body of an EXECUTED frame of batch 1.
 func executedBody(tickets []shm.Ticket, responses ...response) []byte {
 	le := binary.LittleEndian
 	b := le.AppendUint32(nil, uint32(len(responses)))
@@ -245,8 +245,8 @@ func executedBody(tickets []shm.Ticket, responses ...response) []byte {
 	return b
 }
 
-// arenaDescriptors counts the descriptors of a well-formed EXECUTED body that
-// lend bytes of the arena.
+// arenaDescriptors returns the number of descriptors in a valid EXECUTED body that lend bytes of
+// the arena.
 func arenaDescriptors(t testing.TB, body []byte) (n uint64) {
 	t.Helper()
 	e, err := ipc.ParseExecuted(body)

@@ -21,7 +21,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// patience bounds every wait of these tests: long enough for a busy machine.
+// patience bounds every wait of these tests. It is long enough for a busy machine.
 const patience = 60 * time.Second
 
 // Options are a test's settings of its backend.
@@ -29,22 +29,21 @@ type Options struct {
 	Config
 	Executable string // the interpreter
 	NoTemplate bool
-	// InterpreterTimeout bounds the start of the interpreter; 0: it is not bounded.
+	// InterpreterTimeout bounds the interpreter's start; 0 means no limit.
 	InterpreterTimeout time.Duration
-	// TemplateIdle is how long the template of an interpreter is kept that models have of their own; 0: it is kept.
+	// TemplateIdle is how long the template of a model's own interpreter is kept; 0 means forever.
 	TemplateIdle time.Duration
 }
 
-// PythonBackend is what these tests use of the backend of package python. That imports
-// this package, so that python_test.go, which is of a package of its own, fills in how
-// it is made.
+// PythonBackend has the methods of package python's backend that these tests use. Package python
+// imports this package, so python_test.go, in a separate package, sets the constructor.
 type PythonBackend interface {
 	backend.Backend
 	Interpreter() (python, numpy, path string, err error)
 	Close()
 }
 
-// The backend and its default settings.
+// The backend's constructor and default settings.
 var (
 	NewPython      func(*Supervisor, Options, zerolog.Logger) (PythonBackend, error)
 	DefaultOptions func() (Options, error)
@@ -55,7 +54,7 @@ type fixture struct {
 	t          testing.TB
 	supervisor *Supervisor
 	backend    PythonBackend
-	cache      string // where its Python files are
+	cache      string // directory of its Python files
 	pool       *shm.Pool
 	log        *testkit.Buffer
 	printed    [2]*testkit.Buffer // stdout and stderr
@@ -63,13 +62,13 @@ type fixture struct {
 	host       backend.Host
 }
 
-// counts counts the backend's reports.
+// counts records the backend's reports.
 type counts struct {
 	mu      sync.Mutex
 	started int
 	lost    int
 	again   int
-	causes  []string       // of the losses
+	causes  []string       // of losses
 	broken  map[string]int // by rule
 	custom  *metrics.Registry
 }
@@ -114,8 +113,8 @@ func (c *counts) brokenRules() map[string]int {
 	return rules
 }
 
-// newFixture makes a backend for the newest Python; change, if not nil, changes its
-// config first. The test fails if it leaves blocks of the pool behind.
+// newFixture returns a backend for the newest Python. change, if not nil, edits its config first.
+// The test fails if it leaves blocks in the pool.
 func newFixture(t testing.TB, change func(*Options)) *fixture {
 	t.Helper()
 	return newFixtureWith(t, testkit.Python(t).Path, change)
@@ -126,13 +125,13 @@ func newFixtureWith(t testing.TB, interpreter string, change func(*Options)) *fi
 	return newFixtureWithPool(t, interpreter, change, shm.PoolConfig{})
 }
 
-// newFixtureWithPool makes a backend whose pool has limits.
+// newFixtureWithPool returns a backend whose pool has limits.
 func newFixtureWithPool(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig) *fixture {
 	t.Helper()
 	return newFixtureWithHook(t, interpreter, change, limits, nil)
 }
 
-// newFixtureWithHook makes a backend whose log calls a hook, unless that is nil.
+// newFixtureWithHook returns a backend whose log calls hook, if not nil.
 func newFixtureWithHook(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig, hook zerolog.Hook) *fixture {
 	t.Helper()
 	config, err := DefaultOptions()
@@ -189,15 +188,15 @@ func newFixtureWithHook(t testing.TB, interpreter string, change func(*Options),
 	return r
 }
 
-// template returns the pid of the process that forks the stubs of this backend, 0 without one.
+// template returns the PID of the process that forks the backend's stubs, or 0.
 func (r *fixture) template() int {
 	if all := r.templates(); len(all) > 0 {
-		return all[0] // it is older than the processes that it has forked
+		return all[0] // older than the processes that it has forked
 	}
 	return 0
 }
 
-// templates are the numbers of all such processes, and of stubs that have just been forked.
+// templates returns the PIDs of all such processes, and of stubs that were just forked.
 func (r *fixture) templates() (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -213,14 +212,14 @@ func (r *fixture) templates() (pids []int) {
 	return pids
 }
 
-// in returns the fixture for a subtest.
+// in returns a copy of the fixture for a subtest.
 func (r *fixture) in(t testing.TB) *fixture {
 	same := *r
 	same.t = t
 	return &same
 }
 
-// modelConfig describes a model with one input and one output of each data type.
+// modelConfig returns the config of a model with one input and one output per data type.
 func modelConfig(name string, instances int, types ...infer.DataType) *kserve.ModelConfig {
 	c := &kserve.ModelConfig{
 		Name: name, Backend: "python", MaxBatchSize: 8,
@@ -235,18 +234,17 @@ func modelConfig(name string, instances int, types ...infer.DataType) *kserve.Mo
 	return c
 }
 
-// running is a model whose instances have been started.
+// running is a model with started instances.
 type running struct {
 	fixture *fixture
 	model   backend.Model
 	events  *fakeEvents
 	dir     string
-	// killAfter, if not 0, is how long requests may be open before the stub is
-	// killed.
+	// killAfter, if not 0, is how long requests may be open before the stub is killed.
 	killAfter time.Duration
 }
 
-// fakeEvents is the smallest scheduler: it learns which instances are available.
+// fakeEvents is a minimal scheduler that counts available instances.
 type fakeEvents struct {
 	mu       sync.Mutex
 	ups      int
@@ -269,7 +267,7 @@ func (f *fakeEvents) Lost(_ backend.Instance, hopeless bool) {
 	f.mu.Unlock()
 }
 
-// copyModel copies testdata/models/<name>/model.py into a repository of its own.
+// copyModel copies testdata/models/<name>/model.py into a new repository.
 func (r *fixture) copyModel(name string) string {
 	r.t.Helper()
 	source, err := os.ReadFile(filepath.Join("testdata", "models", name, "model.py"))
@@ -279,7 +277,7 @@ func (r *fixture) copyModel(name string) string {
 	return r.writeModel(name, string(source))
 }
 
-// writeModel makes a model directory with version 1 and returns it.
+// writeModel creates a model directory with version 1 and returns it.
 func (r *fixture) writeModel(name, source string) string {
 	r.t.Helper()
 	dir := filepath.Join(r.t.TempDir(), name)
@@ -292,13 +290,13 @@ func (r *fixture) writeModel(name, source string) string {
 	return dir
 }
 
-// open opens the model in dir and starts it; the error is Start's.
+// open opens the model in dir and starts it. It returns Start's error.
 func (r *fixture) open(dir string, config *kserve.ModelConfig) (*running, error) {
 	r.t.Helper()
 	return r.openWith(dir, config, nil)
 }
 
-// openWith is open with settings of a backend of the model's own.
+// openWith is open with settings for the model's own backend.
 func (r *fixture) openWith(dir string, config *kserve.ModelConfig, settings map[string]string) (*running, error) {
 	r.t.Helper()
 	model, err := r.backend.Open(backend.Env{Name: config.GetName(), Version: 1, Directory: dir, Config: config, Host: r.host, Settings: settings})
@@ -319,7 +317,7 @@ func (r *fixture) openWith(dir string, config *kserve.ModelConfig, settings map[
 	return m, nil
 }
 
-// start starts the model of testdata with that name.
+// start starts the named model in testdata.
 func (r *fixture) start(name string, types ...infer.DataType) *running {
 	r.t.Helper()
 	m, err := r.open(r.copyModel(name), modelConfig(name, 1, types...))
@@ -329,7 +327,7 @@ func (r *fixture) start(name string, types ...infer.DataType) *running {
 	return m
 }
 
-// close closes the model; it may be called again.
+// close closes the model. It may be called again.
 func (m *running) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -340,8 +338,8 @@ func (m *running) close() {
 
 func (m *running) instance() *Instance { return m.model.Instances()[0].(*Instance) }
 
-// infer executes requests as one batch on the first instance, waiting for the
-// instance to come up where it has to.
+// infer executes requests as one batch on the first instance. If necessary, it waits until the
+// instance is up.
 func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.Report) {
 	m.fixture.t.Helper()
 	var (
@@ -358,9 +356,8 @@ func (m *running) infer(requests ...*infer.Request) ([]*infer.Response, backend.
 	return responses, report
 }
 
-// try hands a batch over once; ok is false if the instance refused it. lost is how
-// many processes each request has been in that ended; as a scheduler does, try
-// keeps it up to date.
+// try executes a batch once; ok is false if the instance refused it. lost counts the ended
+// processes that each request was in. Like a scheduler, try updates it.
 func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infer.Response, report backend.Report, ok bool) {
 	m.fixture.t.Helper()
 	reports := make(chan backend.Report, 1)
@@ -418,8 +415,8 @@ func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infe
 	return responses, report, true
 }
 
-// tensor makes an input; it takes a block of the pool for long data, as the
-// server does for the bodies of requests.
+// tensor returns an input. Long data is in a block of the pool, as in the bodies of the server's
+// requests.
 func (r *fixture) tensor(name string, d infer.DataType, shape []int64, data []byte) infer.Tensor {
 	r.t.Helper()
 	t := infer.Tensor{Name: name, DataType: d, Shape: shape, Data: data}
@@ -442,8 +439,7 @@ func releaseInputs(requests ...*infer.Request) {
 	}
 }
 
-// mustInfer executes one request and wants a response without error. The
-// caller releases it.
+// mustInfer executes one request and fails the test for an error. The caller releases the response.
 func (m *running) mustInfer(request *infer.Request) *infer.Response {
 	m.fixture.t.Helper()
 	responses, _ := m.infer(request)
@@ -453,7 +449,7 @@ func (m *running) mustInfer(request *infer.Request) *infer.Response {
 	return responses[0]
 }
 
-// small is a request with one input of four bytes.
+// small returns a request with one input of four bytes.
 func (r *fixture) small() *infer.Request {
 	return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 4}, []byte{1, 2, 3, 4})}}
 }

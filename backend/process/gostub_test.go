@@ -13,11 +13,11 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// stubArgument makes a stub of this test binary: a small program in Go that speaks the
-// protocol, and misbehaves as its INITIALIZE says.
+// stubArgument makes this test binary run as a stub: a small Go program that speaks the protocol
+// and misbehaves as its INITIALIZE specifies.
 const stubArgument = "--as-stub"
 
-// The descriptors of a stub that goProgram starts, in the order of Files.List.
+// The descriptors of a stub started by goProgram, in the order of Files.List.
 const (
 	downFD = 3 + iota
 	upFD
@@ -34,12 +34,12 @@ type goStub struct {
 	down, up         *shm.Region
 	downBell, upBell *os.File
 	life             uint32
-	region           uint32 // number of the last that was to be mapped for outputs
-	allocation       uint32 // number of the last that was announced
+	region           uint32 // number of the latest region to map for outputs
+	allocation       uint32 // number of the latest announced allocation
 	head, tail       uint64
 }
 
-// runGoStub is the whole life of a stub.
+// runGoStub runs a stub from start to end.
 func runGoStub() {
 	s := &goStub{downBell: os.NewFile(downBellFD, "bell"), upBell: os.NewFile(upBellFD, "bell")}
 	var err error
@@ -55,7 +55,7 @@ func runGoStub() {
 	for {
 		f, ok := s.receive()
 		if !ok {
-			os.Exit(0) // the supervisor has gone
+			os.Exit(0) // the supervisor is gone
 		}
 		switch f.Kind {
 		case ipc.AutoComplete:
@@ -64,7 +64,7 @@ func runGoStub() {
 			behaviour = s.initialize(f)
 		case ipc.ReadyQuestion:
 			s.sendMap(ipc.ReadyAnswer, f.ID, map[string]any{"ready": behaviour != "unready", "error": ""})
-		case ipc.Map: // which it says that it has done
+		case ipc.Map: // only reports that it has mapped it
 			if f.Body[16] == 1 {
 				s.region = uint32(f.ID)
 			}
@@ -82,7 +82,7 @@ func runGoStub() {
 	}
 }
 
-// initialize acts on INITIALIZE, and asks the server for something before it answers.
+// initialize handles INITIALIZE. It makes a host call before it replies.
 func (s *goStub) initialize(f ipc.Frame) (behaviour string) {
 	var body struct {
 		Behaviour string `msgpack:"behaviour"`
@@ -106,8 +106,8 @@ func (s *goStub) initialize(f ipc.Frame) (behaviour string) {
 	return body.Behaviour
 }
 
-// execute answers each request of a batch with four bytes: how many executions there
-// were, and how many requests the batch has.
+// execute responds to each request of a batch with four bytes, including the number of executions
+// and of the batch's requests.
 func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
 	requests := le.Uint32(f.Body)
 	number := f.ID
@@ -135,7 +135,7 @@ func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
 			Name: 1, Type: uint8(infer.Uint8), Region: ipc.InFrame, Offset: uint64(ipc.HeaderSize + len(body)), Length: 4, Shape: []int64{1, 4},
 		}
 		if behaviour == "claims" && s.region != 0 {
-			// It has written nothing, and every other time it means another range.
+			// It has written nothing, and names a wrong range every other time.
 			d.Region, d.Mapping, d.Offset = ipc.InClient, s.region, uint64(1-executions%2)
 			d.Length, d.Shape = regionSize, []int64{1, regionSize}
 		}
@@ -159,7 +159,7 @@ func (s *goStub) sendMap(kind ipc.Kind, id uint64, fields map[string]any) {
 	s.send(kind, id, body)
 }
 
-// send publishes a frame. All that it sends in a life fits into the ring.
+// send publishes a frame. All frames of a life fit into the ring.
 func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
 	ring := content(s.up)
 	size := ipc.HeaderSize + len(body)
@@ -179,8 +179,8 @@ func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
 	}
 }
 
-// receive takes the next frame, sleeping on the bell as the protocol says; false if the
-// supervisor has gone.
+// receive returns the next frame. It sleeps on the bell as the protocol requires, and returns false
+// if the supervisor is gone.
 func (s *goStub) receive() (ipc.Frame, bool) {
 	tail, sleep := s.down.Uint64(shm.TailOffset), s.up.Uint32(shm.SleepOffset)
 	for tail.Load() == s.head {
@@ -205,7 +205,7 @@ func (s *goStub) receive() (ipc.Frame, bool) {
 	return f, true
 }
 
-// content returns the bytes of the ring in a file of the channel.
+// content returns the bytes of a channel file's ring.
 func content(file *shm.Region) []byte {
 	ring, err := file.Bytes(shm.RingOffset, shm.RingSize)
 	if err != nil {

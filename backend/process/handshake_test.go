@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestHostCallsAreRefusedBeforeHello: nothing is believed of a process before its HELLO.
+// TestHostCallsAreRefusedBeforeHello checks that host calls before HELLO are protocol errors.
 func TestHostCallsAreRefusedBeforeHello(t *testing.T) {
 	l := newFakeLife(t, processtest.Backings["sealed"]).newLife()
 	defer l.calls.Close(false)

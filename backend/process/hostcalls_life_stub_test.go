@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMetricsOfDeadStubs kills a stub that holds series of its own and one in
-// common with another instance. What only it held must go, and come back from 0.
+// TestMetricsOfDeadStubs kills a stub that has its own series and shares one with another instance.
+// Its own series are removed and start again at 0.
 func TestMetricsOfDeadStubs(t *testing.T) {
 	r := newFixture(t, nil)
 	const source = `
@@ -49,7 +49,7 @@ class TritonPythonModel:
 	m.close()
 	r.wantLines(`lives{of="all"} 3`, `lives{of="lives_0_0"} 0`)
 
-	// After a reload the remaining metrics continue.
+	// After a reload, the remaining metrics continue.
 	if m, err = r.open(m.dir, modelConfig("lives", 1, infer.Uint8)); err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +57,8 @@ class TritonPythonModel:
 	m.close()
 }
 
-// TestMetricsThatAreDropped in finalize, as against those that go with the model
-// object, after it.
+// TestMetricsThatAreDropped checks that metrics dropped in finalize are removed, unlike those that
+// end with the model object.
 func TestMetricsThatAreDropped(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("asks", infer.Uint8)
@@ -76,7 +76,7 @@ at_the_end = "exec('del names[\"am\"], names[\"a\"]', {'names': globals()})"`, "
 	}
 }
 
-// TestMetricsOfFailedModels whose initialize fails leave nothing.
+// TestMetricsOfFailedModels checks that a model whose initialize fails leaves no metrics.
 func TestMetricsOfFailedModels(t *testing.T) {
 	r := newFixture(t, nil)
 	_, err := r.open(r.writeModel("fails", `
@@ -96,8 +96,8 @@ class TritonPythonModel:
 	}
 }
 
-// TestCallsDoNotFreeze waits for a load in one thread, while others compute, log,
-// change metrics and make calls; answers come in another order.
+// TestCallsDoNotFreeze checks that other threads can compute, log, change metrics and make calls
+// while threads wait for loads. Replies come in a different order.
 func TestCallsDoNotFreeze(t *testing.T) {
 	r := newFixture(t, nil)
 	host := &callHost{held: make(chan struct{})}
@@ -121,7 +121,7 @@ metric = family.Metric()`, "done"},
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.log.String(), "while loads wait") })
 }
 
-// TestMetricsSurviveManyThreads changes shared series from many threads and two instances.
+// TestMetricsSurviveManyThreads changes shared series from many threads.
 func TestMetricsSurviveManyThreads(t *testing.T) {
 	eachPython(t, func(t *testing.T, r *fixture) {
 		m := r.start("asks", infer.Uint8)
@@ -156,8 +156,8 @@ gc.collect()`, "done"},
 	})
 }
 
-// TestCallsInOddPlaces: destructors and signal handlers interrupt the thread that
-// talks to the server, and forked children are not the stub.
+// TestCallsInOddPlaces makes calls from destructors and signal handlers, which interrupt the thread
+// that talks to the server, and from forked children, which are not the stub.
 func TestCallsInOddPlaces(t *testing.T) {
 	eachPython(t, func(t *testing.T, r *fixture) {
 		r.host = &callHost{}
@@ -214,7 +214,7 @@ os.waitpid(child, 0)`, "done"},
 	})
 }
 
-// TestCallsOfDeadStubs cancels the calls of a stub when it dies.
+// TestCallsOfDeadStubs checks that a stub's calls are cancelled when it dies.
 func TestCallsOfDeadStubs(t *testing.T) {
 	r := newFixture(t, nil)
 	host := &callHost{held: make(chan struct{})}
@@ -226,11 +226,11 @@ func TestCallsOfDeadStubs(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(host.take(), "given up slow") })
-	m.rows([]callCase{{"1 + 1", "2"}}) // and a new life begins
+	m.rows([]callCase{{"1 + 1", "2"}}) // in a new life
 }
 
-// TestTooManyHostCallsAreRefused has one stub make too many calls: those beyond the bound
-// are refused, and the others go on.
+// TestTooManyHostCallsAreRefused checks that calls beyond the limit per stub are refused and the
+// others continue.
 func TestTooManyHostCallsAreRefused(t *testing.T) {
 	r := newFixture(t, nil)
 	host := &callHost{held: make(chan struct{})}

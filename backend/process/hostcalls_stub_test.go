@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// ask has the model asks run Python text and returns what came of it.
+// ask makes the model asks run Python text and returns the result.
 func (m *running) ask(text string) string {
 	m.fixture.t.Helper()
 	request := &infer.Request{Inputs: []infer.Tensor{m.fixture.tensor("IN0", infer.Uint8, []int64{1, int64(len(text))}, []byte(text))}}
@@ -23,7 +23,7 @@ func (m *running) ask(text string) string {
 	return string(response.Outputs[0].Data)
 }
 
-// exposition returns the output of the metrics endpoint.
+// exposition returns the metrics endpoint's output.
 func (r *fixture) exposition() string {
 	w := httptest.NewRecorder()
 	r.counts.custom.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -40,13 +40,13 @@ func (r *fixture) wantLines(lines ...string) {
 	}
 }
 
-// callHost records what models ask for, and answers as it is told.
+// callHost records models' host calls and replies as configured.
 type callHost struct {
 	backend.Host
 	mu    sync.Mutex
 	calls []string
 	err   error
-	held  chan struct{} // if set, Load waits for it, or for its context
+	held  chan struct{} // if set, Load waits for it or for its context
 }
 
 func (h *callHost) note(format string, args ...any) error {
@@ -101,7 +101,7 @@ func eachPython(t *testing.T, test func(t *testing.T, r *fixture)) {
 	}
 }
 
-// callCase is an expression of a model and its result: a text, or its prefix if it ends with "…".
+// callCase is an expression for a model and its result. The result is a prefix if it ends with "…".
 type callCase struct{ says, want string }
 
 func (m *running) rows(rows []callCase) {
@@ -114,7 +114,7 @@ func (m *running) rows(rows []callCase) {
 	}
 }
 
-// TestMetricsAnswerModelsByTheTable has the rules and texts of custom metrics.
+// TestMetricsAnswerModelsByTheTable checks the rules and error texts of custom metrics.
 func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 	const (
 		failed   = "Failed to process the request for model 'asks_0_0', message: "
@@ -156,7 +156,7 @@ func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 			{"hf.Metric({'a': 'inf'}, [1, float('inf')])", made},
 			{"hf.Metric({'a': 'x'}, [1, 1])", strictly},
 			{"hf.Metric({'a': 'b'}, [2, 1])", strictly},
-			{"hf.Metric({'a': 'b'}, [2, 3])", made}, // the first ones stay
+			{"hf.Metric({'a': 'b'}, [2, 3])", made}, // the first buckets stay
 			// Labels.
 			{"gf.Metric({'a': 1})", metric + "attempt to access JSON non-string as string"},
 			{"gf.Metric({'a': None})", metric + "attempt to access JSON non-string as string"},
@@ -207,7 +207,7 @@ func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 			{"cm.increment(value=1)", "TypeError: increment" + change},
 			{"cm.increment()", "TypeError: increment" + change},
 			{"cm.value(1)", "TypeError: value(): incompatible function arguments.…"},
-			// Lives: two objects of one series, a family that goes first.
+			// Lifetimes: two objects of one series, and a family dropped before its metric.
 			{"cf2 = F('cf', 'again', F.COUNTER); cm2 = cf2.Metric({}); cm2.increment(6)", "done"},
 			{"cm.value(), cm2.value(), cf.Metric().value()", "(10.0, 10.0, 10.0)"},
 			{"del cf2", "done"},
@@ -221,7 +221,7 @@ func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 			{"kept = None", "done"},
 			{"kept = F('once', 'd', F.GAUGE)", "done"},
 			{"kept.Metric().value()", "0.0"},
-			// What bound objects refuse.
+			// Unsupported operations on bound objects.
 			{"setattr(cm, 'x', 1)", "AttributeError: 'c_python_backend_utils.Metric' object has no attribute 'x'…"},
 			{"__import__('copy').copy(cf)", "TypeError: cannot pickle 'c_python_backend_utils.MetricFamily' object"},
 		})
@@ -229,12 +229,13 @@ func TestMetricsAnswerModelsByTheTable(t *testing.T) {
 			`gf{null="x"} 0`, "# TYPE hf histogram", `hf_count{a="b"} 4`, `hf_sum{a="b"} 105.6`, `hf_bucket{a="b",le="0.1"} 1`,
 			`hf_bucket{a="b",le="1"} 2`, `hf_bucket{a="b",le="10"} 3`, `hf_bucket{a="b",le="+Inf"} 4`, `hf_bucket{a="empty",le="+Inf"} 0`)
 		m.close()
-		// Metrics that the model has not dropped stay, including those of its own life alone.
+		// Metrics that the model has not dropped stay, including those that only this life used.
 		r.wantLines("cf 10", "once 0")
 	})
 }
 
-// TestLoadAndUnloadAnswerModelsByTheTable has the rules and texts of loading and unloading.
+// TestLoadAndUnloadAnswerModelsByTheTable checks the rules and error texts of loading and
+// unloading.
 func TestLoadAndUnloadAnswerModelsByTheTable(t *testing.T) {
 	const failed = "Failed to process the request for model 'asks_0_0', message: "
 	eachPython(t, func(t *testing.T, r *fixture) {
@@ -283,8 +284,8 @@ func TestLoadAndUnloadAnswerModelsByTheTable(t *testing.T) {
 	})
 }
 
-// TestHostCallsWorkInEveryPartOfALife makes calls from each part of a model's life, also from
-// other threads.
+// TestHostCallsWorkInEveryPartOfALife makes calls from each part of a model's life, and from other
+// threads.
 func TestHostCallsWorkInEveryPartOfALife(t *testing.T) {
 	eachPython(t, func(t *testing.T, r *fixture) {
 		host := &callHost{}

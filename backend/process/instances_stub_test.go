@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupsOf is a config with these groups.
+// groupsOf returns a config with the given groups.
 func groupsOf(t *testing.T, config *kserve.ModelConfig, groups ...*kserve.ModelInstanceGroup) (*kserve.ModelConfig, []byte) {
 	t.Helper()
 	changed := modelConfig(config.Name, 1, infer.Uint8)
@@ -43,8 +43,7 @@ func (f *fakeEvents) counted() (ups, downs int) {
 	return f.ups, f.downs
 }
 
-// TestInstancesGrowWhileTheModelServes brings instances up and ends others while the model
-// serves.
+// TestInstancesGrowWhileTheModelServes adds and removes instances while the model serves.
 func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
@@ -67,7 +66,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 		t.Errorf("%d instances were reported, want 3", ups)
 	}
 
-	// All but one go, and a passive one comes, of which the scheduler is not told.
+	// All but one are removed. A passive one is added, and the scheduler is not notified of it.
 	passive := cpu(1, true)
 	passive.Name = "p"
 	added, surplus, err = grow(cpu(1, false), passive)
@@ -106,14 +105,14 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	}
 	m.mustInfer(r.small()).Release()
 
-	// Nor does a model that is closed get more.
+	// A closed model gets no new instances.
 	m.close()
 	if _, _, err := grow(cpu(5, false)); err == nil || !strings.Contains(infer.Detail(err), "is being unloaded") && !strings.Contains(infer.Detail(err), "not healthy") {
 		t.Errorf("got error %v", err)
 	}
 }
 
-// A batch that an instance executes is finished before it ends.
+// TestEndWaitsForTheBatch checks that an instance ends only after its current batch.
 func TestEndWaitsForTheBatch(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("waits_for_cancellation", infer.Uint8)
@@ -149,7 +148,8 @@ func TestEndWaitsForTheBatch(t *testing.T) {
 	}
 }
 
-// Stubs run where their host policy says, forked or started as programs.
+// TestStubsArePinned checks that stubs run on the cores of their host policy, whether forked or
+// started as programs.
 func TestStubsArePinned(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("there is only one core")

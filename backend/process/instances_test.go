@@ -9,8 +9,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// instancesOf makes the instances of groups such as "a2 b1p": name, count, and p
-// if they are passive.
+// instancesOf returns the instances of groups such as "a2 b1p": name, count, and p for passive.
 func instancesOf(t *testing.T, groups string) []*Instance {
 	t.Helper()
 	m := &Model{supervisor: &Supervisor{limits: Limits{}.WithDefaults()}, log: zerolog.Nop()}
@@ -27,13 +26,13 @@ func instancesOf(t *testing.T, groups string) []*Instance {
 	return instances
 }
 
-// TestMatchKeepsLikeInstances says which instances stay when groups change.
+// TestMatchKeepsLikeInstances checks which instances stay when groups change.
 func TestMatchKeepsLikeInstances(t *testing.T) {
 	for _, test := range []struct{ before, after, kept, surplus string }{
 		{"a2", "a2", "a_0 a_1", ""},
 		{"a2", "a3", "a_0 a_1 -", ""},
 		{"a3", "a1", "a_0", "a_1 a_2"},
-		{"a2", "b2", "a_0 a_1", ""}, // of another name, but alike
+		{"a2", "b2", "a_0 a_1", ""}, // different name, otherwise alike
 		{"a1 b1", "b1", "b_0", "a_0"},
 		{"a1 b1", "b2", "b_0 a_0", ""},
 		{"a2", "a2p", "- -", "a_0 a_1"},
@@ -64,15 +63,16 @@ func namesOf(list []*Instance) string {
 	return strings.Join(names, " ")
 }
 
-// Groups without a name and with one are named when the config is normalised;
-// the number of the instance follows.
+// TestInstancesAreNumberedWithinTheirGroup checks instance names: the group's name, which
+// normalisation sets, and a number within the group.
 func TestInstancesAreNumberedWithinTheirGroup(t *testing.T) {
 	if got := fmt.Sprint(namesOf(instancesOf(t, "m1 n2"))); got != "m_0 n_0 n_1" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// A number that no machine could stand is refused before anything is made of it.
+// TestTooManyInstancesAreRefused checks that an excessive count is refused before anything is
+// allocated.
 func TestTooManyInstancesAreRefused(t *testing.T) {
 	m := &Model{supervisor: &Supervisor{limits: Limits{}.WithDefaults()}, log: zerolog.Nop()}
 	m.env.Name = "m"

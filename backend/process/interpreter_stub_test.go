@@ -24,8 +24,7 @@ func writeProgram(t *testing.T, path, source string) string {
 	return path
 }
 
-// TestInterpreterIsFoundOnPath puts broken and old interpreters before one that
-// works.
+// TestInterpreterIsFoundOnPath puts broken and old interpreters before a working one on PATH.
 func TestInterpreterIsFoundOnPath(t *testing.T) {
 	good := testkit.Python(t)
 	silent, broken, old, works := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
@@ -48,7 +47,7 @@ func TestInterpreterIsFoundOnPath(t *testing.T) {
 	}
 }
 
-// TestMissingInterpreterSaysWhatWasTried checks that the error lists the attempts and the remedy.
+// TestMissingInterpreterSaysWhatWasTried checks that the error lists the attempts and a remedy.
 func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()
@@ -80,8 +79,8 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	}
 }
 
-// TestInterpreterThatDoesNotStartIsNotShortOfNumpy wants Python's own words of a variable that
-// keeps it from starting, and no advice about packages.
+// TestInterpreterThatDoesNotStartIsNotShortOfNumpy checks that if a variable keeps Python from
+// starting, the error has Python's message and no advice about packages.
 func TestInterpreterThatDoesNotStartIsNotShortOfNumpy(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()
@@ -106,7 +105,8 @@ func TestInterpreterThatDoesNotStartIsNotShortOfNumpy(t *testing.T) {
 	}
 }
 
-// TestCrashOfNumpyIsNoFaultOfTheEnvironment has a crash that Python's fault handler prints as a fatal error.
+// TestCrashOfNumpyIsNoFaultOfTheEnvironment checks the advice for a crash of numpy that Python's
+// fault handler prints as a fatal error.
 func TestCrashOfNumpyIsNoFaultOfTheEnvironment(t *testing.T) {
 	without := t.TempDir()
 	writeProgram(t, filepath.Join(without, "numpy.py"), "import faulthandler, os, signal\nfaulthandler.enable()\nos.kill(os.getpid(), signal.SIGSEGV)\n")
@@ -118,8 +118,8 @@ func TestCrashOfNumpyIsNoFaultOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestInterpreterIsLookedForAgain: a search that found no interpreter with numpy is
-// not remembered, for numpy may have been installed since.
+// TestInterpreterIsLookedForAgain checks that a failed search for numpy is not cached, because
+// numpy may be installed later.
 func TestInterpreterIsLookedForAgain(t *testing.T) {
 	good := testkit.Python(t)
 	dir, without := t.TempDir(), t.TempDir()
@@ -138,7 +138,7 @@ func TestInterpreterIsLookedForAgain(t *testing.T) {
 	r.start("identity", infer.Uint8).wantGood()
 }
 
-// TestInterpreterThatTakesTooLong names the setting that gives it more time.
+// TestInterpreterThatTakesTooLong checks that the error names the setting for more time.
 func TestInterpreterThatTakesTooLong(t *testing.T) {
 	program := writeProgram(t, filepath.Join(t.TempDir(), "python3"), "#!/bin/sh\nexec sleep 1000\n")
 	r := newFixtureWith(t, program, func(c *Options) { c.InterpreterTimeout = 50 * time.Millisecond })
@@ -149,9 +149,9 @@ func TestInterpreterThatTakesTooLong(t *testing.T) {
 	}
 }
 
-// TestLoadEndsBeforeItsInterpreterHasStarted has loads that wait for the same interpreter end one
-// by one: each ends with its own context, and with the last of them its processes do. The next load
-// starts it again.
+// TestLoadEndsBeforeItsInterpreterHasStarted cancels loads that wait for the same interpreter, one
+// by one. Each ends with its own context, and the last one ends the interpreter's processes. The
+// next load starts it again.
 func TestLoadEndsBeforeItsInterpreterHasStarted(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()
@@ -161,7 +161,7 @@ func TestLoadEndsBeforeItsInterpreterHasStarted(t *testing.T) {
 	r := newFixtureWith(t, program, func(c *Options) { c.InterpreterTimeout = 0 })
 	type load struct {
 		cancel context.CancelCauseFunc
-		ended  chan error // sent to once
+		ended  chan error // one value
 	}
 	var loads []load
 	for i := range 3 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAwaitTellsWhyALifeHasFailed even if the awaited message has come: the stub may have been
-// faster than its killer.
+// TestAwaitTellsWhyALifeHasFailed checks that await returns the life's failure even if the awaited
+// message has arrived. The stub may have been faster than its killer.
 func TestAwaitTellsWhyALifeHasFailed(t *testing.T) {
 	why := errors.New("it cannot run there")
 	for range 100 {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestWhatHasBeenSaidIsBounded has a model say long texts once each.
+// TestWhatHasBeenSaidIsBounded checks that saysFirst reports each text once, and keeps a bounded
+// number of bounded texts.
 func TestWhatHasBeenSaidIsBounded(t *testing.T) {
 	var m Model
 	if !m.saysFirst("x") || m.saysFirst("x") {

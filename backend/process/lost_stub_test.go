@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastCause returns the cause of the latest loss, once that many have happened.
+// lastCause waits for a number of losses and returns the latest cause.
 func (r *fixture) lastCause(losses int) string {
 	r.t.Helper()
 	testkit.Eventually(r.t, patience, func() bool { return r.counts.of(&r.counts.lost) >= losses })
@@ -41,8 +41,8 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
-// TestLostBeforeAnAnswer loses a stub six times before it has answered anything: for
-// want of memory or by a fault of ours hope is not lost, else it is.
+// TestLostBeforeAnAnswer loses a stub six times before its first response. The instance becomes
+// hopeless unless the cause is a lack of memory.
 func TestLostBeforeAnAnswer(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -53,7 +53,7 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 		{"killed", func(l *life) { l.process.Kill() }, "exit", true},
 		{"protocol", func(l *life) { l.fail(ipc.Broken("frame", "nonsense")) }, "protocol", true},
 		{"memory", func(l *life) {
-			l.process.OOMKills = -1 // the kernel's count has risen since
+			l.process.OOMKills = -1 // as if the kernel's count had increased
 			l.process.Kill()
 		}, "memory", false},
 	} {
@@ -84,8 +84,8 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 	}
 }
 
-// TestLostAfterAnswersRestartsAtOnce loses a stub again and again that has answered in
-// between: it is back at once each time.
+// TestLostAfterAnswersRestartsAtOnce checks that a stub that has responded before its loss is
+// restarted at once, every time.
 func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
 	r := newFixture(t, func(c *Options) { c.ExecuteTimeout = 500 * time.Millisecond })
 	m, err := r.open(r.writeModel("ends", endsAs), modelConfig("ends", 1, infer.Uint8))
@@ -98,7 +98,7 @@ func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
 		for how, cause := range map[string]string{"confused": "server", "hangs": "timeout", "stops": "timeout"} {
 			m.wantGood()
 			if cause == "timeout" && losses > 6 {
-				continue // each takes its time
+				continue // each takes the full timeout
 			}
 			m.wantError(how, unhealthy)
 			losses++
@@ -116,9 +116,8 @@ func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestInsideTwoLostLives has a request lie in the ring of two stubs that are killed
-// before they have looked at it: after the first it goes on, after the second it is
-// answered.
+// TestInsideTwoLostLives puts a request into the rings of two stubs that are killed before they
+// take it. The first loss returns the request, the second one fails it.
 func TestInsideTwoLostLives(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
@@ -139,7 +138,7 @@ func TestInsideTwoLostLives(t *testing.T) {
 		if err := unix.Kill(last.process.PID(), unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, patience, func() bool { // or it might look at the ring once more
+		testkit.Eventually(t, patience, func() bool { // until then, it might still read the ring
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", last.process.PID()))
 			return err == nil && strings.Contains(string(stat), ") T ")
 		})
@@ -161,8 +160,8 @@ func TestInsideTwoLostLives(t *testing.T) {
 	m.wantGood()
 }
 
-// TestWarmUpsAreNoAnswers loses a stub that has only been warmed up: that counts as a
-// loss before an answer.
+// TestWarmUpsAreNoAnswers checks that a stub that has only been warmed up counts as not having
+// responded.
 func TestWarmUpsAreNoAnswers(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
@@ -182,9 +181,8 @@ func TestWarmUpsAreNoAnswers(t *testing.T) {
 	}
 }
 
-// TestCloseOfAStubThatIsStopped closes a model, which has no time limits, whose stub
-// is stopped inside execute: when the caller's patience ends the process is killed, and
-// the request is answered.
+// TestCloseOfAStubThatIsStopped closes a model without time limits whose stub is stopped in
+// execute. When Close's context ends, the process is killed and the request fails.
 func TestCloseOfAStubThatIsStopped(t *testing.T) {
 	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("stops", endsAs), modelConfig("stops", 1, infer.Uint8))
@@ -216,8 +214,8 @@ func TestCloseOfAStubThatIsStopped(t *testing.T) {
 	}
 }
 
-// TestLastFramesOfAStubAreRead has a stub answer and exit while the reader of its ring is busy:
-// the frames in the ring are handled before the end of the life answers the other requests.
+// TestLastFramesOfAStubAreRead has a stub respond and exit while the reader of its ring is busy.
+// Its last frames are handled before the end of its life fails other requests.
 func TestLastFramesOfAStubAreRead(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("last_words", `
@@ -254,8 +252,8 @@ func TestLastFramesOfAStubAreRead(t *testing.T) {
 	}
 }
 
-// TestAnAnswerInTheRingIsInTime has the time for an execution pass while the answer lies in the
-// ring and its reader is busy: the stub is not killed.
+// TestAnAnswerInTheRingIsInTime lets the execution timeout pass while the response is in the ring
+// and its reader is busy. The stub is not killed.
 func TestAnAnswerInTheRingIsInTime(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("in_time", `

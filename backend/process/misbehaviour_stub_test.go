@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wantGood executes a request that no model of testdata misbehaves on.
+// wantGood executes a request that no model in testdata misbehaves on.
 func (m *running) wantGood() {
 	m.fixture.t.Helper()
 	request := m.fixture.small()
@@ -28,7 +28,7 @@ func (m *running) wantGood() {
 	response.Release()
 }
 
-// wantError executes a request of two blocks and wants the error's text.
+// wantError executes a request with an input in a block and checks the error's text.
 func (m *running) wantError(id, text string) {
 	m.fixture.t.Helper()
 	request := &infer.Request{ID: id, Inputs: []infer.Tensor{m.fixture.tensor("IN0", infer.Uint8, []int64{1, 200_000}, pattern(200_000, 1))}}
@@ -51,7 +51,7 @@ func wantStartError(t *testing.T, err error, text string) {
 	}
 }
 
-// TestModelsThatDoNotStart wants Triton's texts for models that fail on the way.
+// TestModelsThatDoNotStart checks Triton's error texts for models that fail to start.
 func TestModelsThatDoNotStart(t *testing.T) {
 	testkit.Story(t)
 	r := newFixture(t, nil)
@@ -68,7 +68,7 @@ func TestModelsThatDoNotStart(t *testing.T) {
 			if test.model == "hangs_in_initialize" {
 				r = hurried.in(t)
 			}
-			for range 2 { // a failed start leaves nothing that would hinder the next
+			for range 2 { // a failed start leaves nothing that blocks the next
 				_, err := r.open(r.copyModel(test.model), modelConfig(test.model, 2, infer.Uint8))
 				wantStartError(t, err, test.want)
 			}
@@ -98,8 +98,8 @@ func TestModelsThatDoNotStart(t *testing.T) {
 	})
 }
 
-// TestDeathsInExecuteAnswerTheirRequest wants the request inside answered, and the next one
-// served by a new stub.
+// TestDeathsInExecuteAnswerTheirRequest checks that the request in execution fails, and that a new
+// stub serves the next one.
 func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 	r := newFixture(t, nil)
 	for id, log := range map[string]string{
@@ -121,7 +121,7 @@ func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 				}
 			}
 			var ups, downs int
-			if !testkit.Within(patience, func() bool { // a life takes batches a moment before it is reported
+			if !testkit.Within(patience, func() bool { // a life accepts batches shortly before it is reported
 				ups, downs = m.events.counted()
 				return ups >= 4
 			}) || ups != 4 || downs != 3 {
@@ -164,7 +164,7 @@ func TestRaisingModelKeepsItsStub(t *testing.T) {
 	}
 }
 
-// hurry limits the time of batches that are handed to the present process from now on.
+// hurry limits the execution time of the current process's further batches.
 func (m *running) hurry(limit time.Duration) {
 	in := m.instance()
 	l := in.current.Load()
@@ -173,8 +173,8 @@ func (m *running) hurry(limit time.Duration) {
 	l.mu.Unlock()
 }
 
-// TestHangingStubsAreKilledAndReplaced wants a stub that does not return killed, and the
-// next one to serve.
+// TestHangingStubsAreKilledAndReplaced checks that a stub whose execute or finalize does not return
+// is killed, and that the next stub serves.
 func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
 	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 500 * time.Millisecond })
 	for _, where := range []string{"Python", "a lock", "C with the GIL"} {
@@ -200,8 +200,8 @@ func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
 	})
 }
 
-// TestCloseOfAModelThatHangs closes a model without time limits: when the
-// caller's patience ends the process is killed, wherever it is.
+// TestCloseOfAModelThatHangs closes a model without time limits. When Close's context ends, the
+// process is killed.
 func TestCloseOfAModelThatHangs(t *testing.T) {
 	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 0 })
 	m := r.start("hangs_in_finalize", infer.Uint8)
@@ -236,8 +236,8 @@ func TestMuchOutputIsLimited(t *testing.T) {
 	}
 }
 
-// TestChildrenEndWithTheirStub wants the children of a model to end with its stub, and
-// with its life, though they hold all its descriptors.
+// TestChildrenEndWithTheirStub checks that a model's child processes end with its stub, although
+// they hold all its descriptors.
 func TestChildrenEndWithTheirStub(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("forks_and_lingers", infer.Uint8)
@@ -288,7 +288,7 @@ func TestNonsenseResponsesBecomeErrors(t *testing.T) {
 		{"[pb_utils.Tensor('OUT0', np.zeros(1))]", "Expected an 'InferenceResponse' object in the execute function return list, found type '<class 'c_python_backend_utils.Tensor'>'."},
 	} {
 		if test[0] == "(r for r in [])" && testkit.Python(t).Minor < 12 {
-			continue // asyncio takes generators for coroutines there
+			continue // older asyncio takes generators for coroutines
 		}
 		m.wantError(test[0], prefix+test[1])
 		m.wantGood()
@@ -302,7 +302,7 @@ func TestNonsenseResponsesBecomeErrors(t *testing.T) {
 		}
 		m.wantGood()
 	}
-	// Outputs that were not asked for vanish, silly names and shapes come through.
+	// Outputs that were not requested are dropped. Unusual types and shapes are passed on.
 	request := r.small()
 	request.ID = "[pb_utils.InferenceResponse([pb_utils.Tensor('OTHER', np.zeros(1)), pb_utils.Tensor('OUT0', np.zeros((0, 7), np.float16))])]"
 	response := m.mustInfer(request)
@@ -320,7 +320,7 @@ func TestNonsenseResponsesBecomeErrors(t *testing.T) {
 	}
 }
 
-// TestUnreachableStubsAreReplaced wants a stub that cannot be reached any more replaced,
+// TestUnreachableStubsAreReplaced checks that a stub that can no longer be reached is replaced,
 // whether it ends by itself or not.
 func TestUnreachableStubsAreReplaced(t *testing.T) {
 	r := newFixture(t, nil)
@@ -329,7 +329,7 @@ func TestUnreachableStubsAreReplaced(t *testing.T) {
 		defer m.close()
 		for range 5 {
 			m.wantGoodAtLast()
-			responses, _ := m.infer(r.small()) // its answer may just have come through
+			responses, _ := m.infer(r.small()) // its response may just have arrived
 			responses[0].Release()
 		}
 		m.wantGoodAtLast()
@@ -348,7 +348,8 @@ func TestUnreachableStubsAreReplaced(t *testing.T) {
 	})
 }
 
-// TestKeptInputsReturnWithTheStub wants blocks that a model keeps to come back with its end.
+// TestKeptInputsReturnWithTheStub checks that blocks that a model keeps are returned when its stub
+// ends.
 func TestKeptInputsReturnWithTheStub(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("keeps_inputs", infer.Uint8)
@@ -364,11 +365,11 @@ func TestKeptInputsReturnWithTheStub(t *testing.T) {
 	}) {
 		t.Errorf("pool has %d blocks in use, want the 20 that the model keeps", n)
 	}
-	m.close() // the fixture wants the pool to be empty
+	m.close() // the fixture checks that the pool is empty
 }
 
 // TestTamperedInputsHarmNoOther checks that only the model itself sees its writes to an input, and
-// that blocks are clean when they are reused.
+// that reused blocks are clean.
 func TestTamperedInputsHarmNoOther(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("tampers_with_inputs", infer.Uint8)
@@ -389,7 +390,8 @@ func TestTamperedInputsHarmNoOther(t *testing.T) {
 	}
 }
 
-// TestKilledStubsAndTemplateReturn kills idle and starting stubs, and their template.
+// TestKilledStubsAndTemplateReturn kills stubs and their template, and checks that they are
+// replaced.
 func TestKilledStubsAndTemplateReturn(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("dies_in_execute", infer.Uint8)
@@ -400,7 +402,7 @@ func TestKilledStubsAndTemplateReturn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 2 {
-			template := r.template() // soon there is another one
+			template := r.template() // soon replaced
 			if err := unix.Kill(template, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -411,8 +413,8 @@ func TestKilledStubsAndTemplateReturn(t *testing.T) {
 	m.wantGood()
 }
 
-// TestStoppedStubServesOnceContinued wants nothing to happen to a stub that is stopped for a
-// moment, and a close to end one that stays so.
+// TestStoppedStubServesOnceContinued checks that a briefly stopped stub is not replaced, and that
+// Close ends a stub that stays stopped.
 func TestStoppedStubServesOnceContinued(t *testing.T) {
 	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 300 * time.Millisecond })
 	m := r.start("dies_in_execute", infer.Uint8)
@@ -421,7 +423,7 @@ func TestStoppedStubServesOnceContinued(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	lies := handOver(m.instance(), r.small()) // its frame is in the ring, and the stub cannot take it
+	lies := handOver(m.instance(), r.small()) // the frame is in the ring, but the stub cannot take it
 	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +442,7 @@ func TestStoppedStubServesOnceContinued(t *testing.T) {
 	m.close()
 }
 
-// TestNothingIsWritten wants the model's directory to be as it was.
+// TestNothingIsWritten checks that a model's directory stays unchanged.
 func TestNothingIsWritten(t *testing.T) {
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "")
 	for _, start := range []string{"template", "program"} {

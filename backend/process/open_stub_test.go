@@ -15,8 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// sendingHead is the common beginning of the models of these tests. The id of a request selects the
-// behaviour.
+// sendingHead is the common beginning of these tests' models. A request's id selects the behaviour.
 const sendingHead = `
 import asyncio, os, signal, threading, time
 import numpy as np
@@ -28,15 +27,14 @@ def answer(n, size=1):
 class TritonPythonModel:
 `
 
-// decoupledConfig is modelConfig for a model that may send any number of
-// responses.
+// decoupledConfig is modelConfig for a decoupled model.
 func decoupledConfig(name string, types ...infer.DataType) *kserve.ModelConfig {
 	c := modelConfig(name, 1, types...)
 	c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
 	return c
 }
 
-// openRequest is a request whose responses come one by one.
+// openRequest is a request whose responses arrive one by one.
 type openRequest struct {
 	m    *running
 	task *backend.Task
@@ -48,7 +46,7 @@ type openRequest struct {
 	final bool
 }
 
-// begin has the first instance execute a request by itself.
+// begin executes a single request on the first instance.
 func (m *running) begin(id string) *openRequest {
 	m.fixture.t.Helper()
 	request := m.fixture.small()
@@ -86,7 +84,7 @@ func (c *openRequest) executed() backend.Report {
 	}
 }
 
-// next waits for a response; the caller releases it.
+// next waits for a response, which the caller releases.
 func (c *openRequest) next() *infer.Response {
 	c.m.fixture.t.Helper()
 	select {
@@ -98,8 +96,8 @@ func (c *openRequest) next() *infer.Response {
 	}
 }
 
-// rest takes all responses up to the last one and tells how many there were, and
-// the error of the last.
+// rest releases all responses up to the final one. It returns their number and the error of the
+// final one.
 func (c *openRequest) rest() (n int, err *infer.Error) {
 	c.m.fixture.t.Helper()
 	for {
@@ -125,7 +123,7 @@ func (r *fixture) startDecoupled(name, source string) *running {
 	return m
 }
 
-// countingModel sends the number and size of responses that the id names, from a thread.
+// countingModel sends responses from a thread. The request's id gives their number and size.
 const countingModel = `
     def execute(self, requests):
         for r in requests:
@@ -137,8 +135,8 @@ const countingModel = `
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `
 
-// TestDecoupledRequestsAreAnsweredByThreads has many requests answered at once by threads,
-// in the frame and by blocks, on the oldest and the newest Python.
+// TestDecoupledRequestsAreAnsweredByThreads has threads respond to many requests at once, in frames
+// and in blocks, on the oldest and the newest Python.
 func TestDecoupledRequestsAreAnsweredByThreads(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
@@ -179,8 +177,8 @@ func TestDecoupledRequestsAreAnsweredByThreads(t *testing.T) {
 	}
 }
 
-// TestWindowHoldsResponsesBack keeps responses back: the model sends as many as the window holds
-// and no more, and goes on when half of them have left.
+// TestWindowHoldsResponsesBack holds responses back. The model sends no more than the window
+// allows, and continues when half of them have been released.
 func TestWindowHoldsResponsesBack(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("window", countingModel)
@@ -194,7 +192,7 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 		for range test.want {
 			held = append(held, c.next())
 		}
-		// Another request passes by.
+		// Other requests are not affected.
 		if n, err := m.begin("3x1").rest(); n != 3 || err != nil {
 			t.Errorf("%s: beside it got %d responses and error %v, want 3", test.id, n, err)
 		}
@@ -221,7 +219,7 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 	}
 }
 
-// TestResponsesLetTheirRequestGo checks that the responses that a front end still holds refer neither
+// TestResponsesLetTheirRequestGo checks that responses that a front end still holds refer neither
 // to the task nor, through it, to the RPC.
 func TestResponsesLetTheirRequestGo(t *testing.T) {
 	r := newFixture(t, nil)
@@ -239,7 +237,7 @@ func TestResponsesLetTheirRequestGo(t *testing.T) {
 		}
 		return held
 	}()
-	for range 2 { // the instance remembers a batch or two
+	for range 2 { // the instance still refers to the last few batches
 		if n, err := m.begin("1x1").rest(); n != 1 || err != nil {
 			t.Errorf("got %d responses and error %v, want 1", n, err)
 		}
@@ -258,8 +256,8 @@ func TestResponsesLetTheirRequestGo(t *testing.T) {
 	}
 }
 
-// TestSlowReaderCostsNoMemory has a hundred thousand responses read more slowly than the model
-// sends them: neither side's memory grows.
+// TestSlowReaderCostsNoMemory reads a hundred thousand responses and checks that the stub's memory
+// does not grow while it waits for the reader.
 func TestSlowReaderCostsNoMemory(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("slow", countingModel)
@@ -283,7 +281,8 @@ func TestSlowReaderCostsNoMemory(t *testing.T) {
 	}
 }
 
-// TestDroppedSenderFailsItsRequest wants an error for a request whose sender the model forgot.
+// TestDroppedSenderFailsItsRequest checks that a request fails if the model drops its sender before
+// the final flag.
 func TestDroppedSenderFailsItsRequest(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("forgetful", `
@@ -326,7 +325,8 @@ func TestDroppedSenderFailsItsRequest(t *testing.T) {
 	}
 }
 
-// TestForgottenRequestCounts as one whose batch has failed.
+// TestForgottenRequestCounts checks that a batch counts as failed if the model sends no response to
+// its request.
 func TestForgottenRequestCounts(t *testing.T) {
 	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("silent", sendingHead+`
@@ -349,8 +349,8 @@ func TestForgottenRequestCounts(t *testing.T) {
 	}
 }
 
-// TestDeathFailsOpenRequests kills a stub with open requests, one in execution with a response
-// sent, and one ahead.
+// TestDeathFailsOpenRequests kills a stub with open requests and one in execution, which has sent a
+// response.
 func TestDeathFailsOpenRequests(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("dying", `
@@ -382,7 +382,7 @@ func TestDeathFailsOpenRequests(t *testing.T) {
 	}
 	for _, c := range append(open, last) {
 		n, err := c.rest()
-		// Its last responses may be lost.
+		// The last request's responses may be lost.
 		if n != 2 && (c != last || n != 1) || err == nil || err.Message != "Stub process 'dying_0_0' is not healthy." {
 			t.Errorf("%s: got %d responses and error %v, want one and an error", c.task.Request.ID, n, err)
 		}
@@ -393,8 +393,8 @@ func TestDeathFailsOpenRequests(t *testing.T) {
 	}
 }
 
-// TestCancellationReachesAnOpenRequest tells a model that the client of a request has gone
-// which its execute has left open.
+// TestCancellationReachesAnOpenRequest cancels requests that execute has left open, and expects the
+// model to notice.
 func TestCancellationReachesAnOpenRequest(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("waiting", `
@@ -420,12 +420,12 @@ func TestCancellationReachesAnOpenRequest(t *testing.T) {
 			t.Errorf("got error %v, want the model's", err)
 		}
 		t.Logf("the model answered %v after the cancellation", time.Since(began))
-		m.instance().Cancel(c.task) // answered already: nothing to tell
+		m.instance().Cancel(c.task) // already answered: no effect
 	}
 }
 
-// TestSendersAnswerLaterWithoutDecoupling lets an instance take the next batch while a
-// request is answered later, and wants the mixing of both ways refused.
+// TestSendersAnswerLaterWithoutDecoupling checks that an instance accepts the next batch while a
+// sender responds later, and that a model cannot both send and return a response.
 func TestSendersAnswerLaterWithoutDecoupling(t *testing.T) {
 	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("later", sendingHead+`
@@ -463,7 +463,7 @@ func TestSendersAnswerLaterWithoutDecoupling(t *testing.T) {
 	}
 }
 
-// TestReleasedRequestsComeBack wants a request back that the model has released for that.
+// TestReleasedRequestsComeBack checks that a request released for rescheduling is returned.
 func TestReleasedRequestsComeBack(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("again", `
@@ -489,7 +489,7 @@ func TestReleasedRequestsComeBack(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForOpenRequests closes a model whose threads still send.
+// TestCloseWaitsForOpenRequests closes a model whose threads are still sending.
 func TestCloseWaitsForOpenRequests(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("closing", countingModel)
@@ -510,8 +510,8 @@ func TestCloseWaitsForOpenRequests(t *testing.T) {
 	}
 }
 
-// TestBatchNumbersPassThirtyTwoBits executes batches whose numbers pass 2^32, of which
-// handles hold the low half.
+// TestBatchNumbersPassThirtyTwoBits executes batches whose numbers pass 2^32. Handles contain only
+// the low half.
 func TestBatchNumbersPassThirtyTwoBits(t *testing.T) {
 	r := newFixture(t, nil)
 	decoupled := r.startDecoupled("wrapping", `
@@ -537,8 +537,8 @@ func TestBatchNumbersPassThirtyTwoBits(t *testing.T) {
 	}
 }
 
-// TestAsyncExecutionsOverlapAsConfigured lets calls of an asynchronous execute overlap as
-// the model's parameter says, and refuses a parameter that says nothing.
+// TestAsyncExecutionsOverlapAsConfigured checks that calls of an asynchronous execute overlap as
+// configured, and that invalid values of the parameter are refused.
 func TestAsyncExecutionsOverlapAsConfigured(t *testing.T) {
 	r := newFixture(t, nil)
 	source := sendingHead + `
@@ -563,7 +563,7 @@ func TestAsyncExecutionsOverlapAsConfigured(t *testing.T) {
 		}
 		var all []*openRequest
 		for range 8 {
-			c := m.begin(fmt.Sprint(want)) // waits for that many
+			c := m.begin(fmt.Sprint(want)) // waits for that overlap
 			c.executed()
 			all = append(all, c)
 		}

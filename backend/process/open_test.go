@@ -13,13 +13,13 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// openLife is a life that a test answers with several frames. It has a batch of two
-// requests inside, and one of one request ahead.
+// openLife is a life whose batches a test answers with several frames. It has a batch of two
+// requests in execution, and a batch ahead with one request.
 type openLife struct {
 	s    *fakeLife
 	l    *life
 	held []*infer.Response
-	// finals counts the last responses of each request.
+	// finals counts the final responses of each request.
 	finals [3]int
 	done   int
 }
@@ -44,7 +44,7 @@ func (s *fakeLife) openLife(decoupled bool) *openLife {
 	}
 	done := func(_ *backend.Batch, report backend.Report) {
 		c.done++
-		for _, task := range report.Rescheduled { // as a scheduler does that cannot
+		for _, task := range report.Rescheduled { // like a scheduler that cannot reschedule
 			task.Send(infer.ErrorResponse(unhealthy("")))
 		}
 	}
@@ -55,7 +55,7 @@ func (s *fakeLife) openLife(decoupled bool) *openLife {
 	return c
 }
 
-// end ends the life and wants everything to have been settled.
+// end ends the life and checks that nothing is left.
 func (c *openLife) end() {
 	c.s.t.Helper()
 	c.l.mu.Lock()
@@ -92,7 +92,7 @@ func (c *openLife) end() {
 	}
 }
 
-// stubFrame is a frame of the stub that a test makes.
+// stubFrame is a frame that a test sends as the stub.
 type stubFrame struct {
 	kind   ipc.Kind
 	batch  uint64
@@ -123,8 +123,8 @@ func sent(batch, request uint64, flags uint32) stubFrame {
 	return f
 }
 
-// TestResponsesOutOfTurnEndTheLife gives a life frames of a stub that keeps the rules, or does
-// not.
+// TestResponsesOutOfTurnEndTheLife sends frames of stubs that follow the rules or break one, and
+// checks the rule.
 func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 	executed := func(batch uint64) stubFrame { return stubFrame{kind: ipc.Executed, batch: batch} }
 	answering := func(request uint64, flags uint32) stubFrame {
@@ -149,7 +149,7 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		frames []stubFrame
-		rule   string // that the last frame breaks; "" if none
+		rule   string // the rule that the last frame breaks, or ""
 		once   bool   // not decoupled
 	}{
 		"during execute":             {[]stubFrame{sent(1, 0, present), sent(1, 1, present|final), sent(1, 0, final), executed(1)}, "", false},
@@ -204,7 +204,7 @@ func TestResponsesOutOfTurnEndTheLife(t *testing.T) {
 }
 
 // TestCreditIsGivenAtHalfAWindow checks that the stub receives credit when half a window has left
-// the server, counted in responses or in bytes, and no sooner.
+// the server, counted in responses or bytes, and no sooner.
 func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
 	s := newFakeLife(t, processtest.Backings["sealed"])
 	c := s.openLife(true)
@@ -268,8 +268,8 @@ func TestCreditIsGivenAtHalfAWindow(t *testing.T) {
 	c.end()
 }
 
-// FuzzResponses gives a life arbitrary frames with responses, one after another: each is accepted
-// or ends the life, every request gets one last response, and the stub's loans are returned.
+// FuzzResponses handles sequences of arbitrary frames with responses. Each is accepted or ends the
+// life, every request gets one final response, and the stub's loans are returned.
 func FuzzResponses(f *testing.F) {
 	for _, name := range []string{"response", "response_final", "executed", "executed_failed"} {
 		frame := ipctest.Frame(f, name)

@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// panicsAt counts the panics that have ended in a part of the server.
+// panicsAt returns the number of panics recovered in a part of the server.
 func panicsAt(where panics.Where) (n uint64) {
 	panics.Counts(func(w panics.Where, count func() uint64) {
 		if w == where {
@@ -51,8 +51,8 @@ func (m *running) wantFree() {
 	}
 }
 
-// TestAPanicWhileABatchIsSent: its requests get an error, nothing of it stays lent, and
-// the same process executes the next one.
+// TestAPanicWhileABatchIsSent checks that the batch's requests fail, nothing stays lent, and the
+// same process executes the next batch.
 func TestAPanicWhileABatchIsSent(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
@@ -60,7 +60,7 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 	life := m.instance().current.Load()
 	before := panicsAt(panics.Request)
 
-	var none *shm.Block // whose use is a bug of ours
+	var none *shm.Block // using it panics, like a bug in the server
 	bad := r.small()
 	bad.Inputs[0] = infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, 8192}, Data: make([]byte, 8192), Memory: none}
 	large := r.tensor("IN0", infer.Uint8, []int64{1, 8192}, make([]byte, 8192))
@@ -87,8 +87,8 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 	}
 }
 
-// TestAPanicOfWhoeverIsAnswered: a Sender, or Done, that panics keeps nothing from the
-// other requests of the batch, nor from the next batch.
+// TestAPanicOfWhoeverIsAnswered checks that a panic of a Sender or of Done does not affect the
+// batch's other requests or the next batch.
 func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
@@ -122,7 +122,7 @@ func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 	}
 }
 
-// talks is a model that says what its input says, by Logger or by print.
+// talks is a model that logs or prints its input.
 const talks = `
 import triton_python_backend_utils as pb_utils
 
@@ -137,11 +137,11 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", pb_utils.get_input_tensor_by_name(r, "IN0").as_numpy())]) for r in requests]
 `
 
-// TestAPanicOfAReader: the reader of a stub's frames, and that of its output, end their
-// own life and their own output.
+// TestAPanicOfAReader checks that a panic in the reader of a stub's frames ends only that life, and
+// a panic in the reader of its output only that output.
 func TestAPanicOfAReader(t *testing.T) {
 	var armed atomic.Bool
-	tagged := func(c *Options) { c.TaggedOutput = true } // whose lines go through the log
+	tagged := func(c *Options) { c.TaggedOutput = true } // sends output lines to the log
 	r := newFixtureWithHook(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if strings.Contains(message, "trap") && !strings.Contains(message, "internal error") && armed.Swap(false) {
 			panic("a bug in the log")
@@ -179,7 +179,7 @@ func TestAPanicOfAReader(t *testing.T) {
 	m.wantFree()
 }
 
-// brokenHost panics whenever a model asks for something.
+// brokenHost panics on every request of a model.
 type brokenHost struct{ processtest.Host }
 
 func (*brokenHost) Target(string, int64) (backend.Target, error) {
@@ -190,7 +190,7 @@ func (*brokenHost) Load(context.Context, string, string, map[string][]byte) erro
 	panic("a bug above")
 }
 
-// TestAPanicOfTheHost: a model's request fails, and the model gets an error.
+// TestAPanicOfTheHost checks that a model gets an error if the host panics.
 func TestAPanicOfTheHost(t *testing.T) {
 	r := newFixture(t, nil)
 	r.host = &brokenHost{}
@@ -227,8 +227,8 @@ class TritonPythonModel:
 	m.wantFree()
 }
 
-// TestAPanicUnderTheLockOfAnInstance: a panic while a frame of the stub is handled, and
-// another in the end of that life, leave the lock free and nothing unanswered.
+// TestAPanicUnderTheLockOfAnInstance checks that a panic while a stub's frame is handled, and
+// another one at the end of that life, leave the lock free and no request unanswered.
 func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 	var in atomic.Pointer[Instance]
 	r := newFixtureWithHook(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
@@ -236,7 +236,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 			l := in.current.Load()
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.timer = new(panics.Limit) // to stop it is a bug
+			l.timer = new(panics.Limit) // stopping it panics
 		}
 	}))
 	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
@@ -263,8 +263,8 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 	m.wantFree()
 }
 
-// TestAPanicOfTheEndOfALife: the stub's work is answered anyway, each request once, and the
-// instance comes back.
+// TestAPanicOfTheEndOfALife checks that each of the stub's requests is still answered once, and
+// that the instance is restarted.
 func TestAPanicOfTheEndOfALife(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.startDecoupled("stays", `
@@ -281,7 +281,7 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 	ahead := m.begin("ahead")
 	life := m.instance().current.Load()
 	output := life.output
-	life.output = nil // whose use is a bug of ours
+	life.output = nil // using it panics
 	life.fail(errors.New("a test ends it"))
 	for _, c := range []*openRequest{open, stays} {
 		if n, err := c.rest(); n != 1 || err == nil || err.Code != infer.Internal {
@@ -292,7 +292,7 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 		t.Errorf("got the report %+v, want an error", report)
 	}
 	select {
-	case <-ahead.done: // given back or answered
+	case <-ahead.done: // returned or answered
 	case <-time.After(patience):
 		t.Error("the batch ahead was not done")
 	}
@@ -305,8 +305,8 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 	m.wantFree()
 }
 
-// TestAPanicOfExecuteAnswersOnce: when a batch has been inside, Execute does not panic,
-// whatever goes wrong, since its caller would answer the batch again.
+// TestAPanicOfExecuteAnswersOnce checks that Execute never panics once it has accepted a batch.
+// Otherwise its caller would answer the batch again.
 func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
@@ -316,10 +316,10 @@ func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		if broken {
 			life.mu.Lock()
-			life.timer = new(panics.Limit) // to stop it is a bug
+			life.timer = new(panics.Limit) // stopping it panics
 			life.mu.Unlock()
 		}
-		var none *shm.Block // whose use is a bug of ours
+		var none *shm.Block // using it panics
 		bad := &infer.Request{Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, 8192}, Data: make([]byte, 8192), Memory: none}}}
 		var done, sent atomic.Int32
 		batch := &backend.Batch{

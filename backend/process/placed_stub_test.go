@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// plusModel answers with one more than its input; the id of a request says what else it does.
+// plusModel responds with its input plus one. A request's id selects other behaviour.
 const plusModel = `
 import os
 import numpy as np
@@ -50,13 +50,13 @@ func (r *fixture) plus() *running {
 	return m
 }
 
-// writes asks until the model's stub has mapped the region for outputs.
+// writes waits until the model's stub has mapped the region for outputs.
 func (m *running) writes(c *clientRegion) {
 	m.fixture.t.Helper()
 	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT0", Memory: c}) })
 }
 
-// put has a model answer a request of a few ones whose output is wanted in out.
+// put executes a request of a few ones that wants its output in out.
 func (m *running) put(out *clientRegion, id string) *infer.Response {
 	m.fixture.t.Helper()
 	request := m.fixture.ones(out, id)
@@ -83,7 +83,8 @@ func (c *clientRegion) wantAll(is byte) {
 	}
 }
 
-// TestNoMappingForBYTES: a region where only an output of BYTES is wanted is not mapped, as no stub writes it there.
+// TestNoMappingForBYTES checks that a region is not mapped for outputs of BYTES, because stubs do
+// not write them there.
 func TestNoMappingForBYTES(t *testing.T) {
 	r := newFixture(t, nil)
 	m, err := r.open(r.writeModel("plus", plusModel), modelConfig("plus", 1, infer.Uint8, infer.Bytes))
@@ -100,9 +101,9 @@ func TestNoMappingForBYTES(t *testing.T) {
 	}
 }
 
-// TestStubsWriteOutputs: an output lies where its client wants it when the response comes, once
-// the stub has mapped the region, and nothing of it is in the arena. The mapping goes with the
-// region, also if that is unregistered while a request runs.
+// TestStubsWriteOutputs checks that once the stub has mapped a region, an output is in its place
+// when the response arrives and not in the arena. The mapping ends with the region, even if it is
+// unregistered during a request.
 func TestStubsWriteOutputs(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range slices.Compact([]testkit.Interpreter{pythons[0], pythons[len(pythons)-1]}) {
@@ -136,7 +137,7 @@ func TestStubsWriteOutputs(t *testing.T) {
 			}
 			response.Release()
 
-			// From one region into another, and into itself.
+			// From one region to another, and to itself.
 			in := r.region(0o600)
 			m.maps(in)
 			in.fill(5)
@@ -184,16 +185,15 @@ func TestStubsWriteOutputs(t *testing.T) {
 	}
 }
 
-// TestTruncatedPlaces: a client that truncates the file into which an output is written ends that
-// life, which does not count against the model. From then on the server writes to the region
-// itself.
+// TestTruncatedPlaces checks that a client that truncates the file of an output ends the stub's
+// life, which does not count against the model. Afterwards the server itself writes to the region.
 func TestTruncatedPlaces(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.plus()
 	for losses := 1; losses <= hopelessLosses+1; losses++ {
 		out := r.region(0o600)
 		m.writes(out)
-		m.put(out, "").Release() // from here on its pages are taken to be there
+		m.put(out, "").Release() // its pages now count as present
 		marks := filepath.Join(t.TempDir(), "held")
 		held := make(chan *infer.Response)
 		go func() { held <- m.put(out, marks) }()
@@ -201,7 +201,7 @@ func TestTruncatedPlaces(t *testing.T) {
 		if err := out.file.Truncate(4096); err != nil {
 			t.Fatal(err)
 		}
-		if losses%2 == 0 { // the file has its size again when the loss is looked at; its pages are new
+		if losses%2 == 0 { // restore the size before the loss is examined; the pages are new
 			if err := out.file.Truncate(regionSize); err != nil {
 				t.Fatal(err)
 			}
@@ -240,7 +240,7 @@ func TestTruncatedPlaces(t *testing.T) {
 	}
 }
 
-// TestOutputsOfANewStub: the successor of a lost stub gets the regions again.
+// TestOutputsOfANewStub checks that a lost stub's successor maps the regions again.
 func TestOutputsOfANewStub(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.plus()
@@ -266,7 +266,8 @@ func TestOutputsOfANewStub(t *testing.T) {
 	out.Release()
 }
 
-// TestWhatIsNotWritten: files that others may write into, small places, decoupled models.
+// TestWhatIsNotWritten checks that stubs write neither to small places nor to files that others can
+// write to.
 func TestWhatIsNotWritten(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.plus()
@@ -289,8 +290,8 @@ func TestWhatIsNotWritten(t *testing.T) {
 	good.Release()
 }
 
-// TestStubsThatClaimOutputs: a stub that falsely reports a write harms only its own clients. A
-// report about memory that no client wants written violates the protocol.
+// TestStubsThatClaimOutputs checks that a stub that falsely reports a write harms only its own
+// clients. A report about memory that no client wants written is a protocol error.
 func TestStubsThatClaimOutputs(t *testing.T) {
 	r := newFixtureWith(t, "", nil)
 	r.host = &callHost{}
@@ -334,9 +335,9 @@ func TestStubsThatClaimOutputs(t *testing.T) {
 	out.Release()
 }
 
-// TestStormOfPlaces has clients come with regions of their own, have outputs written there, and
-// unregister or truncate them while the same stub serves the others. Each gets its own bytes or an
-// error that says why, and nothing is left of any region.
+// TestStormOfPlaces has clients register regions, get outputs there, and unregister or truncate
+// them while the same stub serves others. Each gets its own bytes or an error with the reason, and
+// no reference to a region is left.
 func TestStormOfPlaces(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.plus()

@@ -14,19 +14,19 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// goProgram is a program that is no Python: the test binary, executed again.
+// goProgram is a program without Python: the test binary, executed again.
 type goProgram struct {
 	fakeProgram
 	children  *launch.Children
 	behaviour string
-	closed    *atomic.Int32 // how often
+	closed    *atomic.Int32 // the number of Close calls
 }
 
 func (*goProgram) Check(context.Context, string) error { return nil }
 func (*goProgram) Configure(*kserve.ModelConfig) error { return nil }
 func (p *goProgram) Close()                            { p.closed.Add(1) }
 
-// Capabilities implements Program: it writes outputs to devices, and takes no inputs there.
+// Capabilities implements Program. The stubs write outputs to devices but accept no inputs there.
 func (*goProgram) Capabilities() ProgramCapabilities { return ProgramCapabilities{UsesDevices: true} }
 
 func (p *goProgram) Start(_ context.Context, instance string, files *Files) (*launch.Process, error) {
@@ -59,7 +59,7 @@ func (p *goProgram) Initialize(_ InstanceSpec, initialization Initialization) an
 	}{p.behaviour, initialization}
 }
 
-// openProgram completes and starts a model whose stubs are in Go; the error is Start's.
+// openProgram completes and starts a model whose stubs are in Go. It returns Start's error.
 func (r *fixture) openProgram(behaviour string) (*running, error) {
 	r.t.Helper()
 	options, err := DefaultOptions()
@@ -91,7 +91,7 @@ func (r *fixture) openProgram(behaviour string) (*running, error) {
 	return m, nil
 }
 
-// wantBytes executes n requests as one batch and wants each to be answered by bytes.
+// wantBytes executes n requests as one batch and checks the output of each.
 func (m *running) wantBytes(n int, want string) {
 	m.fixture.t.Helper()
 	requests := make([]*infer.Request, n)
@@ -107,8 +107,8 @@ func (m *running) wantBytes(n int, want string) {
 	}
 }
 
-// TestProgramOfAnotherLanguage hosts instances whose processes know no Python, from the first
-// process to the last, with every kind of frame, a loss and a finalize.
+// TestProgramOfAnotherLanguage runs instances without Python, with every kind of frame, a loss and
+// a finalize.
 func TestProgramOfAnotherLanguage(t *testing.T) {
 	host := &callHost{}
 	r := newFixtureWith(t, "", nil)
@@ -153,7 +153,7 @@ func TestProgramOfAnotherLanguage(t *testing.T) {
 		}
 	})
 	for behaviour, want := range map[string]string{
-		"dies": "process exited with code 3", // which is followed by its last words
+		"dies": "process exited with code 3", // its last words follow
 		"lies": "EXECUTED of batch",
 	} {
 		t.Run(behaviour, func(t *testing.T) {

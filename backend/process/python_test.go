@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// The stubs of these tests are those of Python models: the program that stresses a
-// process most and misbehaves in most ways.
+// These tests use stubs of Python models, which put the most stress on a process and can misbehave
+// in the most ways.
 func init() {
 	process.DefaultOptions = func() (process.Options, error) {
 		config, err := python.ParseConfig(nil)

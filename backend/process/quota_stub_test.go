@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// charged is a fixture with an account, from which everything has been given back when the test ends.
+// charged is a fixture with an account. When the test ends, nothing may be charged.
 type charged struct {
 	*fixture
 	account *budget.Account
@@ -26,7 +26,7 @@ type charged struct {
 func newCharged(t *testing.T, limit int64) *charged {
 	t.Helper()
 	account := budget.New(budget.Config{Limit: limit})
-	t.Cleanup(func() { // after the fixture's own
+	t.Cleanup(func() { // runs after the fixture's own cleanup
 		for k := range budget.Kind(budget.Kinds) {
 			if n := account.Used(k); n != 0 {
 				t.Errorf("at the end %d bytes of %s are charged, want none", n, k)
@@ -50,7 +50,7 @@ func liveHeap() uint64 {
 	return stats.HeapAlloc
 }
 
-// wantBounded wants no more on the heap than the account explains.
+// wantBounded checks that the heap has not grown by much more than the charged bytes.
 func (c *charged) wantBounded(when string) {
 	c.t.Helper()
 	used := c.account.Total() - c.account.Used(budget.Blocks)
@@ -59,12 +59,12 @@ func (c *charged) wantBounded(when string) {
 	}
 }
 
-// share returns the share of a model.
+// share returns a model's share.
 func (c *charged) share(k budget.Kind) int64 {
 	return c.account.Most(k) / 100 * DefaultMemoryShare
 }
 
-// wantServing wants that another model answers.
+// wantServing checks that another model responds.
 func (c *charged) wantServing(other *running) {
 	c.t.Helper()
 	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, 100_000}, pattern(100_000, 1))}}
@@ -76,9 +76,9 @@ func (c *charged) wantServing(other *running) {
 	releaseInputs(request)
 }
 
-// TestAFloodOfKeptResponsesStaysWithinAShare: responses that are kept for order, whose places in
-// the window are given up, are charged to their model until they are released. Beyond its share
-// the stream ends with an error that names the model, which is told to stop; others go on.
+// TestAFloodOfKeptResponsesStaysWithinAShare checks that responses kept for their order, with their
+// window slots released, stay charged to their model. Beyond its share, the stream ends with an
+// error that names the model, and the model is told to stop. Others continue.
 func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 	c := newCharged(t, 64<<20)
 	other := c.start("identity", infer.Uint8)
@@ -138,12 +138,11 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 	}
 }
 
-// TestAModelThatSaysMuchIsCutAndCharged: errors are cut to 1 MiB and charged until they are
-// released, parameters beyond the share are refused, and nothing keeps the frames that brought
-// them.
+// TestAModelThatSaysMuchIsCutAndCharged checks that errors are cut to 1 MiB and charged until they
+// are released, that parameters beyond the share are refused, and that nothing keeps their frames.
 func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
 	testkit.Story(t)
-	c := newCharged(t, 256<<20) // a model has 32 MiB of frames
+	c := newCharged(t, 256<<20) // a model's share of frames is 32 MiB
 	m := c.start("says_much", infer.Uint8)
 	for how, want := range map[string]struct {
 		length int // of the error
@@ -153,7 +152,7 @@ func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
 		"error":      {1 << 20, "xxx", infer.Internal},
 		"batch":      {1 << 20, "xxx", infer.Internal},
 		"parameter":  {0, `model "says_much" version 1 holds `, infer.Unavailable},
-		"more":       {0, `model "says_much" version 1 holds 0 bytes of frames and needs 4194`, infer.Unavailable}, // its frame, too
+		"more":       {0, `model "says_much" version 1 holds 0 bytes of frames and needs 4194`, infer.Unavailable}, // including its frame
 		"parameters": {0, "", 0},
 	} {
 		var held []*infer.Response
@@ -187,8 +186,8 @@ func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
 	}
 }
 
-// TestBLSRequestsHaveTheLimitsOfClients: strings that are too long are refused with an error that
-// names the field, its length and the limit, and their frames are gone.
+// TestBLSRequestsHaveTheLimitsOfClients checks that overlong strings in BLS requests are refused
+// with an error that has the field, its length and the limit. Their frames are freed.
 func TestBLSRequestsHaveTheLimitsOfClients(t *testing.T) {
 	c := newCharged(t, 1<<30)
 	host := &runningModels{}
@@ -206,7 +205,7 @@ func TestBLSRequestsHaveTheLimitsOfClients(t *testing.T) {
 	want := []string{
 		"the request id of an inference request has 33554432 bytes, at most 65536 can be",
 		"the model name of an inference request has 33554432 bytes, at most 4096 can be",
-		"the parameters of an inference request has 33554", // with JSON around them
+		"the parameters of an inference request has 33554", // including the JSON around them
 		"Model identity - Error when running inference: the parameters of an inference request has 2097153 bytes, at most 1048576 can be",
 		"Model identity - Error when running inference: a parameter's name of an inference request has 5000 bytes, at most 4096 can be",
 		"the correlation id of an inference request has 33554432 bytes, at most 65536 can be",
@@ -222,7 +221,7 @@ func TestBLSRequestsHaveTheLimitsOfClients(t *testing.T) {
 	host.ended.Wait()
 }
 
-// stringsOf reads the elements of a tensor of BYTES.
+// stringsOf returns the elements of a BYTES tensor.
 func stringsOf(data []byte) (list []string) {
 	for len(data) >= 4 {
 		n := int(data[0]) | int(data[1])<<8 | int(data[2])<<16
@@ -231,8 +230,8 @@ func stringsOf(data []byte) (list []string) {
 	return list
 }
 
-// TestAModelThatKeepsItsInputsIsRefusedAlone: beyond its share of blocks a model gets no more
-// tensors, and others do. Its blocks come back when its process ends.
+// TestAModelThatKeepsItsInputsIsRefusedAlone checks that a model beyond its share of blocks gets no
+// more tensors, while others do. Its blocks are returned when its process ends.
 func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	const size = 4 << 20
 	c := newCharged(t, 64<<20)
@@ -286,8 +285,8 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 	releaseInputs(request)
 }
 
-// TestAModelThatKeepsAWindowGoesOn: a model that keeps its last inputs, which are more than its share
-// of blocks, gets copies of some. Every request is answered, from the right bytes.
+// TestAModelThatKeepsAWindowGoesOn checks that a model whose last inputs exceed its share of blocks
+// gets copies of some. Every response has the right bytes.
 func TestAModelThatKeepsAWindowGoesOn(t *testing.T) {
 	const size, window = 2 << 20, 20
 	c := newCharged(t, 64<<20)
@@ -328,7 +327,7 @@ func TestAModelThatKeepsAWindowGoesOn(t *testing.T) {
 	}
 }
 
-// pausedModel is a host with a model that answers when the test says so.
+// pausedModel is a host with a model that waits until the test lets it respond.
 type pausedModel struct {
 	*runningModels
 	open chan struct{}
@@ -349,8 +348,8 @@ func (g *pausedModel) submit(_ context.Context, _ *infer.Request, send infer.Sen
 	return nil
 }
 
-// TestUnreadBLSStreamsCountForTheirCaller: responses that a model does not read are its own to
-// answer for, so that others can go on with the model that makes them.
+// TestUnreadBLSStreamsCountForTheirCaller checks that responses that a model does not read are
+// charged to it, so that others can still use the model that sends them.
 func TestUnreadBLSStreamsCountForTheirCaller(t *testing.T) {
 	c := newCharged(t, 64<<20)
 	host := &pausedModel{runningModels: &runningModels{}, open: make(chan struct{})}

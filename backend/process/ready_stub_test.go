@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// asking makes a model whose is_ready has a body of one line. While the file
-// "hold" beside it exists, hold() waits.
+// asking returns a model whose is_ready has the given one-line body. hold() waits while the file
+// "hold" in its directory exists.
 func asking(define, body string) string {
 	return `
 import asyncio, os, signal, sys, threading, time
@@ -44,14 +44,14 @@ class TritonPythonModel:
 `
 }
 
-// ready asks the first instance.
+// ready checks the readiness of the first instance.
 func (m *running) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return m.instance().Ready(ctx)
 }
 
-// wantReady compares the answer with a pattern, "" for ready.
+// wantReady compares err with a pattern; "" means ready.
 func wantReady(t *testing.T, err error, code infer.Code, want string) {
 	t.Helper()
 	switch {
@@ -99,7 +99,7 @@ func TestIsReadyDecidesReadiness(t *testing.T) {
 						c.want = ""
 					}
 					wantReady(t, m.ready(), c.code, c.want)
-					// It serves, whatever it says.
+					// It serves even if it reports that it is not ready.
 					response := m.mustInfer(&infer.Request{})
 					if want := byte(2); c.name != "taken away" && response.Outputs[0].Data[0] != want {
 						t.Errorf("is_ready was called %d times, want %d", response.Outputs[0].Data[0], want)
@@ -111,7 +111,7 @@ func TestIsReadyDecidesReadiness(t *testing.T) {
 	}
 }
 
-// TestIsReadyWithoutMethod has no stub asked that would not know what to say.
+// TestIsReadyWithoutMethod checks that a model without is_ready is ready and not asked.
 func TestIsReadyWithoutMethod(t *testing.T) {
 	r := newFixture(t, nil)
 	source := strings.ReplaceAll(asking("def", "return False"), "def is_ready", "def is_not_asked") +
@@ -126,7 +126,7 @@ func TestIsReadyWithoutMethod(t *testing.T) {
 	wantReady(t, m.ready(), 0, "")
 }
 
-// TestIsReadyBesideExecute asks while execute is on, which goes on undisturbed.
+// TestIsReadyBesideExecute checks readiness during execute, which is not affected.
 func TestIsReadyBesideExecute(t *testing.T) {
 	r := newFixture(t, nil)
 	dir := r.writeModel("m", asking("def", "return True"))
@@ -150,8 +150,8 @@ func TestIsReadyBesideExecute(t *testing.T) {
 	response.Release()
 }
 
-// TestIsReadyIsSlow has the first who asks wait in vain, others that ask
-// meanwhile get the answer that comes late, and the next one a new question.
+// TestIsReadyIsSlow checks that the first caller times out, callers during the check share its late
+// result, and the next caller starts a new check.
 func TestIsReadyIsSlow(t *testing.T) {
 	limit := 200 * time.Millisecond
 	r := newFixture(t, func(c *Options) { c.ReadyTimeout = limit })
@@ -184,7 +184,7 @@ func TestIsReadyIsSlow(t *testing.T) {
 	response.Release()
 }
 
-// TestIsReadyAndDeath kills the stub while it is asked, and before.
+// TestIsReadyAndDeath kills the stub during a readiness check.
 func TestIsReadyAndDeath(t *testing.T) {
 	r := newFixture(t, nil)
 	dir := r.writeModel("m", asking("def", `hold("ready"); return True`))
@@ -207,7 +207,7 @@ func TestIsReadyAndDeath(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return m.ready() == nil })
 }
 
-// TestIsReadyIsStopped ends the model while it is asked.
+// TestIsReadyIsStopped closes the model during a readiness check.
 func TestIsReadyIsStopped(t *testing.T) {
 	r := newFixture(t, nil)
 	dir := r.writeModel("m", asking("def", `hold("ready"); return True`))

@@ -20,8 +20,8 @@ import (
 
 const regionSize = 1 << 20
 
-// clientRegion is a region of a client, and foreign memory over all of it. It is what
-// server/clientshm hands down.
+// clientRegion is a client's region and foreign memory over all of it, as provided by
+// server/clientshm.
 type clientRegion struct {
 	fixture *fixture
 	file    *os.File
@@ -30,7 +30,7 @@ type clientRegion struct {
 	copies  atomic.Int64
 }
 
-// region makes a file of a client, filled with ones. Its name is given back by end.
+// region creates a client's file filled with ones. The file is removed at the end of the test.
 func (r *fixture) region(mode os.FileMode) *clientRegion {
 	r.t.Helper()
 	file, err := os.CreateTemp("/dev/shm", "nereid-process-test-")
@@ -82,7 +82,7 @@ func (c *clientRegion) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return block.Bytes(), block, nil
 }
 
-// request is a request whose input lies in the region.
+// request returns a request whose input is in the region.
 func (c *clientRegion) request(id string) *infer.Request {
 	c.Retain()
 	return &infer.Request{ID: id, Inputs: []infer.Tensor{
@@ -90,7 +90,7 @@ func (c *clientRegion) request(id string) *infer.Request {
 	}}
 }
 
-// sumsModel answers with the sum of its input; the id of a request says what else it does.
+// sumsModel responds with the sum of its input. A request's id selects other behaviour.
 const sumsModel = `
 import os, signal, time
 import numpy as np
@@ -127,7 +127,7 @@ func (r *fixture) sums() *running {
 	return m
 }
 
-// sum has a model sum a region up.
+// sum returns a region's sum, as computed by the model.
 func (m *running) sum(c *clientRegion, id string) int {
 	m.fixture.t.Helper()
 	request := c.request(id)
@@ -137,7 +137,7 @@ func (m *running) sum(c *clientRegion, id string) int {
 	return int(binary.LittleEndian.Uint64(response.Outputs[0].Data))
 }
 
-// maps asks until the model's stub has mapped the region.
+// maps waits until the model's stub has mapped the region.
 func (m *running) maps(c *clientRegion) {
 	m.fixture.t.Helper()
 	request := c.request("")
@@ -145,7 +145,7 @@ func (m *running) maps(c *clientRegion) {
 	testkit.Eventually(m.fixture.t, patience, func() bool { return m.model.Capabilities().Mapper.Maps(&request.Inputs[0]) })
 }
 
-// mappings counts the mappings of a region in the model's stub.
+// mappings returns the number of mappings of a region in the model's stub.
 func (m *running) mappings(c *clientRegion) int {
 	l := m.instance().current.Load()
 	if l == nil {
@@ -155,8 +155,8 @@ func (m *running) mappings(c *clientRegion) int {
 	return strings.Count(string(b), c.file.Name())
 }
 
-// TestStubsMapRegions: an input that lies in a client's region is not copied, once the stub has
-// mapped it, and the mapping goes when the last request has, behind the end of the region.
+// TestStubsMapRegions checks that an input in a client's region is not copied once the stub has
+// mapped it. After the region's end, the mapping ends with its last request.
 func TestStubsMapRegions(t *testing.T) {
 	pythons := testkit.Pythons(t)
 	for _, python := range slices.Compact([]testkit.Interpreter{pythons[0], pythons[len(pythons)-1]}) {
@@ -182,7 +182,7 @@ func TestStubsMapRegions(t *testing.T) {
 			}
 			testkit.Eventually(t, patience, func() bool { return c.refs.Load() == 1 })
 
-			// Unregistered while a request reads: that goes on, and then the mapping goes.
+			// Unregistered while a request reads it: the request continues, then the mapping ends.
 			marks := filepath.Join(t.TempDir(), "held")
 			sums := make(chan int)
 			go func() { sums <- m.sum(c, marks) }()
@@ -202,7 +202,8 @@ func TestStubsMapRegions(t *testing.T) {
 	}
 }
 
-// TestMappingsGoWithTheRegion: a stub that keeps nothing has no mapping of a region that has ended.
+// TestMappingsGoWithTheRegion checks that a stub that keeps no input has no mapping of an ended
+// region.
 func TestMappingsGoWithTheRegion(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.sums()
@@ -216,7 +217,7 @@ func TestMappingsGoWithTheRegion(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return m.mappings(c) == 0 })
 }
 
-// TestRegionsOfANewStub: the successor of a lost stub gets the regions again.
+// TestRegionsOfANewStub checks that a lost stub's successor maps the regions again.
 func TestRegionsOfANewStub(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.sums()
@@ -242,8 +243,8 @@ func TestRegionsOfANewStub(t *testing.T) {
 	c.Release()
 }
 
-// TestTruncatedRegion: a client that truncates its file costs the life that reads it. That is no
-// loss of the model's, and the region is copied from then on.
+// TestTruncatedRegion checks that a client that truncates its file ends the life that reads it.
+// This does not count against the model, and the region is copied from then on.
 func TestTruncatedRegion(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.sums()
@@ -277,8 +278,8 @@ func TestTruncatedRegion(t *testing.T) {
 	}
 }
 
-// TestSignalWithoutATruncatedRegion: the same signal in a model that has no region inside is a
-// loss like any other.
+// TestSignalWithoutATruncatedRegion checks that the same signal in a model without a region in use
+// is an ordinary loss.
 func TestSignalWithoutATruncatedRegion(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.sums()
@@ -295,7 +296,8 @@ func TestSignalWithoutATruncatedRegion(t *testing.T) {
 	c.Release()
 }
 
-// TestWhatIsNotMapped: files that others may write into, types without a size, small inputs.
+// TestWhatIsNotMapped checks that files that others can write to, BYTES, and small inputs are not
+// mapped.
 func TestWhatIsNotMapped(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.sums()

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lostReady is the loss of a stub that had become ready and answered nothing.
+// lostReady is the loss of a stub that was ready but had not responded to a request.
 var lostReady = loss{cause: Exited, started: true}
 
-// TestBackoffGrowsWithLosses wants pauses that grow with losses in a row, are bounded, and are
-// forgotten after a healthy minute.
+// TestBackoffGrowsWithLosses checks that pauses grow with consecutive losses, are bounded, and are
+// reset after a healthy minute.
 func TestBackoffGrowsWithLosses(t *testing.T) {
 	var b backoff
 	within := func(got, want time.Duration) bool { return got >= want*8/10 && got <= want*12/10 }
@@ -50,11 +50,11 @@ func TestBackoffGrowsWithLosses(t *testing.T) {
 	}
 }
 
-// TestBackoffForgetsAfterAnAnswer checks that a life that has answered is followed by no pause,
-// whatever came before, and that losses that are not the model's fault do not make it hopeless.
+// TestBackoffForgetsAfterAnAnswer checks that a life that has responded is followed by no pause,
+// and that losses that are not the model's fault never make it hopeless.
 func TestBackoffForgetsAfterAnAnswer(t *testing.T) {
 	var b backoff
-	for range 100 { // killed from outside, every second
+	for range 100 { // killed by someone else, every second
 		if wait, hopeless := b.next(time.Second, loss{cause: Exited, started: true, served: true}); wait != 0 || hopeless {
 			t.Fatalf("after a life that worked: got pause %v, hopeless %t, want none", wait, hopeless)
 		}
@@ -87,7 +87,7 @@ func TestBackoffForgetsAfterAnAnswer(t *testing.T) {
 	}
 }
 
-// TestErrorsTellTheCauseOfALoss tells why lives ended, by their errors.
+// TestErrorsTellTheCauseOfALoss checks the causes of losses according to their errors.
 func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -114,8 +114,8 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 	}
 }
 
-// TestShortagesNameTheirRemedy: the error of a process that could not be started names the missing
-// resource.
+// TestShortagesNameTheirRemedy checks that the error of a process that could not be started names
+// the missing resource.
 func TestShortagesNameTheirRemedy(t *testing.T) {
 	for _, test := range []struct {
 		err  error
@@ -134,12 +134,12 @@ func TestShortagesNameTheirRemedy(t *testing.T) {
 	}
 }
 
-// TestFiveQuickLossesAreHopeless wants five losses within a minute to take hope away, and
-// only while they are so close.
+// TestFiveQuickLossesAreHopeless checks that five losses within a minute make an instance hopeless,
+// and only while they are that close.
 func TestFiveQuickLossesAreHopeless(t *testing.T) {
 	for name, test := range map[string]struct {
 		lives []time.Duration // in seconds
-		want  string          // of each loss: h hopeless, - not
+		want  string          // per loss: h hopeless, - not
 	}{
 		"at once":              {[]time.Duration{0, 0, 0, 0, 0, 0}, "----hh"},
 		"after a long life":    {[]time.Duration{3600, 1, 1, 1, 1, 1}, "----hh"},
@@ -163,8 +163,8 @@ func TestFiveQuickLossesAreHopeless(t *testing.T) {
 	}
 }
 
-// TestAwaitSpinsWhileAnswersComeFast wants spinning to be tried while answers come fast, and
-// given up for a while when a yield was slow.
+// TestAwaitSpinsWhileAnswersComeFast checks that await spins while responses are fast, and stops
+// for a while after a slow yield.
 func TestAwaitSpinsWhileAnswersComeFast(t *testing.T) {
 	const budget = 50 * time.Microsecond
 	var a awaitState

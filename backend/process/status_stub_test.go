@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// gated is a model whose initialize waits for a file, if it has one to wait for, and fails if the
-// file says so. It executes until another file exists.
+// gated is a model whose initialize waits for a file, and fails if the file says so. It executes
+// until another file exists.
 const gated = `
 import os, time
 import triton_python_backend_utils as pb_utils
@@ -37,8 +37,8 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", r.inputs()[0].as_numpy())]) for r in requests]
 `
 
-// TestInstancesTellTheirPhases follows an instance through its life, as operators see it, while
-// its load, its execution and its restart each stand still.
+// TestInstancesTellTheirPhases follows the phases of an instance while its load, its execution and
+// its restart are each blocked.
 func TestInstancesTellTheirPhases(t *testing.T) {
 	r := newFixture(t, nil)
 	directory := r.writeModel("gated", gated)
@@ -111,7 +111,7 @@ func TestInstancesTellTheirPhases(t *testing.T) {
 		t.Errorf("got %+v, want another process than %d, after one restart", got, first)
 	}
 
-	gate("initialize", "ends") // from now on it does not start
+	gate("initialize", "ends") // from now on, it fails to start
 	o.m.instance().kill()
 	is(PhaseDead)
 	if l := got.LastLoss; !strings.Contains(l.Text, "exited with code 3") || !strings.Contains(l.Text, "a last word") || got.NextStart.Before(l.At) && !got.NextStart.IsZero() {

@@ -19,8 +19,8 @@ import (
 // forkTimeout is how long package python waits for a template to fork.
 const forkTimeout = 5 * time.Second
 
-// TestStoppedTemplateDelaysNoRestart wants clients of a lost stub to be answered, and the stub
-// to come back, although the template does not move.
+// TestStoppedTemplateDelaysNoRestart checks that although the template is stopped, a lost stub's
+// clients get an error promptly, and the stub is restarted.
 func TestStoppedTemplateDelaysNoRestart(t *testing.T) {
 	testkit.Story(t)
 	r := newFixture(t, nil)
@@ -39,8 +39,9 @@ func TestStoppedTemplateDelaysNoRestart(t *testing.T) {
 	}
 }
 
-// TestTemplateDiesBeforeItTells kills a template that has forked a stub, before it can say so. That stub is ended before another one
-// is started for the same instance: both would read the same rings.
+// TestTemplateDiesBeforeItTells kills a template that has forked a stub, before it can report it.
+// That stub must end before another one starts for the same instance, because both would read the
+// same rings.
 func TestTemplateDiesBeforeItTells(t *testing.T) {
 	dir := t.TempDir()
 	site := `
@@ -91,9 +92,8 @@ os.waitpid = lost
 	})
 }
 
-// TestInterpreterThatLeavesThreads starts stubs as programs where the start of
-// the interpreter leaves threads behind, which a fork would lack, and says so
-// once.
+// TestInterpreterThatLeavesThreads checks that stubs are started as programs if the interpreter's
+// startup leaves threads, which a fork would lack. One warning is logged.
 func TestInterpreterThatLeavesThreads(t *testing.T) {
 	dir := t.TempDir()
 	site := "import threading, queue\n" +
@@ -116,9 +116,9 @@ func TestInterpreterThatLeavesThreads(t *testing.T) {
 	}
 }
 
-// TestIdleTemplateEndsAndComesBack wants an interpreter that models have of their own to
-// have no template when nothing has been started for a while, but one as soon as it is
-// needed, and none when its last model is closed. The last template of all stays.
+// TestIdleTemplateEndsAndComesBack checks that a model's own interpreter loses its template when
+// idle, gets one again when needed, and has none after its last model is closed. The last template
+// of all stays.
 func TestIdleTemplateEndsAndComesBack(t *testing.T) {
 	testkit.Story(t)
 	r := newFixture(t, nil)
@@ -139,12 +139,12 @@ func TestIdleTemplateEndsAndComesBack(t *testing.T) {
 	}
 	first, second := own("first"), own("second")
 	own1 := r.template()
-	third := r.start("identity", infer.Uint8) // has the interpreter of the backend
+	third := r.start("identity", infer.Uint8) // uses the backend's interpreter
 	templates(1)
 	if r.template() == own1 {
 		t.Errorf("template %d is the one that is left, want that of the backend's interpreter", own1)
 	}
-	for range 4 { // more often than a template that dies is replaced
+	for range 4 { // more often than a dying template is replaced
 		first.wantError("SIGKILL", "Stub process 'first_0_0' is not healthy.")
 		first.wantGoodAtLast()
 		templates(1)
@@ -160,8 +160,8 @@ func TestIdleTemplateEndsAndComesBack(t *testing.T) {
 	}
 }
 
-// TestLastTemplateEndsWhenAnotherComes: a template that was kept beyond its time because it was the only one ends with the start of
-// another.
+// TestLastTemplateEndsWhenAnotherComes checks that a template kept only because it was the last one
+// ends once another one starts.
 func TestLastTemplateEndsWhenAnotherComes(t *testing.T) {
 	r := newFixture(t, func(c *Options) { c.TemplateIdle = time.Nanosecond })
 	config := modelConfig("first", 1, infer.Uint8)
@@ -172,7 +172,7 @@ func TestLastTemplateEndsWhenAnotherComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := r.template()
-	second := r.start("identity", infer.Uint8) // has the interpreter of the backend
+	second := r.start("identity", infer.Uint8) // uses the backend's interpreter
 	first.wantGood()
 	second.wantGood()
 	testkit.Eventually(t, patience, func() bool {
@@ -181,8 +181,8 @@ func TestLastTemplateEndsWhenAnotherComes(t *testing.T) {
 	})
 }
 
-// TestLastTemplateIsHandedOn: a template ends what models leave behind if this process is
-// killed, so that there is one as long as there are models.
+// TestLastTemplateIsHandedOn checks that one template exists as long as there are models. It would
+// end models' orphans if this process were killed.
 func TestLastTemplateIsHandedOn(t *testing.T) {
 	r := newFixture(t, nil)
 	var models [2]*running

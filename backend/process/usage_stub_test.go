@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestProcessesAreMeasured wants the figures of each process that lives, before and
-// after one is lost, and none of an instance that has ended.
+// TestProcessesAreMeasured checks the figures of a living process, before and after a loss, and
+// that an ended instance has none.
 func TestProcessesAreMeasured(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// lingering starts two instances of the model that lasts as long as it is told.
+// lingering starts two instances of a model that executes as long as its request's id says.
 func lingering(t *testing.T, r *fixture) (m *running, first, second *Instance) {
 	t.Helper()
 	m, err := r.open(r.copyModel("lingers"), modelConfig("lingers", 2, infer.Uint8))
@@ -26,12 +26,12 @@ func lingering(t *testing.T, r *fixture) (m *running, first, second *Instance) {
 	return m, m.model.Instances()[0].(*Instance), m.model.Instances()[1].(*Instance)
 }
 
-// asking makes a request of size bytes with an id; the caller releases it.
+// asking returns a request of size bytes with an id, which the caller releases.
 func (r *fixture) asking(id string, size, seed int) *infer.Request {
 	return &infer.Request{ID: id, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, seed))}}
 }
 
-// wantPlusOne checks an answer of the model, and releases it and the request.
+// wantPlusOne checks a response of the model and releases it and the request.
 func wantPlusOne(t *testing.T, o outcome, request *infer.Request) {
 	t.Helper()
 	if o.answer == nil || o.answer.Err != nil {
@@ -48,8 +48,8 @@ func wantPlusOne(t *testing.T, o outcome, request *infer.Request) {
 	releaseInputs(request)
 }
 
-// wantNothingLent waits until a stub has given back all that it was lent, and
-// has said what became of the batch that was withdrawn last.
+// wantNothingLent waits until a stub has returned all loans and reported the fate of the batch
+// withdrawn last.
 func wantNothingLent(t *testing.T, in *Instance) {
 	t.Helper()
 	loans, count, asked := 0, 0, withdrawal{}
@@ -71,8 +71,8 @@ func wantNothingLent(t *testing.T, in *Instance) {
 	})
 }
 
-// TestWithdrawnBatchRunsElsewhere takes a batch back from behind a long execution and has
-// the other instance execute it at once.
+// TestWithdrawnBatchRunsElsewhere withdraws a batch that waits behind a long execution. The other
+// instance executes it at once.
 func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 	r := newFixture(t, nil)
 	_, first, second := lingering(t, r)
@@ -82,7 +82,7 @@ func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 		lasts := handOver(first, long)
 		id := ""
 		if round == 3 {
-			id = strings.Repeat(" ", 40_000) // the frame's body lies in a block
+			id = strings.Repeat(" ", 40_000) // the frame's body is in a block
 		}
 		request := r.asking(id, size, round)
 		ahead := handOver(first, request)
@@ -98,7 +98,7 @@ func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 		default:
 			t.Fatalf("size %d: Withdraw has returned and the batch is not back", size)
 		}
-		first.Withdraw() // there is nothing more
+		first.Withdraw() // nothing left to withdraw
 		if first.Ahead() {
 			t.Error("an instance whose stub has not seen a withdrawal yet wants another batch ahead")
 		}
@@ -108,7 +108,7 @@ func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 			t.Fatalf("the long execution has ended by itself: %+v", o)
 		default:
 		}
-		// A batch that is handed over all the same is executed, and cannot be asked back.
+		// A batch that is handed over anyway is executed and cannot be withdrawn.
 		last := r.asking("", 100, round)
 		behind := handOver(first, last)
 		first.Withdraw()
@@ -122,8 +122,8 @@ func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 	}
 }
 
-// TestWithdrawnBatchesAreAnsweredOnce has many batches withdrawn while stubs begin them: each is
-// answered once, by one instance or the other, and nothing stays lent.
+// TestWithdrawnBatchesAreAnsweredOnce withdraws many batches while stubs begin them. Each is
+// executed once, by one of the instances, and nothing stays lent.
 func TestWithdrawnBatchesAreAnsweredOnce(t *testing.T) {
 	r := newFixture(t, nil)
 	_, one, other := lingering(t, r)
@@ -191,8 +191,8 @@ func TestWithdrawnBatchesAreAnsweredOnce(t *testing.T) {
 	}
 }
 
-// TestWithdrawLateWaitsForTheStub asks for a batch back that the stub seems to have begun. It
-// comes back when the stub says that it has skipped it.
+// TestWithdrawLateWaitsForTheStub withdraws a batch that the stub may have begun. It is returned
+// once the stub reports that it skipped it.
 func TestWithdrawLateWaitsForTheStub(t *testing.T) {
 	r := newFixture(t, nil)
 	_, first, second := lingering(t, r)
@@ -260,8 +260,8 @@ func TestWithdrawFromALiar(t *testing.T) {
 	}
 }
 
-// TestWithdrawFromADyingStub loses a stub that has not seen yet that a batch was
-// withdrawn, and one while a batch is withdrawn.
+// TestWithdrawFromADyingStub loses a stub that has not yet seen a withdrawal, and a stub during a
+// withdrawal.
 func TestWithdrawFromADyingStub(t *testing.T) {
 	r := newFixture(t, nil)
 	_, first, second := lingering(t, r)

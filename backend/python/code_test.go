@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/python"
 )
 
-// TestFaultsReadAsClientsExpect wants Triton's words for what clients and models are told.
+// TestFaultsReadAsClientsExpect checks that faults have Triton's texts.
 func TestFaultsReadAsClientsExpect(t *testing.T) {
 	for fault, want := range map[process.Fault]string{
 		process.ProcessLost:       "Stub process 's' is not healthy.",

@@ -10,7 +10,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// TestGoldenInitializeIsEncoded encodes the INITIALIZE of a model.
+// TestGoldenInitializeIsEncoded encodes a model's INITIALIZE and AUTO_COMPLETE frames.
 func TestGoldenInitializeIsEncoded(t *testing.T) {
 	module := moduleBody{Path: "/models/m/1/model.py", Module: "1.model", Search: []string{"/models/m/1", "/models/m"}, Directory: "/models/m/1"}
 	surroundings := process.Surroundings{Log: process.LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30}

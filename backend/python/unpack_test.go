@@ -13,14 +13,14 @@ import (
 	"github.com/nereid-serving/nereid/stub"
 )
 
-// unpackTrees are the trees that these tests unpack.
+// unpackTrees are the file trees that these tests unpack.
 var unpackTrees = []fs.FS{
 	fstest.MapFS{"a.py": {Data: []byte("a = 1\n")}, "sub/b.py": {Data: []byte("b = 2\n")}},
 	fstest.MapFS{"c": {Data: []byte("c\n")}},
 }
 
-// unpackHomes makes the two directories that unpack tries; parents are the ones
-// that it makes in them.
+// unpackHomes sets up the two directories that unpack tries. It returns the parents that unpack
+// creates in them.
 func unpackHomes(t *testing.T) (parents [2]string) {
 	t.Helper()
 	cache, temporary := t.TempDir(), t.TempDir()
@@ -33,7 +33,7 @@ func unpackHomes(t *testing.T) (parents [2]string) {
 	return parents
 }
 
-// mustUnpack unpacks and wants all files, readable by their owner alone.
+// mustUnpack unpacks and checks that all files exist and only their owner can read them.
 func mustUnpack(t *testing.T) (dir string) {
 	t.Helper()
 	dir, err := unpack(unpackTrees...)
@@ -64,7 +64,7 @@ func TestUnpackReusesTheCopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What Python adds is left alone.
+	// Files that Python adds are left alone.
 	if err := os.Mkdir(filepath.Join(dir, "__pycache__"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +81,11 @@ func TestUnpackReusesTheCopy(t *testing.T) {
 	}
 }
 
-// TestUnpackDistrustsStrangeCaches gives unpack a cache that is not as it should be: it goes
-// on to the next directory, and without one it fails.
+// TestUnpackDistrustsStrangeCaches damages the cache. unpack uses the next directory, and fails if
+// that is damaged, too.
 func TestUnpackDistrustsStrangeCaches(t *testing.T) {
 	for name, test := range map[string]struct {
-		spoil func(dir string) error // dir is where the files are
+		spoil func(dir string) error // dir has the unpacked files
 		want  string                 // part of the error
 	}{
 		"damaged file": {func(dir string) error {
@@ -134,7 +134,7 @@ func TestUnpackDistrustsStrangeCaches(t *testing.T) {
 	}
 }
 
-// TestUnpackWhereNothingCanBeWritten has a file where the cache should be.
+// TestUnpackWhereNothingCanBeWritten puts a file where the cache directory should be.
 func TestUnpackWhereNothingCanBeWritten(t *testing.T) {
 	parents := unpackHomes(t)
 	if err := os.WriteFile(parents[0], nil, 0o600); err != nil {
@@ -145,8 +145,8 @@ func TestUnpackWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
-// TestUnpackAtOnceSharesOneCopy has many servers start at the same time: all use one copy,
-// and nothing else is left.
+// TestUnpackAtOnceSharesOneCopy starts many servers at once. All use one copy, and nothing else is
+// left.
 func TestUnpackAtOnceSharesOneCopy(t *testing.T) {
 	for range 20 {
 		parents := unpackHomes(t)
@@ -174,8 +174,8 @@ func TestUnpackAtOnceSharesOneCopy(t *testing.T) {
 	}
 }
 
-// TestFilesAreUnpackedOnce wants servers of one user to share a copy, and one
-// that was changed not to be run.
+// TestFilesAreUnpackedOnce checks that servers of one user share a copy, and that a modified copy
+// is not used.
 func TestFilesAreUnpackedOnce(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	b, err := New(Environment{Files: []fs.FS{stub.Files, pyutils.Files}})

@@ -55,7 +55,7 @@ func zstandard(t testing.TB, data []byte) []byte {
 	return w.EncodeAll(data, nil)
 }
 
-// compressed is data in the format of an archive; bzip2 and xz are Python's.
+// compressed compresses data for a format. Python compresses bzip2 and xz.
 func compressed(t testing.TB, format string, data []byte) []byte {
 	t.Helper()
 	switch format {
@@ -76,7 +76,7 @@ func compressed(t testing.TB, format string, data []byte) []byte {
 	return out
 }
 
-// environment is a small environment as conda-pack makes it: most directories have no entry.
+// environment returns a small environment as conda-pack packs it: most directories have no entry.
 func environment() []archive.Entry {
 	return []archive.Entry{
 		archive.Regular("bin/python3.12", "\x7fELF").WithMode(0o775),
@@ -117,8 +117,8 @@ func TestEveryFormatUnpacks(t *testing.T) {
 	}
 }
 
-// TestModesAreThoseOfTheArchive under a umask that would take away what makes an
-// environment work.
+// TestModesIgnoreTheUmask unpacks under a umask that would make an environment unusable, and
+// expects the archive's modes.
 func TestModesIgnoreTheUmask(t *testing.T) {
 	if os.Getenv("NEREID_TEST_UMASK") == "" {
 		again := exec.Command("sh", "-c", "umask 0777; exec "+os.Args[0]+" -test.run '^TestModesIgnoreTheUmask$'")
@@ -155,7 +155,7 @@ func TestCancellationEndsEverything(t *testing.T) {
 	}
 }
 
-// stopping calls stop after a number of bytes, and goes on.
+// stopping is a reader that calls stop once it has returned that number of bytes, then continues.
 type stopping struct {
 	data        []byte
 	done, after int

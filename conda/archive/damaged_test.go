@@ -22,14 +22,15 @@ import (
 
 var allFormats = []string{"tar", "tar.gz", "tar.zst", "tar.bz2", "tar.xz"}
 
-// noise is content that does not shrink.
+// noise returns n incompressible bytes.
 func noise(n int) string {
 	content := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content)
 	return string(content)
 }
 
-// solid is an archive that hardly shrinks: each part of the compressed form matters.
+// solid returns an archive that hardly compresses, so that each part of the compressed form
+// matters.
 func solid(t testing.TB) []byte {
 	t.Helper()
 	return archive.Pack(t, archive.Regular("bin/python", noise(12_000)), folder("lib/"), archive.Regular("lib/a", noise(20_000)), symlink("lib/b", "a"),
@@ -42,7 +43,7 @@ func TestCutOffArchivesAreRefused(t *testing.T) {
 			data := compressed(t, format, solid(t))
 			end := len(data)
 			if format == "tar" {
-				end -= archive.BlockSize // the second block of the end mark may be missing
+				end -= archive.BlockSize // the end mark's second block is optional
 			}
 			cuts := []int{0, 1, 3, 100, 511, 512, 513, 1024, end - 1, end - 4, end - 8, end - archive.BlockSize}
 			for i := range 50 {
@@ -85,8 +86,8 @@ func TestCutOffArchivesAreNamed(t *testing.T) {
 	}
 }
 
-// TestFlippedBits: an archive with a sum is refused or unpacks unchanged; one
-// without does no harm.
+// TestFlippedBits checks that an archive with a flipped bit is refused or unpacks unchanged if its
+// format has a checksum. A bare tar may only fail with an Error.
 func TestFlippedBits(t *testing.T) {
 	good := archive.NewDestination(t)
 	if _, err := good.Unpack(t, solid(t), archive.Options{}); err != nil {
@@ -100,7 +101,7 @@ func TestFlippedBits(t *testing.T) {
 			for i := range 60 {
 				at := random.IntN(len(data))
 				if i < 20 {
-					at = i // headers are where most can go wrong
+					at = i // headers are the most sensitive part
 				}
 				flipped := slices.Clone(data)
 				flipped[at] ^= 1 << random.IntN(8)
@@ -172,7 +173,8 @@ func TestWhatFollowsTheEnd(t *testing.T) {
 	}
 }
 
-// TestNamesAreNoFormat: the first bytes of a bare archive are a name.
+// TestNamesAreNoFormat checks that a bare tar whose first entry's name looks like another format's
+// magic is read as tar.
 func TestNamesAreNoFormat(t *testing.T) {
 	for _, name := range []string{"BZh9", "\x28\xb5\x2f\xfd", "PK\x03\x04"} {
 		p := archive.NewDestination(t)
@@ -188,8 +190,8 @@ func TestNamesAreNoFormat(t *testing.T) {
 	}
 }
 
-// TestBombsAreRefused: ten gigabytes of zeros in a few hundred kilobytes end soon, and
-// take no memory.
+// TestBombsAreRefused checks that ten gigabytes of zeros in a few hundred kilobytes are refused
+// early and use little memory.
 func TestBombsAreRefused(t *testing.T) {
 	head := archive.Regular("zeros", "")
 	head.Size = 10 << 30
@@ -218,9 +220,10 @@ func TestBombsAreRefused(t *testing.T) {
 	archive.WantError(t, err, `entry "zeros": has 10737418240 bytes, but only 1073741824 of the limit of 1073741824 for all files are left; raise the limit if you trust the archive`)
 }
 
-// TestWindowsAreBounded: a frame of zstd may ask for gigabytes of memory before its first byte.
+// TestWindowsAreBounded checks that large zstd windows and xz dictionaries are refused. They would
+// allocate gigabytes before the first byte.
 func TestWindowsAreBounded(t *testing.T) {
-	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, (31 - 10) << 3, 1, 0, 0} // a window of 2 GiB, an empty block
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, (31 - 10) << 3, 1, 0, 0} // a 2 GiB window and an empty block
 	var err error
 	allocated := testkit.Allocated(func() { _, err = archive.NewDestination(t).Unpack(t, frame, archive.Options{}) })
 	if err == nil || !strings.Contains(err.Error(), "window size exceeded") {
@@ -244,7 +247,7 @@ func TestWindowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFullDisk on a file system of a mebibyte.
+// TestFullDisk unpacks to a file system of 1 MiB and expects an error with a remedy.
 func TestFullDisk(t *testing.T) {
 	p := archive.NewDestination(t)
 	p.Root.Close()
@@ -269,8 +272,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFilesAboveTheLimitOfTheProcess: the kernel refuses content in the middle of a file.
-// The test binary does it in a process of its own, as the limit is the process's.
+// TestFilesAboveTheLimitOfTheProcess checks the error if the kernel refuses content in the middle
+// of a file. It runs in a child process because the limit applies to the whole process.
 func TestFilesAboveTheLimitOfTheProcess(t *testing.T) {
 	if inside := os.Getenv("NEREID_TEST_FSIZE"); inside != "" {
 		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 10_000, Max: 10_000}); err != nil {
@@ -292,7 +295,8 @@ func TestFilesAboveTheLimitOfTheProcess(t *testing.T) {
 	}
 }
 
-// TestLargeFilesAreWhole: their content goes through several writers at once.
+// TestLargeFilesAreWhole checks the content of a large file, which several writers write
+// concurrently.
 func TestLargeFilesAreWhole(t *testing.T) {
 	content := noise(9_000_001)
 	p := archive.NewDestination(t)
@@ -305,7 +309,7 @@ func TestLargeFilesAreWhole(t *testing.T) {
 	}
 }
 
-// writeHeader writes the header of an entry alone.
+// writeHeader writes only an entry's header.
 func writeHeader(t testing.TB, out io.Writer, e archive.Entry) {
 	t.Helper()
 	w := tar.NewWriter(out)

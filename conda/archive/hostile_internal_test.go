@@ -2,8 +2,8 @@ package archive
 
 import "testing"
 
-// TestFoldedNamesAreRefused: where a file system folds case, a name that is there under
-// another spelling is found.
+// TestFoldedNamesAreRefused checks that two names that differ only in case are refused on a file
+// system that folds case.
 func TestFoldedNamesAreRefused(t *testing.T) {
 	p := NewDestination(t)
 	if _, err := p.Unpack(t, Pack(t, Regular("E", "x")), Options{}); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/conda/archive"
 )
 
-// TestHostileEntriesAreRefused with a sentence, and nothing outside changes.
+// TestHostileEntriesAreRefused checks the error for each hostile entry, and that nothing outside
+// changes.
 func TestHostileEntriesAreRefused(t *testing.T) {
 	const (
 		dots      = `archive_write_header() failed with error code = -25 error message is Path contains '..'`
@@ -81,7 +82,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 		{"link over a directory", []archive.Entry{folder("d"), symlink("d", "e")}, `entry "d": an entry before has made a directory of this name`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// The good entries before it are many, so that writers are at work.
+			// Many valid entries come first, so that the writers are busy.
 			entries := []archive.Entry{}
 			for i := range 40 {
 				entries = append(entries, archive.Regular(fmt.Sprintf("good/%d", i), strings.Repeat("content", 1000)))
@@ -95,7 +96,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 	}
 }
 
-// TestOddEntriesAreMade covers unusual and harmless entries.
+// TestOddEntriesAreMade unpacks unusual but harmless entries.
 func TestOddEntriesAreMade(t *testing.T) {
 	for _, test := range []struct {
 		name    string

@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestArchivesOfTarUnpack: GNU tar in each of its formats, with its treatment of long
-// names, hard links, sparse files and times.
+// TestArchivesOfTarUnpack unpacks archives by GNU tar in each of its formats, with long names, hard
+// links, sparse files and times.
 func TestArchivesOfTarUnpack(t *testing.T) {
 	if _, err := exec.LookPath("tar"); err != nil {
 		t.Skip("there is no tar")
@@ -77,8 +77,8 @@ func TestArchivesOfTarUnpack(t *testing.T) {
 	}
 }
 
-// TestHostileArchivesOfPython: what Python's tarfile makes, with names and kinds that Go
-// does not write.
+// TestHostileArchivesOfPython unpacks archives by Python's tarfile, with names and entry types that
+// Go does not write.
 func TestHostileArchivesOfPython(t *testing.T) {
 	const program = `
 import io, sys, tarfile
@@ -146,8 +146,8 @@ sys.stdout.buffer.write(out.getvalue())
 	}
 }
 
-// FuzzUnpack unpacks arbitrary bytes. Nothing panics, nothing outside changes, and no
-// link of an archive that was unpacked leads outside.
+// FuzzUnpack unpacks arbitrary bytes. Nothing panics, nothing outside changes, and no unpacked link
+// leads outside.
 func FuzzUnpack(f *testing.F) {
 	for _, entries := range [][]archive.Entry{
 		{archive.Regular("a/b", "content"), folder("d/"), symlink("a/l", "../d"), hardLink("h", "a/b")},
@@ -159,7 +159,7 @@ func FuzzUnpack(f *testing.F) {
 		f.Add(gzipped(f, data))
 		f.Add(zstandard(f, data))
 	}
-	// A file of one byte, compressed by bzip2 and by xz.
+	// One byte, compressed by bzip2 and by xz.
 	for _, name := range []string{"testdata/one.tar.bz2", "testdata/one.tar.xz"} {
 		data, err := os.ReadFile(name)
 		if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// model says what random entries unpack to: a map from clean names to "directory",
-// "= content" or "-> target". It knows nothing of files and system calls.
+// model predicts the result of unpacking random entries: a map from clean names to "directory", "=
+// content" or "-> target". It uses no files and no system calls.
 type model struct {
 	nodes map[string]string
 }
 
-// refuse reports whether an entry is to be refused, and takes it into the model if not.
+// refuse reports whether an entry must be refused. Otherwise it adds the entry to the model.
 func (m *model) refuse(e archive.Entry) bool {
 	name, ok := m.clean(e.Name)
 	if !ok || name == "" && e.Typeflag != tar.TypeDir {
@@ -80,7 +80,7 @@ func (m *model) clean(name string) (string, bool) {
 	return strings.TrimPrefix(path.Clean("/"+name), "/"), true
 }
 
-// outward reports whether a link leads out by its text alone.
+// outward reports whether a link's target text alone leads outside.
 func (m *model) outward(name, target string) bool {
 	if target == "" || target[0] == '/' {
 		return true
@@ -100,8 +100,8 @@ func (m *model) outward(name, target string) bool {
 	return false
 }
 
-// escapes reports whether a link of the model, followed through other links, passes the
-// top: what entries are refused for when all are made.
+// escapes reports whether a link, followed through other links, leads outside. Such archives are
+// refused at the end.
 func (m *model) escapes() bool {
 	for name, node := range m.nodes {
 		target, isLink := strings.CutPrefix(node, "-> ")
@@ -140,7 +140,7 @@ func (m *model) list() (list []string) {
 	return list
 }
 
-// randomEntries makes entries of few names, so that they meet.
+// randomEntries returns entries from a small set of names, so that they collide.
 func randomEntries(random *rand.Rand) []archive.Entry {
 	components := []string{"a", "b", "c", "d", "e", "f", "g", "a", "b", "a", "..", ".", ""}
 	name := func(most int) string {
@@ -170,7 +170,7 @@ func randomEntries(random *rand.Rand) []archive.Entry {
 		switch random.IntN(4) {
 		case 0:
 			return strings.Repeat("../", depth) + "."
-		case 1, 2: // up behind another entry, which may be a link
+		case 1, 2: // up through another entry, which may be a link
 			return strings.Repeat("../", depth) + strings.Trim(entries[random.IntN(len(entries))].Name, "/") + "/../" + name(1)
 		}
 		return text + name(2)
@@ -191,9 +191,8 @@ func randomEntries(random *rand.Rand) []archive.Entry {
 	return entries
 }
 
-// TestRandomEntriesStayInside unpacks random entries. Whatever they are, nothing outside
-// changes, no created link leads outside, and the unpacked and the refused entries
-// is as the model says.
+// TestRandomEntriesStayInside unpacks random entries. Nothing outside changes, no created link
+// leads outside, and entries are unpacked or refused as the model predicts.
 func TestRandomEntriesStayInside(t *testing.T) {
 	made, refused, late := 0, 0, 0
 	seeds := uint64(400)
@@ -210,7 +209,7 @@ func TestRandomEntriesStayInside(t *testing.T) {
 		for _, e := range entries {
 			e.Size = int64(len(e.Content))
 			if err := w.WriteHeader(&e.Header); err != nil {
-				continue // it cannot be packed
+				continue // cannot be packed
 			}
 			if _, err := w.Write([]byte(e.Content)); err != nil {
 				t.Fatal(err)

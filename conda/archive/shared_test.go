@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// Stamp is the time of entries, with no fraction of a second, as tar has them.
+// Stamp is the time of entries, in whole seconds as tar stores them.
 var Stamp = time.Unix(1_600_000_000, 0)
 
-// Entry is one entry of an archive that a test makes.
+// Entry is one entry of a test archive.
 type Entry struct {
 	tar.Header
 	Content string
@@ -30,7 +30,7 @@ func Regular(name, content string) Entry {
 	return Entry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, ModTime: Stamp}, content}
 }
 
-// Pack makes a tar archive.
+// Pack returns a tar archive of entries.
 func Pack(t testing.TB, entries ...Entry) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -50,14 +50,14 @@ func Pack(t testing.TB, entries ...Entry) []byte {
 	return out.Bytes()
 }
 
-// Destination is a directory to unpack into, inside another one of which nothing may change.
+// Destination is a directory to unpack into. Nothing in the directory around it may change.
 type Destination struct {
 	Around, Inside string
 	Root           *os.Root
 	before         string
 }
 
-// surroundings lists the files around the directory, with contents and times.
+// surroundings lists the files outside the directory with contents and times.
 func (p *Destination) surroundings(t testing.TB) string {
 	t.Helper()
 	var list strings.Builder
@@ -95,7 +95,7 @@ func (p *Destination) Unpack(t testing.TB, data []byte, options Options) (Summar
 	return summary, err
 }
 
-// List lists the entries of a directory: "name kind content", sorted.
+// List returns the directory's entries, sorted, with kind and content.
 func (p *Destination) List(t testing.TB) []string {
 	t.Helper()
 	var list []string
@@ -132,7 +132,7 @@ func (p *Destination) List(t testing.TB) []string {
 	return list
 }
 
-// IsEnvironment compares the directory with environment.
+// IsEnvironment checks that the directory contains environment's entries.
 func (p *Destination) IsEnvironment(t *testing.T) {
 	t.Helper()
 	for name, mode := range map[string]fs.FileMode{
@@ -206,8 +206,8 @@ func WantError(t testing.TB, err error, want string) {
 	}
 }
 
-// LinksStayInside follows every link. Links that are checked last may
-// lead outside where the archive was refused.
+// LinksStayInside checks that no link leads outside. If the archive was refused, links that are
+// checked last may do so.
 func (p *Destination) LinksStayInside(t *testing.T, seed uint64, refused bool) {
 	t.Helper()
 	inside, err := filepath.EvalSymlinks(p.Inside)

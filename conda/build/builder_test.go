@@ -20,7 +20,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// recorder runs programs and keeps their arguments.
+// recorder runs programs and records their arguments.
 type recorder struct {
 	mu    sync.Mutex
 	calls [][]string
@@ -38,7 +38,7 @@ func (r *recorder) run(ctx context.Context, argv, env []string, dir string) (str
 	return output.String(), err
 }
 
-// made counts the calls that make something.
+// made returns the number of calls that create or install something.
 func (r *recorder) made() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,8 +50,7 @@ func (r *recorder) made() (n int) {
 	return n
 }
 
-// builder makes a Builder with a cache of its own, whose programs come from the given
-// directory first.
+// builder returns a Builder with its own cache. Its PATH starts with programs.
 func builder(t *testing.T, programs string, variables ...string) (*Builder, *recorder) {
 	t.Helper()
 	r := &recorder{}
@@ -68,8 +67,8 @@ func builder(t *testing.T, programs string, variables ...string) (*Builder, *rec
 	return New(Options{Cache: c, Run: r.run, Python: testkit.Python(t).Path, Variables: variables, Log: zerolog.Nop()}), r
 }
 
-// offline makes a Builder whose uv installs from the wheels that make environments has
-// fetched, and nothing else.
+// offline returns a Builder whose uv installs only from the wheels that `make environments` has
+// downloaded.
 func offline(t *testing.T) (*Builder, *recorder) {
 	t.Helper()
 	wheels, tools := testkit.Environment(t, "wheels"), testkit.Environment(t, "tools")
@@ -84,7 +83,7 @@ func offline(t *testing.T) (*Builder, *recorder) {
 	return builder(t, programs, "UV_CONFIG_FILE="+programs+"/uv.toml", "UV_PYTHON_DOWNLOADS=never", "UV_NO_CACHE=1", "VIRTUAL_ENV=/not/this/one")
 }
 
-// check wants that models can run in an environment of the given form.
+// check checks that models can run in an environment of the given form.
 func check(t *testing.T, b *Builder, env *cache.Environment, form conda.Form) {
 	t.Helper()
 	r := conda.Examine(t.Context(), conda.EnvPath{Kind: conda.Directory, Path: env.Directory}, b.Run, b.Variables)
@@ -93,8 +92,8 @@ func check(t *testing.T, b *Builder, env *cache.Environment, form conda.Form) {
 	}
 }
 
-// TestRequirementsBecomeAnEnvironment has the real uv make one, once for two models with the
-// same file, and another when the file changes. numpy is not in the file.
+// TestRequirementsBecomeAnEnvironment builds an environment with the real uv: once for two models
+// with the same file, and again when the file changes. The file does not list numpy.
 func TestRequirementsBecomeAnEnvironment(t *testing.T) {
 	b, r := offline(t)
 	one, two := t.TempDir(), t.TempDir()
@@ -131,7 +130,7 @@ func TestRequirementsBecomeAnEnvironment(t *testing.T) {
 	}
 }
 
-// TestLockBecomesAnEnvironment locks a project with the real uv, and has it installed.
+// TestLockBecomesAnEnvironment locks a project with the real uv and installs it.
 func TestLockBecomesAnEnvironment(t *testing.T) {
 	testkit.Story(t)
 	b, _ := offline(t)
@@ -159,8 +158,8 @@ func TestLockBecomesAnEnvironment(t *testing.T) {
 	check(t, b, env, conda.Venv)
 }
 
-// pixiScript stands for pixi, which no registry has: it makes what pixi makes, around the
-// interpreter in $REAL, and writes down how it was called.
+// pixiScript replaces pixi, which no registry has. It creates the same files as pixi, with the
+// interpreter in $REAL, and records its arguments.
 const pixiScript = `#!/bin/sh
 if [ "$1" = --version ]; then echo 'warning: a line before it' >&2; echo "pixi 9.9.9"; exit; fi
 echo "$@" >>"$CALLS"
@@ -232,7 +231,8 @@ func TestBuildNeedsItsTool(t *testing.T) {
 	}
 }
 
-// TestUnsatisfiableRequirementsAreTold wants uv's own words, and a good file to work afterwards.
+// TestUnsatisfiableRequirementsAreTold checks that the error has uv's message, and that a corrected
+// file works afterwards.
 func TestUnsatisfiableRequirementsAreTold(t *testing.T) {
 	b, _ := offline(t)
 	model := t.TempDir()

@@ -52,7 +52,8 @@ func TestFindTakesTheMostExactFile(t *testing.T) {
 	}
 }
 
-// TestDigestChangesWithWhatIsInstalled changes one thing at a time.
+// TestDigestChangesWithWhatIsInstalled makes one change at a time and checks whether the digest
+// changes.
 func TestDigestChangesWithWhatIsInstalled(t *testing.T) {
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{
@@ -132,7 +133,7 @@ func TestFindRefusesWhatItCannotKeep(t *testing.T) {
 	}
 }
 
-// TestIncludesInACircleEnd has two files include each other.
+// TestIncludesInACircleEnd checks two files that include each other.
 func TestIncludesInACircleEnd(t *testing.T) {
 	root := t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{"requirements.txt": "-r a.txt\n", "a.txt": "-r requirements.txt\n-r a.txt\n"})

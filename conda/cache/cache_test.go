@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestASecondStartReadsNothing: another Cache, as another start of the server has, finds the environment by the index.
+// TestASecondStartReadsNothing checks that another Cache, as after a restart of the server, finds
+// the environment in the index without reading the archive.
 func TestASecondStartReadsNothing(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, denseEnvironment())
@@ -31,14 +32,14 @@ func TestASecondStartReadsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The records are read; 128 KiB would be a fingerprint.
+	// Only records are read; a fingerprint would take 128 KiB.
 	if warm.Directory != cold.Directory || warm.Unpacked != 0 || warm.Read > 32<<10 || info.Size() < 4*warm.Read {
 		t.Errorf("second start: got %+v, want %s without a look at the archive (%d bytes)", warm, cold.Directory, info.Size())
 	}
 }
 
-// TestATouchedArchiveIsReadButNotUnpacked: another time is another identity, but the same digest; from
-// then on that identity is known, too.
+// TestATouchedArchiveIsReadButNotUnpacked checks that an archive with a new modification time is
+// read, but not unpacked, as its digest is the same. The index then has the new identity.
 func TestATouchedArchiveIsReadButNotUnpacked(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
@@ -51,10 +52,10 @@ func TestATouchedArchiveIsReadButNotUnpacked(t *testing.T) {
 	if second.Directory != first.Directory || unpackings(log) != 1 {
 		t.Errorf("got %s after %d unpackings, want %s after one", second.Directory, unpackings(log), first.Directory)
 	}
-	whole(t, c, second) // the index has forgotten the old identity
+	whole(t, c, second) // the index no longer has the old identity
 }
 
-// TestACopyIsNotUnpacked: models that carry the same archive share an environment.
+// TestACopyIsNotUnpacked checks that copies of an archive share one environment.
 func TestACopyIsNotUnpacked(t *testing.T) {
 	dir, path, other := t.TempDir(), filepath.Join(t.TempDir(), "a.tar.gz"), filepath.Join(t.TempDir(), "b.tar.gz")
 	pack(t, path, aPython("a"))
@@ -83,8 +84,9 @@ func TestACopyIsNotUnpacked(t *testing.T) {
 	}
 }
 
-// TestAReplacedArchiveGetsADirectoryOfItsOwn, whether it is renamed into place or written in place, and
-// even if someone gives it the old time: stubs of the old one keep theirs.
+// TestAReplacedArchiveGetsADirectoryOfItsOwn checks that a replaced archive gets a new directory,
+// whether it was renamed or written in place, even with the old time. Stubs of the old archive keep
+// theirs.
 func TestAReplacedArchiveGetsADirectoryOfItsOwn(t *testing.T) {
 	for name, replace := range map[string]func(t *testing.T, path string){
 		"renamed": func(t *testing.T, path string) {
@@ -139,7 +141,8 @@ func TestADeletedArchiveLeavesItsEnvironmentToItsUsers(t *testing.T) {
 	whole(t, c, env)
 }
 
-// TestManyGoroutinesUnpackOnce: later goroutines wait, and all get the same directory.
+// TestManyGoroutinesUnpackOnce checks that only one of many goroutines unpacks, and all get the
+// same directory.
 func TestManyGoroutinesUnpackOnce(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, largeEnvironment(300))
@@ -169,7 +172,7 @@ func TestManyGoroutinesUnpackOnce(t *testing.T) {
 			t.Errorf("got %s, want %s as the others", env.Directory, environments[0].Directory)
 		}
 		env.Release()
-		env.Release() // the second time does nothing
+		env.Release() // the second call does nothing
 	}
 	if removed, err := c.Prune(t.Context(), Selection{All: true}); err != nil || len(removed) != 1 {
 		t.Errorf("Prune after all releases: got %v, %v, want the environment removed", removed, err)
@@ -179,7 +182,8 @@ func TestManyGoroutinesUnpackOnce(t *testing.T) {
 	}
 }
 
-// TestABadArchiveLeavesNothing: all who wait get its error, which names the archive, and a good one of the same name is unpacked.
+// TestABadArchiveLeavesNothing checks that all waiting callers get an error that names the archive.
+// A good archive under the same name is then unpacked.
 func TestABadArchiveLeavesNothing(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, largeEnvironment(300))
@@ -209,7 +213,8 @@ func TestABadArchiveLeavesNothing(t *testing.T) {
 	whole(t, c, take(t, c, path))
 }
 
-// TestAFaultAtAnyStepLeavesNothing, and the next try succeeds.
+// TestAFaultAtAnyStepLeavesNothing checks that a failure at any step leaves nothing, and the next
+// attempt succeeds.
 func TestAFaultAtAnyStepLeavesNothing(t *testing.T) {
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
@@ -234,7 +239,7 @@ func TestAFaultAtAnyStepLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestAWaiterGivesUpAlone: its own ctx ends, and the others go on.
+// TestAWaiterGivesUpAlone checks that a waiter whose context ends does not affect the others.
 func TestAWaiterGivesUpAlone(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
@@ -268,7 +273,7 @@ func TestAWaiterGivesUpAlone(t *testing.T) {
 	}
 }
 
-// TestAWaiterTakesOver: the ctx of the unpacking goroutine ends, and the waiting one takes over.
+// TestAWaiterTakesOver checks that a waiter takes over if the unpacking goroutine's context ends.
 func TestAWaiterTakesOver(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
@@ -306,7 +311,8 @@ func TestAWaiterTakesOver(t *testing.T) {
 	}
 }
 
-// TestDifferentArchivesAreUnpackedAtTheSameTime: each waits in its unpacking until the other is there.
+// TestDifferentArchivesAreUnpackedAtTheSameTime unpacks two archives, each of which waits until the
+// other is being unpacked.
 func TestDifferentArchivesAreUnpackedAtTheSameTime(t *testing.T) {
 	dir, folder := t.TempDir(), t.TempDir()
 	c, _ := open(t, Options{Directory: dir})
@@ -335,7 +341,8 @@ func TestDifferentArchivesAreUnpackedAtTheSameTime(t *testing.T) {
 	wg.Wait()
 }
 
-// TestCondaUnpackRunsWhereTheEnvironmentStays, and before anyone has it.
+// TestCondaUnpackRunsWhereTheEnvironmentStays checks that conda-unpack runs in the environment's
+// final directory, before any caller gets it.
 func TestCondaUnpackRunsWhereTheEnvironmentStays(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	files := aPython("a")
@@ -347,7 +354,7 @@ func TestCondaUnpackRunsWhereTheEnvironmentStays(t *testing.T) {
 	if want := env.Directory + "\n" + filepath.Join(env.Directory, "bin", "conda-unpack") + "\n"; err != nil || string(got) != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
-	whole(t, c, env) // the manifest has what conda-unpack has made
+	whole(t, c, env) // the manifest includes conda-unpack's files
 }
 
 func TestCondaUnpackFails(t *testing.T) {
@@ -365,7 +372,8 @@ func TestCondaUnpackFails(t *testing.T) {
 	}
 }
 
-// TestBuildMakesOnceForAKey, at the place where the environment stays.
+// TestBuildMakesOnceForAKey checks that Build calls its function once per key, with the
+// environment's final directory.
 func TestBuildMakesOnceForAKey(t *testing.T) {
 	c, _ := open(t, Options{Directory: t.TempDir()})
 	var mu sync.Mutex
@@ -402,7 +410,8 @@ func TestBuildMakesOnceForAKey(t *testing.T) {
 	}
 }
 
-// TestWhatIsRemovedByHandIsMadeAnew while the server runs, even if it is in use.
+// TestWhatIsRemovedByHandIsMadeAnew checks that an environment that was removed by hand is created
+// again while the server runs, even if it is in use.
 func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
 	dir, path := filepath.Join(t.TempDir(), "cache"), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
@@ -422,12 +431,12 @@ func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
 	whole(t, c, third)
 }
 
-// TestDamageOfTheCacheIsRepaired: an unreadable entry counts as missing.
+// TestDamageOfTheCacheIsRepaired checks that an unreadable entry counts as missing.
 func TestDamageOfTheCacheIsRepaired(t *testing.T) {
 	for _, what := range []string{indexDir, recordsDir, locksDir, "environment"} {
 		for _, damage := range []string{"removed", "emptied", "scribbled on"} {
 			if what == "environment" && damage != "removed" {
-				continue // verify reports the damage of its files
+				continue // Verify reports damaged files
 			}
 			t.Run(what+" "+damage, func(t *testing.T) {
 				dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestARemovedLockExcludesNobody: those that opened its file before take a new one.
+// TestARemovedLockExcludesNobody checks that a lock has one holder at a time, although each holder
+// removes its file while others have it open.
 func TestARemovedLockExcludesNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	var wg sync.WaitGroup
@@ -37,7 +38,8 @@ func TestARemovedLockExcludesNobody(t *testing.T) {
 	wg.Wait()
 }
 
-// TestALockKnowsThatItsFileWasRemoved, or replaced by the next holder's, while it was opened.
+// TestALockKnowsThatItsFileWasRemoved checks that a lock detects that its file was removed, or
+// replaced by the next holder's, after it was opened.
 func TestALockKnowsThatItsFileWasRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	holder, err := tryLock(path, exclusive, true)
@@ -100,13 +102,14 @@ func TestSharedAndExclusiveLocks(t *testing.T) {
 	}
 }
 
-// TestAFileSystemWithoutLocks is told with its remedy, and the default directory is given up for a temporary one.
+// TestAFileSystemWithoutLocks checks that the error of a failed lock has the file and a remedy. The
+// default directory is then replaced by a temporary one.
 func TestAFileSystemWithoutLocks(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file.Close() // flock fails in a way that is not another holder's
+	file.Close() // flock fails, but not because of another holder
 	err = (&lock{file, file.Name()}).become(shared)
 	var none *lockError
 	if !errors.As(err, &none) || !strings.Contains(err.Error(), file.Name()) || !strings.Contains(err.Error(), "env-cache-directory") || !isClosed(err) {

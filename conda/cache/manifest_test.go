@@ -12,13 +12,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestCompareTellsEachDifference spoils an environment in one way at a time.
+// TestCompareTellsEachDifference damages an environment in one way at a time and checks the report.
 func TestCompareTellsEachDifference(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		spoil func(dir string) error
 		want  string // the only line, or ""
-		deep  bool   // only a deep comparison finds it
+		deep  bool   // found only by a deep comparison
 	}{
 		{"nothing", func(string) error { return nil }, "", false},
 		{"missing", func(dir string) error { return os.Remove(filepath.Join(dir, "lib", "a.py")) }, "lib/a.py is missing", false},
@@ -87,7 +87,8 @@ func replaced(path string, by func(path string) error) error {
 	return by(path)
 }
 
-// FuzzManifest: a damaged manifest is refused, or read as written.
+// FuzzManifest checks that an arbitrary manifest is refused, or is the same after encoding and
+// decoding.
 func FuzzManifest(f *testing.F) {
 	m := &manifest{files: []file{
 		{path: "bin/python", kind: 'f', mode: 0o755, size: 7, sum: 0xdeadbeef}, {path: "lib", kind: 'd', mode: 0o700},

@@ -16,10 +16,10 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// steps are those at which making an environment can end.
+// steps are the steps at which creating an environment can end.
 var steps = []string{"directory", "fill", "relocate", "settle", "record", "index"}
 
-// TestTenProcessesUnpackOnce starts them on one cold cache.
+// TestTenProcessesUnpackOnce starts ten processes on one empty cache.
 func TestTenProcessesUnpackOnce(t *testing.T) {
 	dir, path := filepath.Join(t.TempDir(), "deep", "cache"), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, largeEnvironment(500))
@@ -47,7 +47,8 @@ func TestTenProcessesUnpackOnce(t *testing.T) {
 	}
 }
 
-// TestKilledAtEachStep: the next process finds nothing or a whole environment, and sweeps.
+// TestKilledAtEachStep kills a process at each step. The next process finds nothing or a complete
+// environment, and sweeps the remains.
 func TestKilledAtEachStep(t *testing.T) {
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// TestKilledAmongTheFiles kills a process after that many files; a waiting process takes over.
+// TestKilledAmongTheFiles kills a process after a number of files. A waiting process takes over.
 func TestKilledAmongTheFiles(t *testing.T) {
 	testkit.Story(t)
 	path := filepath.Join(t.TempDir(), "env.tar.gz")
@@ -87,8 +88,8 @@ func TestKilledAmongTheFiles(t *testing.T) {
 	}
 }
 
-// TestKillsStormLeavesWholeEnvironments kills two processes at a time, at random instants, while
-// archives change. Environments that the cache then reports as complete must be so, and the last
+// TestKillsStormLeavesWholeEnvironments kills two processes at a time, at random moments, while
+// archives change. Environments that the cache reports as complete must be undamaged, and the last
 // surviving process must create the others.
 func TestKillsStormLeavesWholeEnvironments(t *testing.T) {
 	testkit.Story(t)
@@ -101,7 +102,7 @@ func TestKillsStormLeavesWholeEnvironments(t *testing.T) {
 	files := largeEnvironment(100)
 	files["bin/conda-unpack"] = "cd \"$CONDA_PREFIX\" && pwd > lib/mark\n"
 	c, _ := open(t, Options{Directory: dir})
-	longest := 50 * time.Millisecond // that a making has taken
+	longest := 50 * time.Millisecond // the longest creation so far
 	for round := range rounds {
 		if round%4 == 0 {
 			files["lib/round"] = strconv.Itoa(round)
@@ -112,7 +113,7 @@ func TestKillsStormLeavesWholeEnvironments(t *testing.T) {
 			all = append(all, begin(t, role{Directory: dir, Archive: path, Announce: true}))
 		}
 		for _, p := range all {
-			p.says() // they ask for the environment from now on
+			p.says() // from now on, they request the environment
 		}
 		for _, p := range all {
 			<-time.After(time.Duration(random.Int64N(int64(longest))))
@@ -149,7 +150,7 @@ func TestKillsStormLeavesWholeEnvironments(t *testing.T) {
 	}
 }
 
-// filesIn counts the files of environments in a cache.
+// filesIn returns the number of files in a cache's environments.
 func filesIn(dir string) int {
 	n := 0
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -161,7 +162,8 @@ func filesIn(dir string) int {
 	return n
 }
 
-// TestCondaUnpackOutlivesItsServer: its late writes do not reach the next environment.
+// TestCondaUnpackOutlivesItsServer checks that late writes of conda-unpack do not reach the next
+// environment.
 func TestCondaUnpackOutlivesItsServer(t *testing.T) {
 	dir, folder := t.TempDir(), t.TempDir()
 	path := filepath.Join(folder, "env.tar.gz")
@@ -192,8 +194,8 @@ fi
 	whole(t, c, env)
 }
 
-// TestEvictionSparesWhatAnotherProcessUses: the bound is kept by removing others; when that process is killed, its environment is
-// removed like any other.
+// TestEvictionSparesWhatAnotherProcessUses checks that eviction removes only environments that no
+// process uses. Once the other process is killed, its environment can be evicted.
 func TestEvictionSparesWhatAnotherProcessUses(t *testing.T) {
 	dir, folder := t.TempDir(), t.TempDir()
 	paths := map[string]string{}
@@ -234,7 +236,8 @@ func TestEvictionSparesWhatAnotherProcessUses(t *testing.T) {
 	}
 }
 
-// TestAReadOnlyCacheWorks for a user who owns nothing in it: images come with a cache of root's.
+// TestAReadOnlyCacheWorks checks a cache whose user owns nothing in it, such as root's cache in a
+// container image.
 func TestAReadOnlyCacheWorks(t *testing.T) {
 	folder := openFolder(t)
 	dir, path, other := filepath.Join(folder, "cache"), filepath.Join(folder, "env.tar.gz"), filepath.Join(folder, "other.tar.gz")
@@ -251,7 +254,7 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 	if out, err := exec.Command("chmod", "-R", "a+rX,go-w", dir).CombinedOutput(); err != nil {
 		t.Fatalf("chmod: %v: %s", err, out)
 	}
-	root := os.Geteuid() == 0 // else the cases of root's are left out
+	root := os.Geteuid() == 0 // otherwise root's cases are skipped
 	asNobody := func(*exec.Cmd) {}
 	if root {
 		asNobody = runAsNobody(t, folder)
@@ -267,7 +270,7 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func()
-		reads  int64 // of the archive, about
+		reads  int64 // approximate, from the archive
 	}{
 		{"of root", func() {}, 0},
 		{"of root, and the archive is a copy, as in an image", shell("cp -p " + path + " " + path + ".new && mv " + path + ".new " + path), ends},
@@ -295,7 +298,7 @@ func TestAReadOnlyCacheWorks(t *testing.T) {
 	}
 }
 
-// openFolder is a directory that every user may enter.
+// openFolder returns a directory that every user may enter.
 func openFolder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "cache-test-")
@@ -309,7 +312,7 @@ func openFolder(t *testing.T) string {
 	return folder
 }
 
-// runAsNobody returns what makes a process that of user 65534.
+// runAsNobody returns a function that makes a command run as user 65534.
 func runAsNobody(t *testing.T, folder string) func(*exec.Cmd) {
 	t.Helper()
 	binary := filepath.Join(folder, "test-binary")
@@ -327,7 +330,7 @@ func runAsNobody(t *testing.T, folder string) func(*exec.Cmd) {
 	}
 }
 
-// TestAFullDiskLeavesNothing unpacks to a real small file system.
+// TestAFullDiskLeavesNothing unpacks to a small file system and expects an error with a remedy.
 func TestAFullDiskLeavesNothing(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount")
@@ -353,7 +356,8 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	p.end()
 }
 
-// TestDirectoriesOfOthersAreRefused with a sentence that names the remedy.
+// TestDirectoriesOfOthersAreRefused checks that Open refuses unsafe or unusable directories, with
+// an error that names the problem.
 func TestDirectoriesOfOthersAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(dir string) error
@@ -387,7 +391,8 @@ func TestDirectoriesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// TestWithoutAFolderATemporaryOneIsUsed, which Close removes, and which the next process removes if its owner was killed.
+// TestWithoutAFolderATemporaryOneIsUsed checks that Close removes the temporary directory. If its
+// owner was killed, the next process removes it.
 func TestWithoutAFolderATemporaryOneIsUsed(t *testing.T) {
 	tmp := t.TempDir()
 	path := filepath.Join(t.TempDir(), "env.tar.gz")
@@ -417,7 +422,8 @@ func TestWithoutAFolderATemporaryOneIsUsed(t *testing.T) {
 	}
 }
 
-// TestTheDefaultIsTheUsersFolder.
+// TestTheDefaultIsTheUsersFolder checks that the default directory is in the user's cache
+// directory, with mode 0700.
 func TestTheDefaultIsTheUsersFolder(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", folder)

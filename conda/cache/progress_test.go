@@ -10,7 +10,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestTheLogHasTheProgress every five seconds, and nothing after the end.
+// TestTheLogHasTheProgress checks that progress is logged every five seconds and not after the end.
 func TestTheLogHasTheProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logBuffer{}

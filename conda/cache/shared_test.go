@@ -24,25 +24,25 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// RoleVariable makes the test binary one of the processes that share a cache.
+// RoleVariable makes the test binary run as one of the processes that share a cache.
 const RoleVariable = "NEREID_CACHE_TEST_ROLE"
 
-// role is what such a process does: it takes the environment of an archive, says so, and keeps it
-// until its standard input ends.
+// role is the job of such a process. It gets an archive's environment, reports its outcome and
+// keeps the environment until its standard input ends.
 type role struct {
 	Directory string
 	Archive   string
 	MaxBytes  int64
 	Kill      string // the step at which it kills itself
-	Mount     string // where it mounts a small file system first
-	Announce  bool   // it says an empty outcome before it asks for the environment
+	Mount     string // where it first mounts a small file system
+	Announce  bool   // sends an empty outcome before it requests the environment
 }
 
-// outcome is its report.
+// outcome is the report of such a process.
 type outcome struct {
 	Directory string
 	Unpacked  int   // archives
-	Read      int64 // bytes, by Archive alone
+	Read      int64 // bytes, within Archive only
 	Error     string
 }
 
@@ -91,7 +91,7 @@ func Play(text string) int {
 	return 0
 }
 
-// readSoFar is how many bytes this process has read.
+// readSoFar returns the number of bytes that this process has read.
 func readSoFar() int64 {
 	text, err := os.ReadFile("/proc/self/io")
 	if err != nil {
@@ -105,7 +105,7 @@ func readSoFar() int64 {
 	return n
 }
 
-// run is an Options.Run for tests.
+// run implements Options.Run.
 func run(ctx context.Context, argv, env []string, dir string) (string, error) {
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	command.Env, command.Dir = env, dir
@@ -113,7 +113,7 @@ func run(ctx context.Context, argv, env []string, dir string) (string, error) {
 	return string(output), err
 }
 
-// process is a test binary that plays a role.
+// process is a test binary with a role.
 type process struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -121,7 +121,7 @@ type process struct {
 	stdout  *json.Decoder
 }
 
-// says waits for a message of the process.
+// says waits for a process's outcome.
 func (p *process) says() outcome {
 	p.t.Helper()
 	var said outcome
@@ -131,7 +131,7 @@ func (p *process) says() outcome {
 	return said
 }
 
-// end lets the process release its environment, and waits for its end.
+// end makes the process release its environment and waits until it exits.
 func (p *process) end() {
 	p.t.Helper()
 	p.stdin.Close()
@@ -140,13 +140,13 @@ func (p *process) end() {
 	}
 }
 
-// kill ends the process as an operator's kill -9 does.
+// kill kills the process with SIGKILL.
 func (p *process) kill() {
 	_ = p.command.Process.Kill()
 	_ = p.command.Wait()
 }
 
-// diesAtItsStep waits until a process has killed itself.
+// diesAtItsStep waits until the process has killed itself.
 func (p *process) diesAtItsStep() {
 	p.t.Helper()
 	_ = p.command.Wait()
@@ -155,7 +155,7 @@ func (p *process) diesAtItsStep() {
 	}
 }
 
-// begin starts a process; it is ended with the test.
+// begin starts a process that is killed at the end of the test, if not before.
 func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 	t.Helper()
 	text, err := json.Marshal(r)
@@ -186,7 +186,7 @@ func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 	return p
 }
 
-// logBuffer keeps the log.
+// logBuffer collects log lines.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -226,7 +226,7 @@ func open(t *testing.T, options Options) (*Cache, *logBuffer) {
 	return c, log
 }
 
-// take is Archive of an environment that is released with the test, at the latest.
+// take returns the environment of an archive. It is released at the end of the test, if not before.
 func take(t *testing.T, c *Cache, path string) *Environment {
 	t.Helper()
 	env, err := c.Archive(t.Context(), path)
@@ -237,10 +237,10 @@ func take(t *testing.T, c *Cache, path string) *Environment {
 	return env
 }
 
-// unpackings is how many archives a log says were unpacked.
+// unpackings returns the number of unpacked archives in a log.
 func unpackings(log *logBuffer) int { return log.count("Extracting Python execution env ") }
 
-// pack writes a tar.gz of files; a name that begins with bin/ can be executed.
+// pack writes a tar.gz of files. Names that start with bin/ are executable.
 func pack(t *testing.T, path string, files map[string]string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -272,12 +272,13 @@ func pack(t *testing.T, path string, files map[string]string) {
 	}
 }
 
-// aPython is the smallest archive that is an environment, with a mark of its own.
+// aPython returns the smallest valid environment, with a distinguishing mark.
 func aPython(mark string) map[string]string {
 	return map[string]string{"bin/python": "#!/bin/sh\nexec /bin/sh \"$@\"\n", "lib/mark": mark}
 }
 
-// denseEnvironment is one whose archive is much larger than what its fingerprint depends on.
+// denseEnvironment returns an environment whose archive is much larger than the parts that its
+// fingerprint covers.
 func denseEnvironment() map[string]string {
 	all := aPython("dense")
 	random := make([]byte, 1<<20)
@@ -286,7 +287,7 @@ func denseEnvironment() map[string]string {
 	return all
 }
 
-// largeEnvironment has enough files for a process to be killed among them.
+// largeEnvironment returns an environment with enough files to kill a process between them.
 func largeEnvironment(files int) map[string]string {
 	all := aPython("large")
 	for i := range files {
@@ -295,7 +296,7 @@ func largeEnvironment(files int) map[string]string {
 	return all
 }
 
-// contents lists a cache's entries besides its furniture.
+// contents lists a cache's environments and the other files that belong to entries.
 func contents(t *testing.T, root string) (environments, rest []string) {
 	t.Helper()
 	for _, dir := range []string{".", recordsDir, manifestsDir, indexDir, locksDir, newDir} {
@@ -319,12 +320,13 @@ func contents(t *testing.T, root string) (environments, rest []string) {
 	return environments, rest
 }
 
-// whole fails the test unless a cache has exactly one environment, undamaged, and nothing else.
+// whole fails the test unless the cache contains exactly one undamaged environment and nothing
+// else.
 func whole(t *testing.T, c *Cache, env *Environment) {
 	t.Helper()
 	root := filepath.Dir(env.Directory)
 	var environments, rest []string
-	if !testkit.Within(20*time.Second, func() bool { // a sweep goes on in the background
+	if !testkit.Within(20*time.Second, func() bool { // sweeps run in the background
 		environments, rest = contents(t, root)
 		return len(environments) == 1 && environments[0] == filepath.Base(env.Directory) && len(rest) == 4 // record, manifest, index, lock
 	}) {

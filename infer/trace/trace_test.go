@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/infer/trace"
 )
 
-// recording is a tree whose clock counts the calls.
+// recording is a trace tree with a clock that counts its calls.
 type recording struct {
 	ids  atomic.Uint64
 	now  atomic.Int64
@@ -20,7 +20,7 @@ type recording struct {
 }
 
 func (r *recording) root(change func(*trace.Config)) *trace.Trace {
-	r.done = make(chan *trace.Tree, 2) // one value; room for a second that would be a mistake
+	r.done = make(chan *trace.Tree, 2) // one value; room to detect a second
 	c := trace.Config{Timestamps: true, IDs: &r.ids, Now: func() int64 { return r.now.Add(1) }, Done: func(t *trace.Tree) { r.done <- t }}
 	if change != nil {
 		change(&c)
@@ -28,7 +28,7 @@ func (r *recording) root(change func(*trace.Config)) *trace.Trace {
 	return trace.New(c)
 }
 
-// shown prints the records of a complete tree, or of nil.
+// shown formats the records of a complete tree. It returns nil if the tree is not complete.
 func (r *recording) shown(t *testing.T) []string {
 	t.Helper()
 	select {
@@ -51,8 +51,8 @@ func (r *recording) shown(t *testing.T) []string {
 	}
 }
 
-// TestATreeIsCompleteWhenAllOfItHasEnded has a request with a step, which an instance
-// still has when its last response comes.
+// TestATreeIsCompleteWhenAllOfItHasEnded checks that a tree is not complete while an instance still
+// executes a step, even after the step's last response.
 func TestATreeIsCompleteWhenAllOfItHasEnded(t *testing.T) {
 	var r recording
 	root := r.root(nil)
@@ -170,7 +170,7 @@ func TestTensorsAreRecordedIfAsked(t *testing.T) {
 	}
 }
 
-// TestTextNamesTheTrace is about what models get and give back.
+// TestTextNamesTheTrace checks the text that names a trace to models.
 func TestTextNamesTheTrace(t *testing.T) {
 	var r recording
 	r.ids.Store(6)
@@ -187,7 +187,8 @@ func TestTextNamesTheTrace(t *testing.T) {
 	}
 }
 
-// TestNothingIsRecordedWithoutATrace is what requests do that are not traced.
+// TestNothingIsRecordedWithoutATrace checks that all methods of a nil Trace do nothing and allocate
+// nothing.
 func TestNothingIsRecordedWithoutATrace(t *testing.T) {
 	var none *trace.Trace
 	if n := testing.AllocsPerRun(100, func() {
@@ -210,7 +211,7 @@ func TestNothingIsRecordedWithoutATrace(t *testing.T) {
 	}
 }
 
-// TestTreesAreForManyGoroutines has steps begin and end at once.
+// TestTreesAreForManyGoroutines starts and ends steps concurrently.
 func TestTreesAreForManyGoroutines(t *testing.T) {
 	var r recording
 	root := r.root(nil)
@@ -237,7 +238,7 @@ func TestTreesAreForManyGoroutines(t *testing.T) {
 	}
 }
 
-// account is a Memory with this number of bytes.
+// account is a Memory with left bytes.
 type account struct{ left int64 }
 
 func (a *account) Take(n int64) bool {
@@ -250,7 +251,8 @@ func (a *account) Take(n int64) bool {
 
 func (a *account) Give(n int64) { a.left += n }
 
-// TestActivitiesOfBackends are entries between the begin and the end of their request, bounded in number, in time and in memory.
+// TestActivitiesOfBackends checks that activities lie between the start and the end of their
+// request, and that their number and memory are bounded.
 func TestActivitiesOfBackends(t *testing.T) {
 	var r recording
 	memory := &account{1 << 20}
@@ -282,7 +284,7 @@ func TestActivitiesOfBackends(t *testing.T) {
 	if at[4] = 0; !slices.Equal(at, []int64{150, 100, 100, 100, 0}) {
 		t.Errorf("activities are at %v, want those before the request at 100", at)
 	}
-	if n, left := len(entries)-3, tree.LeftOut(); n != 1000 || left != 1005 { // but model, begin and end
+	if n, left := len(entries)-3, tree.LeftOut(); n != 1000 || left != 1005 { // without model, start and end
 		t.Errorf("%d activities are recorded and %d left out, want 1000 and 1005", n, left)
 	}
 	if tree.Release(); memory.left != 1<<20 {
@@ -305,7 +307,8 @@ func TestActivitiesOfBackends(t *testing.T) {
 	}
 }
 
-// TestRequestsInATreeHaveNoRoom leaves out ids, executions and requests of models.
+// TestRequestsInATreeHaveNoRoom checks that ids, executions and BLS requests are left out of a tree
+// that runs out of memory.
 func TestRequestsInATreeHaveNoRoom(t *testing.T) {
 	var r recording
 	id := strings.Repeat("x", 64<<10)

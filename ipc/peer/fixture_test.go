@@ -12,7 +12,7 @@ import (
 
 const Patience = time.Minute
 
-// fixture is both sides of a connection in one process: the supervisor's channel is the real one.
+// fixture has both sides of a connection in one process. The supervisor's channel is the real one.
 type fixture struct {
 	t        testing.TB
 	Channel  *ipc.Channel
@@ -21,7 +21,8 @@ type fixture struct {
 	stop     func()
 }
 
-// NewFixture joins both sides. The supervisor's frames go to handle; nil: they are dropped.
+// NewFixture connects both sides. handle gets the supervisor's frames; if it is nil, they are
+// dropped.
 func NewFixture(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.Frame) error, route Route) *fixture {
 	t.Helper()
 	config.Life = 7
@@ -68,10 +69,10 @@ func NewFixture(t testing.TB, config ipc.Config, handle func(*ipc.Channel, ipc.F
 	return r
 }
 
-// Into is a Route that puts all messages in one box.
+// Into returns a Route that puts all messages into one box.
 func Into(box *Box) Route { return func(Message) *Box { return box } }
 
-// Receive receives for box.
+// Receive returns the next message for box.
 func (r *fixture) Receive(box *Box) Message {
 	r.t.Helper()
 	m, err := r.Peer.Receive(box, nil, 0)
@@ -96,7 +97,7 @@ func SameBytes(t testing.TB, what string, got, want []byte) {
 	}
 }
 
-// Within waits for a receive of a channel.
+// Within returns the next value of a channel and fails the test after Patience.
 func Within[T any](t testing.TB, what string, c <-chan T) (value T) {
 	t.Helper()
 	select {

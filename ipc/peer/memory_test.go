@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestBlocksComeBackAndAreReused lends blocks of random sizes to the real arena of the other side, from several goroutines'
-// worth of bookkeeping, and returns them in random order: contents never mix and memory stays bounded.
+// TestBlocksComeBackAndAreReused lends random-sized blocks to the supervisor's arena and returns
+// them in random order. Contents never mix, and memory stays bounded.
 func TestBlocksComeBackAndAreReused(t *testing.T) {
 	var charged atomic.Int64
 	r := peer.NewFixture(t, ipc.Config{
@@ -75,7 +75,7 @@ func TestBlocksComeBackAndAreReused(t *testing.T) {
 	}
 }
 
-// TestArenaSaysWhyThereIsNoMemory exhausts each limit.
+// TestArenaSaysWhyThereIsNoMemory exhausts each limit and checks the error.
 func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 	t.Run("maximum", func(t *testing.T) {
 		r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
@@ -86,7 +86,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		}
 		wantExhausted(t, arena, 200<<10, "shm-max-byte-size allows 1048576")
 		first.Release()
-		second, err := arena.Take(1 << 20) // for which the first is given up
+		second, err := arena.Take(1 << 20) // evicts the first place
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		r := peer.NewFixture(t, ipc.Config{UpSize: 64 << 20}, nil, peer.Into(peer.NewBox()))
 		arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10})
 		wantExhausted(t, arena, 1<<40, "no place for")
-		// All places are of one size; a longer block is cut out of free neighbours.
+		// All places have one size; a longer block is cut from free neighbours.
 		var blocks []*peer.Block
 		for {
 			block, err := arena.Take(4 << 20)
@@ -167,7 +167,8 @@ func wantExhausted(t *testing.T, arena *peer.Arena, n int64, reason string) {
 	}
 }
 
-// TestIdlePeerGivesMemoryBack waits for a frame with memory above the default: the reader gives it back, and says so.
+// TestIdlePeerGivesMemoryBack checks that a peer that waits for a frame frees its memory above the
+// default, and that the server refunds it.
 func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	var charged atomic.Int64
 	box := peer.NewBox()
@@ -196,7 +197,7 @@ func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	if err := peer.Within(t, "frame", received); err != nil {
 		t.Error(err)
 	}
-	again, err := arena.Take(16 << 20) // a hollow place becomes real
+	again, err := arena.Take(16 << 20) // reserves the freed place again
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	again.Release()
 }
 
-// TestTicketThatWasNotOutEndsTheConnection returns a ticket twice.
+// TestTicketThatWasNotOutEndsTheConnection checks that a ticket returned twice is a ProtocolError.
 func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
 	r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
 	arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10})
@@ -230,8 +231,8 @@ func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
 	}
 }
 
-// TestLoanShowsTheFileAgainAfterAWrite writes into a loan; the next one in the same block shows the bytes that the server has
-// written, unless a neighbour is still looked at, with which the page goes.
+// TestLoanShowsTheFileAgainAfterAWrite checks that a write into a loan is private: the next loan of
+// the block shows the server's bytes again. A page stays written while a neighbouring loan uses it.
 func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	up := make(chan ipc.Frame, 16)
 	r := peer.NewFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, peer.Into(peer.NewBox()))
@@ -274,7 +275,8 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	loan = borrow(2, shm.PageSize, n)
 	peer.SameBytes(t, "next loan", loan.Bytes(), memory)
 
-	// Two neighbours share a page. The first is written and ends; the second still shows the page.
+	// Two neighbours share a page. The first is written and ends; the second still shows the
+	// written page.
 	left, right := borrow(3, shm.PageSize, shm.PageSize+50), borrow(4, 2*shm.PageSize+50, 100)
 	loan.Release()
 	clear(left.Bytes())
@@ -292,7 +294,8 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 	}
 }
 
-// TestACountOfFaultsServesSettledLoansAlone: a loan of which an author has a reference may be written after the count.
+// TestACountOfFaultsServesSettledLoansAlone checks that a fault count clears only settled loans.
+// Code that still holds a reference may write into the loan after the count.
 func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
 	r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
 	const n = 2 * shm.PageSize
@@ -303,7 +306,7 @@ func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
 	copy(memory, peer.Pattern(n, 1))
 	for ticket, test := range []struct {
 		name  string
-		write func(loan *peer.Loan) (now peer.Faults) // and counts
+		write func(loan *peer.Loan) (now peer.Faults) // also counts
 		ends  func(loan *peer.Loan, now peer.Faults)
 	}{
 		{"written before the count", func(loan *peer.Loan) peer.Faults {
@@ -314,7 +317,7 @@ func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
 			return r.Peer.Faults()
 		}, (*peer.Loan).End},
 		{"written after the count by an author", func(loan *peer.Loan) peer.Faults {
-			loan.Retain() // the author's
+			loan.Retain() // an author's reference
 			if loan.Settle(1) {
 				t.Error("the loan counts as settled while an author has it")
 			}
@@ -324,7 +327,7 @@ func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
 			return now
 		}, (*peer.Loan).End},
 		{"a response ends last", func(loan *peer.Loan) peer.Faults {
-			loan.Retain() // the response's
+			loan.Retain() // the response's reference
 			clear(loan.Bytes())
 			if !loan.Settle(2) {
 				t.Error("the loan has a third reference")

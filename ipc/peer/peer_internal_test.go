@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestEndOfTheServerEndsEachWait has goroutines wait that read, and that do not.
+// TestEndOfTheServerEndsEachWait checks that Receive returns ErrGone both in the goroutine that
+// reads and in the waiting ones.
 func TestEndOfTheServerEndsEachWait(t *testing.T) {
 	box := NewBox()
 	r := NewFixture(t, ipc.Config{}, nil, Into(box))
@@ -35,8 +36,8 @@ func TestEndOfTheServerEndsEachWait(t *testing.T) {
 	}
 }
 
-// TestTicketsWaitForTheAnswer gives tickets back while a batch is executed: they wait for the frame that takes them,
-// unless they are many.
+// TestTicketsWaitForTheAnswer checks that tickets returned during an execution wait for the frame
+// that takes them. More than patientTickets are sent at once.
 func TestTicketsWaitForTheAnswer(t *testing.T) {
 	up := make(chan ipc.Frame, 200)
 	r := NewFixture(t, ipc.Config{}, func(_ *ipc.Channel, f ipc.Frame) error { up <- f; return nil }, Into(NewBox()))
@@ -70,8 +71,9 @@ func TestTicketsWaitForTheAnswer(t *testing.T) {
 	}
 }
 
-// TestSpinOutlastsYieldsThatMadeTheFrame: where client, server and plugin share a core, each frame takes one long yield, in which the others
-// make it. Spinning goes on then; it pauses if the yield has kept a frame waiting, or nothing has come of it.
+// TestSpinOutlastsYieldsThatMadeTheFrame checks when a yield ends spinning. If client, server and
+// plugin share a core, the others produce each frame during one long yield, so spinning continues.
+// It pauses if the frame had to wait or no frame came.
 func TestSpinOutlastsYieldsThatMadeTheFrame(t *testing.T) {
 	for name, test := range map[string]struct {
 		yield int64
@@ -84,7 +86,7 @@ func TestSpinOutlastsYieldsThatMadeTheFrame(t *testing.T) {
 		"long, and no frame":                   {slowYield + 1, false, 10 * slowYield, true},
 		"long, and the frame is fresh":         {80 * slowYield, true, slowYield, false},
 		"long, and the frame has waited":       {80 * slowYield, true, slowYield + 1, true},
-		"long, and the frame is from tomorrow": {80 * slowYield, true, -slowYield, false}, // a server may say that; it harms itself
+		"long, and the frame is from tomorrow": {80 * slowYield, true, -slowYield, false}, // only harms the server that claims it
 	} {
 		if got := slowed(test.yield, test.there, test.age); got != test.want {
 			t.Errorf("a yield that is %s: got slow %v, want %v", name, got, test.want)

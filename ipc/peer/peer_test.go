@@ -15,8 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestFramesOfAllSizesPassBothWays sends frames of random sizes both ways at once, as fast as it goes and with pauses
-// in which both sides fall asleep: full rings, PADs and every kind of wake-up occur.
+// TestFramesOfAllSizesPassBothWays sends frames of random sizes both ways at once, at full speed
+// and with pauses in which both sides fall asleep. Full rings, PADs and every kind of wake-up
+// occur.
 func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 	for _, spin := range []time.Duration{0, 50 * time.Microsecond} {
 		t.Run(fmt.Sprint(spin), func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 						return
 					}
 					if i%100 == 0 {
-						time.Sleep(time.Millisecond) // the supervisor falls asleep, or not: both are wanted
+						time.Sleep(time.Millisecond) // the supervisor may fall asleep; both cases are wanted
 					}
 				}
 			}()
@@ -72,8 +73,8 @@ func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 	}
 }
 
-// TestGoroutinesReadForOneAnother has many goroutines wait for frames of their own; whichever reads, each gets its
-// own, in order.
+// TestGoroutinesReadForOneAnother checks that each of many waiting goroutines gets its own frames
+// in order, whichever goroutine reads them.
 func TestGoroutinesReadForOneAnother(t *testing.T) {
 	const goroutines, rounds = 8, 400
 	boxes := make([]*peer.Box, goroutines)
@@ -105,8 +106,8 @@ func TestGoroutinesReadForOneAnother(t *testing.T) {
 	all.Wait()
 }
 
-// TestBatchesAheadAreSeenByOneSideAtLeast begins batches while they are withdrawn: never do both sides miss the
-// other's word.
+// TestBatchesAheadAreSeenByOneSideAtLeast checks that a batch is never both begun by the peer and
+// certainly withdrawn by the server.
 func TestBatchesAheadAreSeenByOneSideAtLeast(t *testing.T) {
 	r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
 	both := 0
@@ -126,7 +127,8 @@ func TestBatchesAheadAreSeenByOneSideAtLeast(t *testing.T) {
 	}
 }
 
-// TestLongBodiesTravelInBlocks spills bodies in both directions; each block comes back.
+// TestLongBodiesTravelInBlocks spills bodies in both directions and checks that each block is
+// returned.
 func TestLongBodiesTravelInBlocks(t *testing.T) {
 	box := peer.NewBox()
 	up := make(chan ipc.Frame, 8)
@@ -180,11 +182,12 @@ func TestLongBodiesTravelInBlocks(t *testing.T) {
 	}
 }
 
-// TestRingThatCannotBeTrustedEndsTheConnection writes what no supervisor writes.
+// TestRingThatCannotBeTrustedEndsTheConnection checks that a frame of another life is a
+// ProtocolError.
 func TestRingThatCannotBeTrustedEndsTheConnection(t *testing.T) {
 	box := peer.NewBox()
 	r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(box))
-	// The supervisor's own frame, of another life.
+	// A valid frame, changed to another life.
 	frame, err := r.Channel.Begin(ipc.Cancel, 1, 8)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +204,8 @@ func TestRingThatCannotBeTrustedEndsTheConnection(t *testing.T) {
 	}
 }
 
-// TestAttachRefusesOtherProtocols changes the beginning of the supervisor's file.
+// TestAttachRefusesOtherProtocols checks that Attach rejects a file with another magic number or
+// version.
 func TestAttachRefusesOtherProtocols(t *testing.T) {
 	for _, offset := range []int{shm.MagicOffset, shm.VersionOffset} {
 		down, err := shm.NewRegion(shm.Memfd{}, shm.DownSize, shm.ReadWrite)
@@ -236,8 +240,8 @@ func TestAttachRefusesOtherProtocols(t *testing.T) {
 	}
 }
 
-// TestAReadingOfTheClockGoesAlong: the caller's reading of the clock is when its frame was published, and when a look has seen a frame is told to the
-// goroutine that looked, and to no other.
+// TestAReadingOfTheClockGoesAlong checks that a frame's publication time is the caller's clock
+// reading. Only the goroutine that polled for a frame gets the time at which it was seen.
 func TestAReadingOfTheClockGoesAlong(t *testing.T) {
 	posted := make(chan int64, 1)
 	box, others := peer.NewBox(), peer.NewBox()
@@ -264,7 +268,7 @@ func TestAReadingOfTheClockGoesAlong(t *testing.T) {
 	if at := peer.Within(t, "frame", posted); at < before {
 		t.Errorf("the frame was published at %d, want at %d or later", at, before)
 	}
-	for id := range uint64(2) { // frame 0 is for box, frame 1 for others: it is read by this goroutine, too
+	for id := range uint64(2) { // frame 1 is for others, but this goroutine reads it too
 		if err := r.Channel.Send(ipc.Cancel, 1-id, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +277,8 @@ func TestAReadingOfTheClockGoesAlong(t *testing.T) {
 	if m, ok := others.Take(); !ok || m.Seen != 0 {
 		t.Errorf("got %+v (%v), want a frame of which nothing is known, as another goroutine has read it", m, ok)
 	}
-	// Where a frame is there at once, or the goroutine has slept, nothing was seen by a look: so until one was.
+	// Seen stays 0 if the frame was already there or the goroutine slept, so retry until a poll
+	// sees one.
 	for deadline := time.Now().Add(peer.Patience); ; {
 		sent := make(chan error, 1)
 		since := peer.Now()

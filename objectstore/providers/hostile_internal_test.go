@@ -13,7 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// TestStoresThatStall never answer a call without an end of its own.
+// TestStoresThatStall checks that a call to a store that never replies is retried and fails, even
+// without a deadline in its context.
 func TestStoresThatStall(t *testing.T) {
 	EachProtocol(t, func(t *testing.T, p Protocol) {
 		done := make(chan struct{})
@@ -33,7 +34,7 @@ func TestStoresThatStall(t *testing.T) {
 	})
 }
 
-// TestListingsAreBounded sends a page without an end.
+// TestListingsAreBounded checks that a page longer than the limit is an error.
 func TestListingsAreBounded(t *testing.T) {
 	EachProtocol(t, func(t *testing.T, p Protocol) {
 		l := Serve(t, p, func(w http.ResponseWriter, r *http.Request) {

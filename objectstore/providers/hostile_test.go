@@ -19,7 +19,8 @@ import (
 
 const content = "0123456789"
 
-// TestStoresThatHang accepts connections and never answers: calls end with their contexts.
+// TestStoresThatHang checks that a call to a store that accepts connections and never replies ends
+// with its context.
 func TestStoresThatHang(t *testing.T) {
 	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +40,7 @@ func TestStoresThatHang(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if _, err := conn.Read(make([]byte, 1)); err != nil { // the call is on its way
+		if _, err := conn.Read(make([]byte, 1)); err != nil { // the request has arrived
 			t.Fatal(err)
 		}
 		cancel()
@@ -49,7 +50,7 @@ func TestStoresThatHang(t *testing.T) {
 	})
 }
 
-// TestBodiesThatLie sends other bytes than it has listed.
+// TestBodiesThatLie checks bodies that have more or fewer bytes than listed, or break off.
 func TestBodiesThatLie(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -97,7 +98,7 @@ func TestBodiesThatLie(t *testing.T) {
 	}
 }
 
-// partial answers with the status of a range.
+// partial replies with the status of a partial response.
 type partial struct {
 	http.ResponseWriter
 	begun bool
@@ -139,7 +140,7 @@ func TestRefusals(t *testing.T) {
 		is     error
 		calls  int32
 	}{
-		{http.StatusForbidden, "AccessDenied", objectstore.ErrDenied, 2}, // the second with the credentials read again
+		{http.StatusForbidden, "AccessDenied", objectstore.ErrDenied, 2}, // the second call uses credentials that were read again
 		{http.StatusUnauthorized, "InvalidAuthenticationInfo", objectstore.ErrDenied, 2},
 		{http.StatusNotFound, "NoSuchBucket", objectstore.ErrAbsent, 1},
 		{http.StatusServiceUnavailable, "SlowDown", objectstore.ErrUnreachable, 3},
@@ -170,7 +171,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestExpiredTokens has a store refuse a session's token, as Amazon's does, until the file has another one.
+// TestExpiredTokens checks that an expired session token is refused, with Amazon's error, until the
+// file has a new one.
 func TestExpiredTokens(t *testing.T) {
 	p := providers.Protocols[0]
 	var calls atomic.Int32
@@ -206,7 +208,7 @@ func TestMalformedListings(t *testing.T) {
 		for _, text := range []string{"", "<html>", "{", `{"items": [{"size": "x"}]}`, "\x00\xff"} {
 			l := providers.Serve(t, p, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, text) })
 			b, err := providers.Open(t.Context(), l)
-			if err == nil { // an SDK may read a page without an object
+			if err == nil { // an SDK may accept a page without an object
 				_ = b.List(t.Context(), "", func(o objectstore.Object) error {
 					t.Errorf("%q: got %+v", text, o)
 					return nil
@@ -217,7 +219,8 @@ func TestMalformedListings(t *testing.T) {
 	})
 }
 
-// TestTruncatedListings has a server that knows the first version of listings alone: it names no token of the next page.
+// TestTruncatedListings checks that a listing in S3's first version, which names no token for the
+// next page, is an error.
 func TestTruncatedListings(t *testing.T) {
 	p := providers.Protocols[0]
 	var truncated atomic.Bool
@@ -236,7 +239,7 @@ func TestTruncatedListings(t *testing.T) {
 	}
 }
 
-// TestStoresThatAreNotThere asks a port that nobody has.
+// TestStoresThatAreNotThere connects to a port without a listener.
 func TestStoresThatAreNotThere(t *testing.T) {
 	providers.EachProtocol(t, func(t *testing.T, p providers.Protocol) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -252,8 +255,8 @@ func TestStoresThatAreNotThere(t *testing.T) {
 	})
 }
 
-// TestChecksums has each store report checksums in its own way: the bytes are compared with one of them, over bodies that were resumed
-// too, and with none where the store tells none that can be computed.
+// TestChecksums checks that a body is compared with a checksum that its store reports, even after
+// it was resumed. Checksums of multipart objects are ignored.
 func TestChecksums(t *testing.T) {
 	const crc, md5 = "KAwGng==", "eB5eJF1ptWaXm4bijSPyxw==" // of content
 	tell := map[string]func(h http.Header, crc, md5 string){
@@ -267,7 +270,7 @@ func TestChecksums(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		crc, md5 string
-		breaks   bool // the first body
+		breaks   bool // the first body breaks off
 		fails    bool
 	}{
 		{"right", crc, md5, false, false},

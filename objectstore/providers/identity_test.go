@@ -24,7 +24,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// writeKey writes the key of a service account whose tokens come from a URL.
+// writeKey writes a service account key with the given token URL and returns its path.
 func writeKey(t *testing.T, tokens string) string {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 1024)
@@ -49,13 +49,13 @@ func writeKey(t *testing.T, tokens string) string {
 	return path
 }
 
-// googleStore is a store that wants a token, and the server that gives them.
+// googleStore is a store that requires a token, and a server that issues tokens.
 type googleStore struct {
 	location objectstore.Location
 	server   *httptest.Server
-	valid    atomic.Value // the token that the store accepts; "" is every request without one
-	given    atomic.Value // the token that the server gives; "" refuses
-	asked    atomic.Int32 // how often it was asked
+	valid    atomic.Value // the accepted token; "" accepts only requests without one
+	given    atomic.Value // the issued token; "" refuses
+	asked    atomic.Int32 // the number of token requests
 }
 
 func newGoogle(t *testing.T) *googleStore {
@@ -81,11 +81,11 @@ func newGoogle(t *testing.T) *googleStore {
 	}))
 	t.Cleanup(g.server.Close)
 	g.location = Locate(t, "gs", g.server.Listener.Addr().String())
-	t.Setenv(gcsEmulator, "") // which would get no token
+	t.Setenv(gcsEmulator, "") // an emulator would get no token
 	return g
 }
 
-// connect makes a client whose store is the test's.
+// connect returns a client of the test's store.
 func (g *googleStore) connect(_ context.Context, l objectstore.Location, c objectstore.Credential) (objectstore.Client, error) {
 	client := connector{stallTime, mostReply}.connectGCS(l, c)
 	client.endpoint = g.server.URL
@@ -115,7 +115,7 @@ func TestKeysOfGoogle(t *testing.T) {
 	if g.asked.Load() != 1 {
 		t.Errorf("got %d tokens, want one that is kept", g.asked.Load())
 	}
-	g.valid.Store("two") // the kept token is revoked
+	g.valid.Store("two") // the cached token is revoked
 	g.given.Store("two")
 	List(t, b, "")
 	if g.asked.Load() != 2 {
@@ -154,7 +154,7 @@ func TestKeysOfGoogleThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestTokensThatHang waits for a token no longer than the call may take.
+// TestTokensThatHang checks that a call that waits for a token ends with its context.
 func TestTokensThatHang(t *testing.T) {
 	arrived, done := make(chan struct{}, 1), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -191,7 +191,8 @@ func TestIdentityOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestRegionsAreFollowed has a bucket that lies in another region than the first try supposes.
+// TestRegionsAreFollowed checks that a client follows a redirect to the bucket's region, and
+// rejects an invalid region name.
 func TestRegionsAreFollowed(t *testing.T) {
 	p := Protocols[0]
 	var calls atomic.Int32
@@ -209,7 +210,7 @@ func TestRegionsAreFollowed(t *testing.T) {
 		return objectstore.NewOpener(os.Getenv, func(ctx context.Context, l objectstore.Location, c objectstore.Credential) (objectstore.Client, error) {
 			client, err := Connect(ctx, l, c)
 			if err == nil {
-				client.(*s3Client).follow = true // as for a bucket of Amazon's
+				client.(*s3Client).follow = true // as for Amazon's buckets
 			}
 			return client, err
 		})(t.Context(), l)
@@ -230,7 +231,7 @@ func TestRegionsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestKeysThatXMLCannotCarry are encoded in listings.
+// TestKeysThatXMLCannotCarry checks that listings are requested with URL-encoded keys.
 func TestKeysThatXMLCannotCarry(t *testing.T) {
 	p := Protocols[0]
 	l := Serve(t, p, func(w http.ResponseWriter, r *http.Request) {
@@ -265,7 +266,8 @@ func TestDirectoriesOfAzure(t *testing.T) {
 	}
 }
 
-// TestTextsOfIdentitiesStayHere has programs, servers and files that say secrets where they should have given credentials.
+// TestTextsOfIdentitiesStayHere checks that errors never contain the output of credential programs,
+// servers and files, which may be secret.
 func TestTextsOfIdentitiesStayHere(t *testing.T) {
 	reply := func(status int) *httptest.Server {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -315,15 +317,16 @@ func TestTextsOfIdentitiesStayHere(t *testing.T) {
 	}
 }
 
-// machine answers in place of a machine's service of identities.
-type machine struct{ asked []string } // the client_id of each question
+// machine is a transport that replies like a machine's identity service.
+type machine struct{ asked []string } // the client_id of each request
 
 func (m *machine) Do(r *http.Request) (*http.Response, error) {
 	m.asked = append(m.asked, r.URL.Query().Get("client_id"))
 	return &http.Response{StatusCode: http.StatusBadRequest, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"error": "SECRET", "error_description": "SECRET"}`))}, nil
 }
 
-// TestIdentitiesByClientID has a machine with several identities: the variable of Azure's SDK chooses one in the default chain.
+// TestIdentitiesByClientID checks which variable selects one of several identities of a machine.
+// The variable of Azure's SDK works in the default chain.
 func TestIdentitiesByClientID(t *testing.T) {
 	l := Locate(t, "as", "127.0.0.1:1")
 	t.Setenv("AZURE_CLIENT_ID", "of-the-sdk")
@@ -349,7 +352,7 @@ func TestIdentitiesByClientID(t *testing.T) {
 	}
 }
 
-// TestNoProxyForTheMachine keeps the questions for a machine's identity from proxies.
+// TestNoProxyForTheMachine checks that requests to a machine's identity service bypass proxies.
 func TestNoProxyForTheMachine(t *testing.T) {
 	proxy := pastMachine(func(r *http.Request) (*url.URL, error) { return r.URL, nil })
 	for at, want := range map[string]bool{
@@ -361,7 +364,7 @@ func TestNoProxyForTheMachine(t *testing.T) {
 			t.Errorf("%s: got proxy %v, %v; want one: %v", at, got, err, want)
 		}
 	}
-	// The transports that clients are made with have it, whatever the environment says.
+	// The clients' transports do so, too, whatever the environment says.
 	k := connector{stallTime, mostReply}
 	client, err := k.connectS3(t.Context(), Locate(t, "s3", "127.0.0.1:1"), objectstore.Credential{})
 	if err != nil {
@@ -375,7 +378,8 @@ func TestNoProxyForTheMachine(t *testing.T) {
 	}
 }
 
-// TestBucketsForAll has no credentials at all, as on a machine that is in no cloud: requests go without a signature.
+// TestBucketsForAll checks that requests without credentials, as on a machine outside any cloud,
+// are unsigned.
 func TestBucketsForAll(t *testing.T) {
 	p := Protocols[0]
 	var private atomic.Bool
@@ -407,8 +411,8 @@ func TestBucketsForAll(t *testing.T) {
 	}
 }
 
-// TestEndpointsOfModelsGetNoCredentials: where a model alone names the endpoint, requests go without a signature, whatever the
-// environment and the files of the machine have, and no program of theirs is run.
+// TestEndpointsOfModelsGetNoCredentials checks that requests to an endpoint that only a model names
+// are unsigned, and that no credential program runs, whatever credentials the machine has.
 func TestEndpointsOfModelsGetNoCredentials(t *testing.T) {
 	p := Protocols[0]
 	var private, signed atomic.Bool
@@ -432,7 +436,7 @@ func TestEndpointsOfModelsGetNoCredentials(t *testing.T) {
 	t.Setenv("AWS_SESSION_TOKEN", "the-token")
 	t.Setenv("AWS_CONFIG_FILE", file)
 	l.Named = false
-	for range 2 { // with keys in the environment, and without
+	for range 2 { // with and without keys in the environment
 		private.Store(false)
 		b := Opened(t, l)
 		if err := b.List(t.Context(), "", func(objectstore.Object) error { return nil }); err != nil || signed.Load() {
@@ -451,14 +455,15 @@ func TestEndpointsOfModelsGetNoCredentials(t *testing.T) {
 	}
 }
 
-// azureIdentities is a container that wants a token, and the service that gives them to apps and containers of Azure.
+// azureIdentities is a container that requires a token, and the identity service that Azure
+// provides to apps and containers.
 type azureIdentities struct {
 	location objectstore.Location
 	status   atomic.Int32 // of the service's replies
-	token    atomic.Value // that it gives
-	valid    atomic.Value // that the container takes
-	asked    atomic.Int32 // how often the service was asked
-	client   atomic.Value // the client_id of the last question
+	token    atomic.Value // the issued token
+	valid    atomic.Value // the accepted token
+	asked    atomic.Int32 // the number of token requests
+	client   atomic.Value // the client_id of the latest request
 }
 
 func newAzureIdentities(t *testing.T) *azureIdentities {
@@ -495,7 +500,8 @@ func newAzureIdentities(t *testing.T) *azureIdentities {
 	return a
 }
 
-// TestIdentitiesOfApps are asked for at IDENTITY_ENDPOINT, as App Service, Functions and Container Apps have it.
+// TestIdentitiesOfApps requests tokens from IDENTITY_ENDPOINT, which App Service, Functions and
+// Container Apps provide.
 func TestIdentitiesOfApps(t *testing.T) {
 	for _, test := range []struct{ kind, variable string }{{"managed_identity", "AZURE_STORAGE_CLIENT_ID"}, {"default", "AZURE_STORAGE_CLIENT_ID"}, {"default", "AZURE_CLIENT_ID"}} {
 		t.Run(test.kind+" "+test.variable, func(t *testing.T) {
@@ -511,7 +517,7 @@ func TestIdentitiesOfApps(t *testing.T) {
 	}
 }
 
-// newClientID names an identity that no test has had: Azure's SDK keeps the tokens of a process.
+// newClientID returns an unused client_id, because Azure's SDK caches tokens per process.
 func newClientID(t *testing.T) string {
 	t.Helper()
 	var id [16]byte
@@ -521,7 +527,8 @@ func newClientID(t *testing.T) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// TestIdentitiesOfAppsThatFail name the failure: the service of identities, the container, or the endpoint.
+// TestIdentitiesOfAppsThatFail checks that errors name the cause: the identity service, the
+// container or the endpoint.
 func TestIdentitiesOfAppsThatFail(t *testing.T) {
 	set := func(name, value string) func(*testing.T, *azureIdentities) {
 		return func(t *testing.T, _ *azureIdentities) { t.Setenv(name, value) }

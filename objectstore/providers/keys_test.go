@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/providers"
 )
 
-// keyed is a store of each kind that has these keys, with themselves as content, and lists them in pages of most.
+// keyed serves a store with the given keys, whose content is the key. A page has at most most keys.
 func keyed(t *testing.T, p providers.Protocol, keys []string, most int) objectstore.Location {
 	t.Helper()
 	slices.Sort(keys)
@@ -56,7 +56,7 @@ func keyed(t *testing.T, p providers.Protocol, keys []string, most int) objectst
 	})
 }
 
-// pageOf is a page of a listing as the stores of a kind write it.
+// pageOf formats a page of a listing as stores of a scheme do.
 func pageOf(scheme string, keys []string, next string) string {
 	var b strings.Builder
 	switch scheme {
@@ -85,8 +85,8 @@ func pageOf(scheme string, keys []string, next string) string {
 	return b.String()
 }
 
-// TestKeysOfAllKinds has each store hold keys that people and programs make: those that can be files are listed and read, and the
-// others refused by name.
+// TestKeysOfAllKinds checks that keys that can be file names are listed and read, and all others
+// are refused by name.
 func TestKeysOfAllKinds(t *testing.T) {
 	good := []string{
 		"m/a b", "m/ ", "m/a%20b", "m/100%", "m/%2e%2e", "m/a+b", "m/a&b=c", "m/a?b", "m/a#b", "m/a;b:c", "m/ü", "m/u\u0308", "m/日本語", "m/😀", "m/\"quoted\"", "m/<xml>&amp;",
@@ -136,7 +136,7 @@ func TestKeysOfAllKinds(t *testing.T) {
 	})
 }
 
-// TestManyKeys lists 10,000 objects, each once, in the pages that stores have.
+// TestManyKeys lists 10,000 objects in pages of 1000 and expects each key once.
 func TestManyKeys(t *testing.T) {
 	keys := make([]string, 10_000)
 	for i := range keys {

@@ -10,10 +10,11 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// Protocol is how one kind of store speaks.
+// Protocol describes the protocol of one kind of store.
 type Protocol struct {
 	Scheme string
-	// page is a listing of one object of 10 bytes with that key, in version v1; refusal is an error with a status and a name.
+	// Page is a listing of one object of 10 bytes in version v1; Refusal writes an error with a
+	// status and a name.
 	Page    func(key string) string
 	Refusal func(w http.ResponseWriter, status int, name string)
 }
@@ -42,13 +43,13 @@ var Protocols = []Protocol{
 	}},
 }
 
-// IsListing tells requests for a page from those for an object.
+// IsListing reports whether a request is for a page rather than an object.
 func IsListing(r *http.Request) bool {
 	query := r.URL.Query()
 	return query.Has("list-type") || query.Has("comp") || strings.HasPrefix(r.URL.Path, "/storage/v1/b/bucket/o") && !query.Has("alt")
 }
 
-// Serve runs a store of a kind, and returns its location.
+// Serve runs a store and returns its location.
 func Serve(t *testing.T, p Protocol, handler http.HandlerFunc) objectstore.Location {
 	t.Helper()
 	server := httptest.NewServer(handler)

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore/objectstoretest"
 )
 
-// setEnvironment removes the environment's cloud settings, and sets those of env.
+// setEnvironment clears all cloud settings of the environment and applies env.
 func setEnvironment(t *testing.T, env map[string]string) {
 	t.Helper()
 	for _, entry := range os.Environ() {
@@ -28,7 +28,7 @@ func setEnvironment(t *testing.T, env map[string]string) {
 			}
 		}
 	}
-	// No file of the person who runs the tests, and no machine's identity.
+	// Ignore the user's own files and the machine's identity.
 	t.Setenv("AWS_CONFIG_FILE", "/dev/null")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -92,7 +92,7 @@ func Read(ctx context.Context, b objectstore.Bucket, o objectstore.Object) (stri
 	return string(text), err
 }
 
-// tell is what every store must be able to do.
+// tell checks the functions that every store must support.
 func tell(t *testing.T, s *objectstoretest.Store) {
 	large := strings.Repeat("0123456789abcdef", 1<<17)
 	s.Put(t, "repository/bert/config.pbtxt", "name: 'bert'")
@@ -137,7 +137,7 @@ func tell(t *testing.T, s *objectstoretest.Store) {
 		t.Errorf("an empty directory: got %q", Names(got))
 	}
 
-	// A body that is resumed begins where it ended.
+	// A resumed body continues at its offset.
 	l, _, _ := objectstore.Parse(s.URL)
 	l.Named = true
 	credential, err := objectstore.Find(os.Getenv, l)
@@ -166,13 +166,13 @@ func tell(t *testing.T, s *objectstoretest.Store) {
 	}
 }
 
-// TestS3 reads from a real server of S3's kind that checks signatures.
+// TestS3 reads from an S3-compatible server that checks signatures.
 func TestS3(t *testing.T) {
 	s := objectstoretest.S3(t)
 	setEnvironment(t, s.Environment)
 	tell(t, s)
 
-	t.Run("no key", func(t *testing.T) { // this bucket is for all
+	t.Run("no key", func(t *testing.T) { // the bucket is public
 		t.Setenv("AWS_ACCESS_KEY_ID", "")
 		t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 		if len(List(t, mustOpen(t, s.URL), "")) == 0 {
@@ -216,14 +216,14 @@ func TestS3(t *testing.T) {
 		b := mustOpen(t, s.URL)
 		List(t, b, "")
 		write("replaced")
-		List(t, b, "") // the file is read when the store refuses, and not before
+		List(t, b, "") // the file is read again only when the store refuses
 		if _, err := open(t, s.URL); !errors.Is(err, objectstore.ErrDenied) {
 			t.Errorf("with a wrong key: got %v", err)
 		}
 	})
 }
 
-// TestGCS reads from a server that speaks Google's API.
+// TestGCS reads from a server with Google's API.
 func TestGCS(t *testing.T) {
 	s := objectstoretest.GCS(t)
 	setEnvironment(t, s.Environment)

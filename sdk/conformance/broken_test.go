@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// written is the config of a model that lets each scenario do something.
+// written is the config of a model that supports every scenario.
 const written = `
 name: "m"
 backend: "parrot"
@@ -28,7 +28,8 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ -1 ] } ]
 dynamic_batching { }
 `
 
-// parrot is a backend whose outputs are its inputs, and which follows all rules except where a test replaces a method.
+// parrot is a backend that copies inputs to outputs. It follows all rules except in methods that a
+// test replaces.
 type parrot struct {
 	newModel    func(p *parrot) (sdk.Model, error)
 	newInstance func(p *parrot) (sdk.Instance, error)
@@ -100,7 +101,7 @@ func (in *parrotInstance) Close() {
 	}
 }
 
-// reply sends a copy of the input, and returns the bytes that it has sent.
+// reply responds with a copy of the input and returns the output's bytes.
 func reply(r *sdk.Request) (sent []byte) {
 	response, err := r.NewResponse()
 	if err != nil {
@@ -116,7 +117,7 @@ func reply(r *sdk.Request) (sent []byte) {
 	return sent
 }
 
-// each does the same with each request.
+// each returns an Execute that calls f for each request.
 func each(f func(p *parrot, r *sdk.Request)) func(*parrot, []*sdk.Request) error {
 	return func(p *parrot, requests []*sdk.Request) error {
 		for _, r := range requests {
@@ -126,7 +127,7 @@ func each(f func(p *parrot, r *sdk.Request)) func(*parrot, []*sdk.Request) error
 	}
 }
 
-// reporter is an instance that reports the statistics of a request too late.
+// reporter is an instance that reports a request's statistics too late.
 type reporter struct{ parrotInstance }
 
 func (in *reporter) Execute(_ context.Context, requests []*sdk.Request) error {
@@ -145,7 +146,8 @@ func (m reporting) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 	return &reporter{parrotInstance{m.p, env.Statistics}}, nil
 }
 
-// short is the limit for backends that leave requests unanswered; others have time enough on any machine.
+// short is the limit for backends that leave requests unanswered. Others get enough time for any
+// machine.
 const short = 2 * time.Second
 
 func TestRulesAreKept(t *testing.T) {
@@ -154,7 +156,7 @@ func TestRulesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Status != Passed && r.Rule != ruleProcess { // it does not apply
+		if r.Status != Passed && r.Rule != ruleProcess { // does not apply
 			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
 		}
 	}
@@ -170,8 +172,8 @@ func TestBrokenRulesAreFound(t *testing.T) {
 	tests := []struct {
 		name    string
 		rule    string
-		limit   time.Duration // of a backend that does not answer
-		says    string        // in the reason
+		limit   time.Duration // for backends that never respond
+		says    string        // part of the reason
 		backend *parrot
 	}{
 		{"no model", ruleHooks, 0, "NewModel returned no model", &parrot{newModel: func(*parrot) (sdk.Model, error) { return nil, nil }}},
@@ -256,7 +258,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 				p.bytes[0]++
 			}
 			for _, r := range requests {
-				if sent := reply(r); p.instances == 1 { // one of two would write to the other's output
+				if sent := reply(r); p.instances == 1 { // two instances would write to each other's output
 					p.bytes = sent
 				}
 				_ = r.Release(sdk.ReleaseAll)
@@ -292,7 +294,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		{"drops what it has at the end", ruleUnload, short, "when its instance was closed", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			if p.opens == 3 { // the life that ends while requests are under way
+			if p.opens == 3 { // the life that ends during requests
 				p.kept = append(p.kept, r)
 				return
 			}
@@ -304,7 +306,8 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		}}},
 		{"a goroutine too many", ruleGoroutines, short, "goroutines are there", &parrot{closed: func(*parrot) { go func() { <-end }() }}},
 	}
-	// Those that do not answer wait side by side. The others come after them, as goroutines are counted.
+	// Backends that never respond are checked concurrently. The others follow one by one because
+	// goroutines are counted.
 	reports := make([]*Report, len(tests))
 	check := func(i int) (err error) {
 		reports[i], err = Check(t.Context(), Linked(tests[i].backend.open), Options{Limit: tests[i].limit}, Model{Config: written})
@@ -344,7 +347,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 	}
 }
 
-// none takes statistics.
+// none ignores statistics.
 type none struct{}
 
 func (none) Request(*sdk.Request, bool, sdk.Times) error { return nil }
@@ -376,14 +379,15 @@ func (b completing) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 	return b.parrot.NewModel(env)
 }
 
-// TestRequestsAreAsTheCompletedConfigSays asks a model whose config has neither inputs nor outputs before its backend completes it.
+// TestRequestsAreAsTheCompletedConfigSays checks a model whose config has no inputs and outputs
+// before its backend completes it.
 func TestRequestsAreAsTheCompletedConfigSays(t *testing.T) {
 	report, err := Check(t.Context(), Linked(completing{&parrot{}}.open), Options{}, Model{Config: `name: "m" backend: "parrot"`})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Status != Passed && r.Rule != ruleProcess { // it does not apply
+		if r.Status != Passed && r.Rule != ruleProcess { // does not apply
 			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
 		}
 	}

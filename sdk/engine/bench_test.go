@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// forward answers requests with the bytes of their input.
+// forward responds with the bytes of the input, without a copy.
 func forward(_ context.Context, requests []*sdk.Request) error {
 	for _, r := range requests {
 		in, err := r.Input("IN")
@@ -37,13 +37,14 @@ func forward(_ context.Context, requests []*sdk.Request) error {
 	return nil
 }
 
-// free is memory that nothing comes of.
+// free is memory without a reference count.
 type free struct{}
 
 func (free) Retain()  {}
 func (free) Release() {}
 
-// processorTime is what this process has used of the processors, in ns: unlike time it is the same on a machine that does other things.
+// processorTime returns the CPU time of this process in ns. Unlike elapsed time, it does not depend
+// on the machine's load.
 func processorTime(b *testing.B) int64 {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
@@ -52,7 +53,8 @@ func processorTime(b *testing.B) int64 {
 	return usage.Utime.Nano() + usage.Stime.Nano()
 }
 
-// BenchmarkIdentity is the time from Instance.Execute until the response is there, for a client that waits for it.
+// BenchmarkIdentity measures the time from Instance.Execute to the response, for a client that
+// waits for it.
 func BenchmarkIdentity(b *testing.B) {
 	for _, c := range []struct {
 		name    string
@@ -80,7 +82,7 @@ func BenchmarkIdentity(b *testing.B) {
 	}
 }
 
-// countingStrategist has batches of four.
+// countingStrategist makes batches of four.
 type countingStrategist struct{ authorModel }
 
 func (*countingStrategist) BeginBatch() func(int64) bool {
@@ -92,8 +94,8 @@ type countingAuthor struct{ author }
 
 func (*countingAuthor) NewModel(*sdk.ModelEnv) (sdk.Model, error) { return &countingStrategist{}, nil }
 
-// BenchmarkStrategy measures one question of the scheduler, beside the cost of the same functions when they are called
-// in its goroutine: a batch of four is five questions.
+// BenchmarkStrategy compares calls of the strategy by the scheduler with direct calls of the same
+// functions. A batch of four takes five calls.
 func BenchmarkStrategy(b *testing.B) {
 	back, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &countingAuthor{}, nil }, Environment{Name: "b"})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// ordered wants the times of a report in order, after begun.
+// ordered checks that the times of a report are after begun and in order.
 func ordered(t *testing.T, r *backend.Report, begun int64) {
 	t.Helper()
 	if !r.Executed || r.Refused || r.Start < begun || r.ComputeStart < r.Start || r.ComputeEnd < r.ComputeStart || r.End < r.ComputeEnd {
@@ -42,8 +42,8 @@ func TestExecuteAnswersABatch(t *testing.T) {
 	}
 }
 
-// TestDoneComesBeforeTheAnswersOfExecute, so that statistics are there when a client has its answer; in a plugin the answers
-// come first.
+// TestDoneComesBeforeTheAnswersOfExecute checks that Done is called before responses are sent, so
+// that a client with a response sees up-to-date statistics. In a plugin, responses come first.
 func TestDoneComesBeforeTheAnswersOfExecute(t *testing.T) {
 	for name, first := range map[string]bool{"done": false, "answers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,8 @@ func TestDoneComesBeforeTheAnswersOfExecute(t *testing.T) {
 	}
 }
 
-// TestTheNextBatchMayComeInsideDone, a thousand times, and the stack does not grow.
+// TestTheNextBatchMayComeInsideDone executes a thousand batches from within Done and checks that
+// the stack does not grow.
 func TestTheNextBatchMayComeInsideDone(t *testing.T) {
 	depth := func() int { return runtime.Callers(0, make([]uintptr, 1000)) }
 	var deepest atomic.Int64
@@ -97,7 +98,8 @@ func TestTheNextBatchMayComeInsideDone(t *testing.T) {
 	}
 }
 
-// TestExecuteThatFailsHasTakenNothing: all requests get its error, with its code, and are released.
+// TestExecuteThatFailsHasTakenNothing checks that if Execute fails, all requests get its error and
+// code, and are released.
 func TestExecuteThatFailsHasTakenNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -126,8 +128,8 @@ func TestExecuteThatFailsHasTakenNothing(t *testing.T) {
 	}
 }
 
-// TestFaultsAreNamedAndContained breaks each rule of ownership. The client gets one final response, the log names the fault, and
-// nothing is left.
+// TestFaultsAreNamedAndContained breaks each ownership rule. The client gets one final response,
+// the log names the fault, and nothing leaks.
 func TestFaultsAreNamedAndContained(t *testing.T) {
 	release := func(r *sdk.Request) error { return r.Release(sdk.ReleaseAll) }
 	for name, test := range map[string]struct {
@@ -229,7 +231,7 @@ func TestFaultsAreNamedAndContained(t *testing.T) {
 	}
 }
 
-// final returns the final response, or nil. More than one is an error.
+// final returns the final response, or nil. It fails the test if there are several.
 func (c *client) final() (last *infer.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +260,8 @@ func must(t *testing.T, err error, text string) {
 	}
 }
 
-// TestPanicsOfHooks are recovered, logged with their stack and told; nothing is left of what failed.
+// TestPanicsOfHooks checks that panics in hooks are recovered, logged with their stack and returned
+// as errors, and that nothing leaks.
 func TestPanicsOfHooks(t *testing.T) {
 	for hook, test := range map[string]struct {
 		breaks func(*author)
@@ -400,7 +403,7 @@ func TestPanicsOfHooks(t *testing.T) {
 	})
 }
 
-// TestErrorsOfHooks reach those who start a model as they are.
+// TestErrorsOfHooks checks that errors of hooks are returned unchanged and not logged.
 func TestErrorsOfHooks(t *testing.T) {
 	refuse := sdk.Errorf(sdk.Unsupported, "reshape not supported for input tensor")
 	for hook, a := range map[string]*author{
@@ -414,7 +417,8 @@ func TestErrorsOfHooks(t *testing.T) {
 	}
 }
 
-// TestRequestsTellWhatTheyAre, in Triton's words where there is an error.
+// TestRequestsTellWhatTheyAre checks the accessors of a request and their error texts, which are
+// Triton's.
 func TestRequestsTellWhatTheyAre(t *testing.T) {
 	var r *sdk.Request
 	fixture := start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
@@ -482,7 +486,8 @@ func TestRequestsTellWhatTheyAre(t *testing.T) {
 	}
 }
 
-// TestStringsAreChecked: an output of BYTES whose elements are not what its shape says becomes an error.
+// TestStringsAreChecked checks that a BYTES output becomes an error if its elements do not match
+// its shape.
 func TestStringsAreChecked(t *testing.T) {
 	config := strings.Replace(with(""), `"data_type":"TYPE_INT32","dims":[-1]}]}`, `"data_type":"TYPE_STRING","dims":[-1]}]}`, 1)
 	wrong := false

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// trap is an error whose text panics, or ends the goroutine that asks for it.
+// trap is an error whose Error method panics or ends its goroutine.
 type trap struct{ exits bool }
 
 func (e trap) Error() string {
@@ -27,11 +27,12 @@ func (e trap) Error() string {
 	panic("no text today")
 }
 
-// TestErrorsOfAllKinds has an author return nil errors, and errors that have no text, no valid code or no UTF-8: each reaches its client, and the instance serves on.
+// TestErrorsOfAllKinds checks that nil errors, and errors with a broken Error method, an invalid
+// code or invalid UTF-8, reach the client. The instance keeps serving.
 func TestErrorsOfAllKinds(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
-		want string // of the client; "": it is answered
+		want string // the client's error; "": a response
 		code infer.Code
 	}{
 		"nil in an error": {(*sdk.Error)(nil), "", 0},
@@ -44,7 +45,7 @@ func TestErrorsOfAllKinds(t *testing.T) {
 			taken := false
 			r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
 				q := requests[0]
-				if taken || test.want == "" { // the error is that of a response
+				if taken || test.want == "" { // the response carries the error
 					p, err := q.NewResponse()
 					mustNot(t, err)
 					_, err = p.Output("OUT", sdk.Int32, []int64{2000})
@@ -92,7 +93,8 @@ func TestErrorsOfAllKinds(t *testing.T) {
 	})
 }
 
-// TestOutputsAndParametersThatCannotBe are errors of the call, and nothing of them is left.
+// TestOutputsAndParametersThatCannotBe checks that invalid outputs and parameters are errors of the
+// call and leave nothing in the response.
 func TestOutputsAndParametersThatCannotBe(t *testing.T) {
 	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
 		q := requests[0]
@@ -112,7 +114,7 @@ func TestOutputsAndParametersThatCannotBe(t *testing.T) {
 				t.Errorf("output %.10q: got error %v", name, err)
 			}
 		}
-		for n := range 100_000 { // the config has one
+		for n := range 100_000 { // the config has one output
 			if _, err := p.Output("OUT", sdk.Int32, []int64{1}); (err == nil) != (n == 0) {
 				t.Fatalf("output %d: got error %v", n, err)
 			}
@@ -140,7 +142,8 @@ func TestOutputsAndParametersThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestCallsThatCannotBe are refused, and keep nothing; functions that end their goroutine get the next response in another one.
+// TestCallsThatCannotBe checks that invalid BLS requests are rejected and hold no memory. A
+// callback that ends its goroutine gets the next response in a new one.
 func TestCallsThatCannotBe(t *testing.T) {
 	memory := newCounted(t)
 	h := &fakeHost{decoupled: map[string]bool{"other": true}, models: map[string]called{"other": func(_ context.Context, r *infer.Request, send infer.Sender) {
@@ -171,7 +174,7 @@ func TestCallsThatCannotBe(t *testing.T) {
 	c.wait(1)
 	h.running.Wait()
 	testkit.Eventually(t, patience, func() bool {
-		runtime.GC() // the arguments of the function are dropped
+		runtime.GC() // frees the callback's arguments
 		return got.Load() == 3 && memory.refs.Load() == 1
 	})
 	c.wantInput(1)
@@ -180,11 +183,11 @@ func TestCallsThatCannotBe(t *testing.T) {
 	}
 }
 
-// wildStrategist ends its goroutine, or panics, wherever it is asked.
+// wildStrategist panics or ends its goroutine when called.
 type wildStrategist struct {
 	strategist
 	fails func()
-	deep  bool // in the function of BeginBatch
+	deep  bool // fails in the function that BeginBatch returns
 }
 
 type wildAuthor struct {
@@ -204,7 +207,8 @@ func (w *wildStrategist) BeginBatch() func(int64) bool {
 	}
 }
 
-// TestStrategiesThatFail include everything, under the scheduler's lock, whose goroutine goes on.
+// TestStrategiesThatFail checks that a strategy that panics or ends its goroutine includes every
+// request. The scheduler calls it with its lock held and must continue.
 func TestStrategiesThatFail(t *testing.T) {
 	for name, fails := range map[string]func(){"panicked": func() { panic("oh") }, "ended its goroutine": runtime.Goexit} {
 		for _, deep := range []bool{false, true} {

@@ -24,7 +24,7 @@ const (
 	iterative = `"sequence_batching":{"iterative_sequence":true}`
 )
 
-// kept is a backend that keeps its requests for others to answer.
+// kept is a backend that keeps requests for the test to answer.
 type kept struct {
 	mu       sync.Mutex
 	requests []*sdk.Request
@@ -46,8 +46,9 @@ func (k *kept) take() []*sdk.Request {
 	return list
 }
 
-// TestRequestsMayBeAnsweredLater: the instance is free when Execute has returned, requests are answered and released by other
-// goroutines, in either order, and Close waits for the answers.
+// TestRequestsMayBeAnsweredLater checks that an instance is free once Execute returns, although
+// other goroutines respond and release requests later, in either order. Close waits for the
+// responses.
 func TestRequestsMayBeAnsweredLater(t *testing.T) {
 	k := &kept{}
 	r := start(t, &author{execute: k.execute}, with(""))
@@ -92,7 +93,8 @@ func TestRequestsMayBeAnsweredLater(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreDropped without an answer, or a release, are found by the garbage collector.
+// TestRequestsThatAreDropped checks that the garbage collector finds requests that are dropped
+// without a response or a release.
 func TestRequestsThatAreDropped(t *testing.T) {
 	for name, test := range map[string]struct {
 		answers bool
@@ -123,7 +125,8 @@ func TestRequestsThatAreDropped(t *testing.T) {
 	}
 }
 
-// TestWhatAnInstanceStillHasAtItsEnd is answered with an error, released and named; later answers change nothing.
+// TestWhatAnInstanceStillHasAtItsEnd checks that requests left at Close get an error, are released
+// and logged. Later responses have no effect.
 func TestWhatAnInstanceStillHasAtItsEnd(t *testing.T) {
 	k := &kept{}
 	r, err := tryStart(t, &author{execute: k.execute}, with(""))
@@ -135,7 +138,7 @@ func TestWhatAnInstanceStillHasAtItsEnd(t *testing.T) {
 	list := k.take()
 	mustNot(t, answer(list[1], sdk.SendFinal))
 	over, cancel := context.WithCancel(t.Context())
-	cancel() // it waits for no answer
+	cancel() // Close waits for no response
 	mustNot(t, r.instance.Close(over))
 	if got := a.wait(1)[0]; got.Err == nil || got.Err.Message != "[request id: r] model 'm' has not answered the request" {
 		t.Errorf("got %+v, want an error", got)
@@ -160,7 +163,8 @@ func TestWhatAnInstanceStillHasAtItsEnd(t *testing.T) {
 	r.backend.Close()
 }
 
-// TestAnExecuteThatHangs is left behind when the end of its instance is forced: its requests get an error.
+// TestAnExecuteThatHangs checks that a forced Close abandons a hanging Execute and fails its
+// requests.
 func TestAnExecuteThatHangs(t *testing.T) {
 	entered, free := make(chan context.Context, 1), make(chan struct{})
 	var closes []string
@@ -208,7 +212,8 @@ func TestAnExecuteThatHangs(t *testing.T) {
 	}
 }
 
-// TestOutputsAreNotLeaked: memory of outputs belongs to the response, its receiver, or nobody.
+// TestOutputsAreNotLeaked checks that output memory is freed by the response that holds it or by
+// its receiver.
 func TestOutputsAreNotLeaked(t *testing.T) {
 	shape := []int64{SmallOutput}
 	var p *sdk.Response
@@ -229,7 +234,7 @@ func TestOutputsAreNotLeaked(t *testing.T) {
 		_, err = p.Output("OUT", sdk.Int32, shape)
 		mustNot(t, err)
 		mustNot(t, p.Send(sdk.SendFinal, nil))
-		late, err := q.Factory().NewResponse() // dropped below
+		late, err := q.Factory().NewResponse() // invalid: after the final response
 		if err == nil {
 			t.Errorf("a response after the final one: got %v, want an error", late)
 		}
@@ -251,10 +256,11 @@ func TestOutputsAreNotLeaked(t *testing.T) {
 	r.wantNoMemory()
 }
 
-// TestResponsesThatAreDroppedUnsent give their memory back when that is found.
+// TestResponsesThatAreDroppedUnsent checks that the garbage collector frees the memory of responses
+// that were never sent.
 func TestResponsesThatAreDroppedUnsent(t *testing.T) {
 	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
-		for range 2 { // the first one lies in the memory of the request
+		for range 2 { // the first one is part of the request's allocation
 			p, err := requests[0].NewResponse()
 			mustNot(t, err)
 			_, err = p.Output("OUT", sdk.Int32, []int64{SmallOutput})
@@ -274,7 +280,8 @@ func TestResponsesThatAreDroppedUnsent(t *testing.T) {
 	})
 }
 
-// TestForwardedInputsAreNotCopied, and live as long as the response.
+// TestForwardedInputsAreNotCopied checks that a forwarded input is not copied and lives as long as
+// the response.
 func TestForwardedInputsAreNotCopied(t *testing.T) {
 	r := start(t, &author{execute: forward}, with(""))
 	c := ask(t, 1, 2)
@@ -289,11 +296,12 @@ func TestForwardedInputsAreNotCopied(t *testing.T) {
 	c.wantInput(1)
 }
 
-// TestSendWaitsForRoom: a decoupled model is no more than its window ahead of its client.
+// TestSendWaitsForRoom checks that Send blocks while a decoupled model is a full window ahead of
+// its client.
 func TestSendWaitsForRoom(t *testing.T) {
 	for name, test := range map[string]struct {
 		window WindowLimits
-		n      int // responses that fit
+		n      int // responses that fit in the window
 	}{
 		"responses": {WindowLimits{Responses: 3}, 3}, "bytes": {WindowLimits{Bytes: 9}, 3}, "default": {WindowLimits{}, 64},
 	} {
@@ -325,7 +333,8 @@ func TestSendWaitsForRoom(t *testing.T) {
 	}
 }
 
-// TestCancelledRequestsDoNotWait: with the client gone Send drops what does not fit, and says so; the final response goes up.
+// TestCancelledRequestsDoNotWait checks that Send on a cancelled request drops responses beyond the
+// window and returns Cancelled. The final response is still sent.
 func TestCancelledRequestsDoNotWait(t *testing.T) {
 	k := &kept{}
 	r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *fixture, env *Environment) { env.Window.Responses = 1 })
@@ -354,7 +363,8 @@ func TestCancelledRequestsDoNotWait(t *testing.T) {
 	c.wantInput(1)
 }
 
-// TestResponsesKeepTheirOrder though several goroutines send: none is behind the final one.
+// TestResponsesKeepTheirOrder checks that responses from several goroutines are delivered one at a
+// time and none after the final one.
 func TestResponsesKeepTheirOrder(t *testing.T) {
 	k := &kept{}
 	r := start(t, &author{execute: k.execute}, with(decoupled))
@@ -389,7 +399,8 @@ func TestResponsesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestSequencesWaitForTheRelease of their requests: the next one of the sequence may come when Done is called.
+// TestSequencesWaitForTheRelease checks that Done waits for the release of a sequence's requests,
+// because the sequence's next request may follow Done.
 func TestSequencesWaitForTheRelease(t *testing.T) {
 	k := &kept{}
 	r := start(t, &author{execute: k.execute}, with(sequences))
@@ -414,7 +425,8 @@ func TestSequencesWaitForTheRelease(t *testing.T) {
 	}
 }
 
-// TestIterativeSequences: a request that is released in order to get it again is the scheduler's; it has had any number of responses.
+// TestIterativeSequences checks that a rescheduled request goes back to the scheduler after any
+// number of non-final responses.
 func TestIterativeSequences(t *testing.T) {
 	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
 		mustNot(t, answer(requests[0], 0))
@@ -437,14 +449,15 @@ func TestIterativeSequences(t *testing.T) {
 	b.wantInput(1)
 }
 
-// TestStatistics: those of the batch, then of the first request, then the measured ones.
+// TestStatistics checks the precedence of reported times: the batch's, then the first request's,
+// then the measured ones.
 func TestStatistics(t *testing.T) {
 	at := func(n int64) sdk.Times {
 		return sdk.Times{ExecStart: n, ComputeStart: n + 1, ComputeEnd: n + 2, ExecEnd: n + 3}
 	}
 	for name, test := range map[string]struct {
 		report func(s sdk.Statistics, r *sdk.Request, now int64)
-		offset int64 // of the times from now, -1: measured
+		offset int64 // of the times from now; -1: measured
 		failed string
 	}{
 		"none":           {func(sdk.Statistics, *sdk.Request, int64) {}, -1, "[]"},
@@ -492,7 +505,8 @@ func TestStatistics(t *testing.T) {
 	mustNot(t, s.Response(nil, 0, 1, 2, 3, nil))
 }
 
-// TestErrorResponsesAreFailures unless the backend says otherwise.
+// TestErrorResponsesAreFailures checks that a request with an error response counts as failed
+// unless the backend reports otherwise.
 func TestErrorResponsesAreFailures(t *testing.T) {
 	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
 		for _, q := range requests {
@@ -513,7 +527,8 @@ func TestErrorResponsesAreFailures(t *testing.T) {
 	}
 }
 
-// TestASendThatWaitsEndsWithItsInstance, when the end of that is forced: its client takes nothing.
+// TestASendThatWaitsEndsWithItsInstance checks that a forced Close ends a Send that waits for a
+// client that never reads.
 func TestASendThatWaitsEndsWithItsInstance(t *testing.T) {
 	failed := make(chan error, 1)
 	r, err := tryStart(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
@@ -545,7 +560,8 @@ func TestASendThatWaitsEndsWithItsInstance(t *testing.T) {
 	r.backend.Close()
 }
 
-// TestARequestTakesTwoAllocations: one for the author's part, one for the internal part.
+// TestARequestTakesTwoAllocations checks that a request costs two allocations: the author's part
+// and the internal part.
 func TestARequestTakesTwoAllocations(t *testing.T) {
 	r := start(t, &author{execute: forward}, with(""))
 	got := make(chan struct{}, 1)
@@ -561,7 +577,8 @@ func TestARequestTakesTwoAllocations(t *testing.T) {
 	}
 }
 
-// TestActivitiesAreTraced with the request that they are reported for, until its release.
+// TestActivitiesAreTraced checks that activities are added to their request's trace, and are
+// rejected after its release.
 func TestActivitiesAreTraced(t *testing.T) {
 	var before int64
 	r := start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {

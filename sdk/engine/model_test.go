@@ -18,7 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// TestConfigIsCompleted inside NewModel, where it may be; instances see the final one.
+// TestConfigIsCompleted checks that SetConfig works only within NewModel and only with
+// AutoComplete. Instances see the final config.
 func TestConfigIsCompleted(t *testing.T) {
 	var env *sdk.ModelEnv
 	a := &author{newModel: func(e *sdk.ModelEnv) error {
@@ -66,7 +67,8 @@ func TestConfigIsCompleted(t *testing.T) {
 	})
 }
 
-// TestHooksThatHang are left behind when the load is given up; instances that they make later are closed.
+// TestHooksThatHang checks that a cancelled load abandons hanging hooks. Models and instances that
+// they create later are closed.
 func TestHooksThatHang(t *testing.T) {
 	for _, hook := range []string{"NewModel", "NewInstance"} {
 		t.Run(hook, func(t *testing.T) {
@@ -113,7 +115,8 @@ func TestHooksThatHang(t *testing.T) {
 	}
 }
 
-// TestInstancesAreMadeOneAfterAnother unless the backend allows otherwise.
+// TestInstancesAreMadeOneAfterAnother checks that instances are created one at a time unless the
+// backend sets ParallelInstances.
 func TestInstancesAreMadeOneAfterAnother(t *testing.T) {
 	for _, parallel := range []bool{false, true} {
 		t.Run(fmt.Sprint(parallel), func(t *testing.T) {
@@ -143,7 +146,7 @@ func TestInstancesAreMadeOneAfterAnother(t *testing.T) {
 			}
 			<-entered
 			if parallel {
-				<-entered // while the other one is being made
+				<-entered // while the other one is still being created
 			} else if len(entered) > 0 {
 				t.Error("a second instance is made while the first one is")
 			}
@@ -157,7 +160,7 @@ func TestInstancesAreMadeOneAfterAnother(t *testing.T) {
 	}
 }
 
-// TestCustomMetrics are those of the server.
+// TestCustomMetrics checks that a model's custom metrics are registered with the server.
 func TestCustomMetrics(t *testing.T) {
 	registry := metrics.New(metrics.Config{})
 	holder := registry.Custom("m")
@@ -194,7 +197,7 @@ func TestCustomMetrics(t *testing.T) {
 	must(t, err, "metrics not supported")
 }
 
-// TestLog: messages carry the place in the author's code, and attributes behind them.
+// TestLog checks that log messages carry their source file, and attributes follow the text.
 func TestLog(t *testing.T) {
 	r := start(t, &author{execute: identity}, with(""), func(_ *fixture, env *Environment) {
 		env.Enabled = func(level slog.Level) bool { return level > slog.LevelDebug }
@@ -209,7 +212,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// strategist is a model that lets requests share a batch up to a number of bytes.
+// strategist is a model that limits a batch's total bytes.
 type strategist struct{ authorModel }
 
 func (*strategist) BeginBatch() func(int64) bool {
@@ -252,7 +255,8 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// TestModelClosedTwiceAtOnce ends its strategy once, and closes the author's model once.
+// TestModelClosedTwiceAtOnce checks that concurrent Close calls close the author's model once, and
+// its strategy is not called afterwards.
 func TestModelClosedTwiceAtOnce(t *testing.T) {
 	var closed atomic.Int32
 	made := &wildStrategist{fails: func() {}}

@@ -16,10 +16,10 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// called is a model of a fakeHost: it gets a request and its sender in a goroutine of its own.
+// called is a model of a fakeHost. It runs in its own goroutine.
 type called func(ctx context.Context, r *infer.Request, send infer.Sender)
 
-// fakeHost has models that are functions. Its goroutines end with the requests.
+// fakeHost has functions as models. Their goroutines end with the requests.
 type fakeHost struct {
 	models    map[string]called
 	decoupled map[string]bool
@@ -71,14 +71,14 @@ func (h *fakeHost) Target(model string, _ int64) (backend.Target, error) {
 	return t, nil
 }
 
-// request returns the n-th request that was made.
+// request returns the n-th request made.
 func (h *fakeHost) request(n int) *infer.Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.requests[n]
 }
 
-// echo answers with the inputs, in memory of its own.
+// echo responds with the inputs, in counted memory.
 func echo(memory *counted) called {
 	return func(_ context.Context, r *infer.Request, send infer.Sender) {
 		memory.Retain()
@@ -88,7 +88,7 @@ func echo(memory *counted) called {
 	}
 }
 
-// calling starts a backend whose Execute is the test's, with a host.
+// calling starts a backend with a host. execute is called from Execute.
 func calling(t *testing.T, h *fakeHost, execute func(ctx context.Context, s sdk.Server, r *sdk.Request)) *fixture {
 	var r *fixture
 	r = start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
@@ -134,7 +134,7 @@ func TestModelsCallOthers(t *testing.T) {
 	}
 }
 
-// TestCallsThatFail: Infer returns the error.
+// TestCallsThatFail checks the errors that Infer and InferAsync return.
 func TestCallsThatFail(t *testing.T) {
 	h := &fakeHost{
 		models: map[string]called{
@@ -170,7 +170,8 @@ func TestCallsThatFail(t *testing.T) {
 	h.running.Wait()
 }
 
-// TestStreams: responses come in order, until the loop is left; the request is cancelled then, and late responses are released.
+// TestStreams checks that InferStream yields responses in order. Leaving the loop cancels the
+// request, and late responses are released.
 func TestStreams(t *testing.T) {
 	memory := newCounted(t)
 	cancelled := make(chan struct{})
@@ -230,8 +231,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestAsynchronousCalls do not hold their execution, as far as the server knows; a panic of the function that takes responses ends
-// there, and a response that it drops is released.
+// TestAsynchronousCalls checks that InferAsync does not mark the execution as waiting. A panic of
+// the callback is contained, and the response it dropped is released.
 func TestAsynchronousCalls(t *testing.T) {
 	memory := newCounted(t)
 	h := &fakeHost{models: map[string]called{"other": echo(memory)}}
@@ -262,7 +263,8 @@ func TestAsynchronousCalls(t *testing.T) {
 	h.running.Wait()
 }
 
-// TestCallsAreCancelled with the context, the request that they are from, or all clients of the batch.
+// TestCallsAreCancelled checks that a BLS request is cancelled with its From request, or with all
+// clients of the batch.
 func TestCallsAreCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
 		make   func(ctx context.Context, q *sdk.Request) (context.Context, *sdk.InferRequest)
@@ -280,7 +282,7 @@ func TestCallsAreCancelled(t *testing.T) {
 			},
 			func(r *fixture, a, b *client) {
 				a.cancel()
-				r.instance.Cancel(a.task) // the other one waits
+				r.instance.Cancel(a.task) // the other request still waits
 				b.cancel()
 				r.instance.Cancel(b.task)
 			},
@@ -329,7 +331,7 @@ func TestCallsAreCancelled(t *testing.T) {
 	})
 }
 
-// TestHostCalls reach the host.
+// TestHostCalls checks that host calls reach the host.
 func TestHostCalls(t *testing.T) {
 	h := &fakeHost{decoupled: map[string]bool{"d": true}}
 	r := calling(t, h, func(ctx context.Context, s sdk.Server, _ *sdk.Request) {

@@ -19,10 +19,10 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// author is a backend of functions; nil ones do nothing.
+// author is a backend whose hooks are functions; nil ones do nothing.
 type author struct {
 	initialize  func(*sdk.BackendEnv) error
-	asked       func() // for attributes
+	asked       func() // on a query of the attributes
 	attributes  sdk.Attributes
 	newModel    func(*sdk.ModelEnv) error
 	newInstance func(*sdk.InstanceEnv) error
@@ -95,7 +95,7 @@ type readyInstance struct{ *authorInstance }
 
 func (in readyInstance) Ready(ctx context.Context) error { return in.ready(ctx) }
 
-// counted is memory whose references are counted.
+// counted is memory that counts its references.
 type counted struct {
 	t    testing.TB
 	refs atomic.Int64
@@ -119,11 +119,11 @@ func newCounted(t testing.TB) *counted {
 	return c
 }
 
-// fixture is an instance of an author's backend, and what its tests watch.
+// fixture is an instance of an author's backend with its environment.
 type fixture struct {
 	t        testing.TB
-	log      testkit.Buffer // messages of the engine
-	said     testkit.Buffer // messages of the author
+	log      testkit.Buffer // the engine's messages
+	said     testkit.Buffer // the author's messages
 	backend  *Backend
 	model    *Model
 	instance *Instance
@@ -151,7 +151,7 @@ func (r *fixture) allocate(n int64) ([]byte, infer.Memory, error) {
 	return make([]byte, n), c, nil
 }
 
-// wantNoMemory wants all outputs to have been given back.
+// wantNoMemory checks that all outputs were released.
 func (r *fixture) wantNoMemory() {
 	r.t.Helper()
 	r.mu.Lock()
@@ -163,7 +163,7 @@ func (r *fixture) wantNoMemory() {
 	}
 }
 
-// execute has an instance execute requests, and returns the report of Done.
+// execute executes requests as one batch and returns a channel with Done's report.
 func (r *fixture) execute(clients ...*client) chan backend.Report {
 	done := make(chan backend.Report, 1)
 	b := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { done <- report }}
@@ -180,7 +180,7 @@ func (r *fixture) author() *sdk.InstanceEnv { return r.instance.env }
 // simple is the config of a model m with an input IN and an output OUT.
 const simple = `{"name":"m","input":[{"name":"IN","data_type":"TYPE_INT32","dims":[-1]}],"output":[{"name":"OUT","data_type":"TYPE_INT32","dims":[-1]}]%s}`
 
-// with is simple with more fields.
+// with returns simple with additional fields.
 func with(fields string) string {
 	if fields != "" {
 		fields = "," + fields
@@ -188,7 +188,7 @@ func with(fields string) string {
 	return strings.Replace(simple, "%s", fields, 1)
 }
 
-// start brings an instance up. The test ends it by close, or its end does.
+// start starts an instance. It is closed with the test at the latest.
 func start(t testing.TB, a *author, config string, change ...func(*fixture, *Environment)) *fixture {
 	t.Helper()
 	r, err := tryStart(t, a, config, change...)
@@ -234,7 +234,7 @@ func tryStart(t testing.TB, a *author, config string, change ...func(*fixture, *
 
 const patience = 10 * time.Second
 
-// client is what makes requests and gets their responses.
+// client makes one request and collects its responses.
 type client struct {
 	t      testing.TB
 	input  *counted
@@ -250,7 +250,7 @@ type client struct {
 func (c *client) take(r *infer.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.keep { // released requests must not be read
+	if !c.keep { // released responses must not be read
 		own := *r
 		own.Outputs = slices.Clone(r.Outputs)
 		for i := range own.Outputs {
@@ -263,7 +263,7 @@ func (c *client) take(r *infer.Response) {
 	c.responses = append(c.responses, r)
 }
 
-// wait returns the responses when there are n.
+// wait waits until there are n responses and returns them.
 func (c *client) wait(n int) []*infer.Response {
 	c.t.Helper()
 	testkit.Eventually(c.t, patience, func() bool {
@@ -279,13 +279,13 @@ func (c *client) wait(n int) []*infer.Response {
 	return c.responses
 }
 
-// wantInput wants the references of the input that are left: its client's own is one.
+// wantInput waits until the input has refs references. The client itself holds one.
 func (c *client) wantInput(refs int64) {
 	c.t.Helper()
 	testkit.Eventually(c.t, patience, func() bool { return c.input.refs.Load() == refs })
 }
 
-// ask makes a request with the values in IN.
+// ask creates a request with values in IN.
 func ask(t testing.TB, values ...byte) *client {
 	c := &client{t: t, input: newCounted(t)}
 	c.ctx, c.cancel = context.WithCancel(t.Context())
@@ -299,7 +299,7 @@ func ask(t testing.TB, values ...byte) *client {
 	return c
 }
 
-// identity answers requests with their input.
+// identity responds with a copy of each input and releases the request.
 func identity(_ context.Context, requests []*sdk.Request) error {
 	for _, r := range requests {
 		if err := answer(r, sdk.SendFinal); err != nil {

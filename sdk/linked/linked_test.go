@@ -28,8 +28,8 @@ const patience = 10 * time.Second
 // author is a backend that records calls.
 type author struct {
 	attributes sdk.Attributes
-	breaks     string        // the hook, or the instance, that fails
-	hangs      chan struct{} // Execute waits until it is closed; nil: it does not
+	breaks     string        // the failing hook or instance
+	hangs      chan struct{} // blocks Execute until closed, if not nil
 	strategic  bool
 
 	mu    sync.Mutex
@@ -47,7 +47,7 @@ func (a *author) note(format string, args ...any) error {
 	return nil
 }
 
-// heard returns the calls since the last time.
+// heard returns the calls since it was last called.
 func (a *author) heard() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +105,7 @@ func (in *authorInstance) Execute(_ context.Context, requests []*sdk.Request) er
 	return errors.New("executed by " + in.env.Name)
 }
 
-// events records the events for a scheduler.
+// events records events as a scheduler would receive them.
 type events struct {
 	mu        sync.Mutex
 	available []string
@@ -131,7 +131,7 @@ func (e *events) heard() string {
 	return fmt.Sprint(e.available, e.lost)
 }
 
-// groups makes a config of instance groups such as "a2 b1p": name, count, and p if they are passive.
+// groups returns a config with instance groups such as "a2 b1p": name, count, and p for passive.
 func groups(text string) *kserve.ModelConfig {
 	config := &kserve.ModelConfig{Name: "m"}
 	for _, g := range strings.Fields(text) {
@@ -142,7 +142,7 @@ func groups(text string) *kserve.ModelConfig {
 	return config
 }
 
-// open opens a model of the author's backend, which is closed with the test.
+// open opens a model of the author's backend. The backend is closed with the test.
 func open(t *testing.T, a *author, config Config) *Model {
 	t.Helper()
 	if config.Settings == nil {
@@ -199,7 +199,8 @@ func TestAModelComesUpAndGoes(t *testing.T) {
 	}
 }
 
-// TestTheModelThatCompletesTheConfigIsTheOneThatRuns.
+// TestTheModelThatCompletesTheConfigIsTheOneThatRuns checks that the model that completed the
+// config also runs it.
 func TestTheModelThatCompletesTheConfigIsTheOneThatRuns(t *testing.T) {
 	a := &author{}
 	m := open(t, a, Config{})
@@ -215,7 +216,8 @@ func TestTheModelThatCompletesTheConfigIsTheOneThatRuns(t *testing.T) {
 	}
 }
 
-// TestAStartThatFailsLeavesNothing, not even metrics.
+// TestAStartThatFailsLeavesNothing checks that a failed start closes everything it created and
+// removes its metrics.
 func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	for breaks, left := range map[string]string{
 		"NewModel false":  "New b v, NewModel false",
@@ -262,7 +264,8 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestInstancesMadeAtTheSameTime come up in any order, and one that fails takes the others down.
+// TestInstancesMadeAtTheSameTime checks that if one of several parallel instances fails, the others
+// and the model are closed.
 func TestInstancesMadeAtTheSameTime(t *testing.T) {
 	a := &author{attributes: sdk.Attributes{ParallelInstances: true}, breaks: "NewInstance a_2"}
 	m := open(t, a, Config{})
@@ -313,7 +316,8 @@ func TestInstancesAreExchanged(t *testing.T) {
 	}
 }
 
-// TestGroupsThatTheBackendPrefers are known before its first model.
+// TestGroupsThatTheBackendPrefers checks that the backend's preferred instance groups are available
+// before its first model.
 func TestGroupsThatTheBackendPrefers(t *testing.T) {
 	a := &author{attributes: sdk.Attributes{Groups: []sdk.Group{{Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 2}}}}
 	b := New("b", a.open, Config{})
@@ -327,7 +331,8 @@ func TestGroupsThatTheBackendPrefers(t *testing.T) {
 	}
 }
 
-// TestStrategiesAreAskedForBeforeStart, and only of models with dynamic_batching.
+// TestStrategiesAreAskedForBeforeStart checks that a strategy is available before Start, and only
+// for models with dynamic_batching.
 func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 	a := &author{strategic: true}
 	m := open(t, a, Config{})
@@ -357,7 +362,8 @@ func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 	}
 }
 
-// TestCodeThatDoesNotReturn is left behind by a Close that is forced; the model is closed when it does return.
+// TestCodeThatDoesNotReturn checks that a forced Close abandons an Execute that does not return.
+// The model is closed once it returns.
 func TestCodeThatDoesNotReturn(t *testing.T) {
 	var log testkit.Buffer
 	a := &author{hangs: make(chan struct{})}

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// actor is the backend that the processes of these tests run: the name of a model selects its behaviour.
+// actor is the backend of these tests' processes. A model's name selects its behaviour.
 type actor struct{ env *sdk.BackendEnv }
 
 type actorModel struct {
@@ -28,10 +28,10 @@ type actorModel struct {
 type actorInstance struct {
 	env   *sdk.InstanceEnv
 	model *actorModel
-	later chan struct{} // closed when what answers later has ended
-	seen  int           // requests, of the model "again"
+	later chan struct{} // closed when the later goroutine has ended
+	seen  int           // requests of the model "again"
 
-	derived []context.Context // from those of requests
+	derived []context.Context // derived from request contexts
 }
 
 func NewActor(env *sdk.BackendEnv) (sdk.Backend, error) {
@@ -80,7 +80,7 @@ func (m *actorModel) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 	return in, nil
 }
 
-// askedInstance says itself whether it is ready.
+// askedInstance is an instance that reports that it is not ready.
 type askedInstance struct{ *actorInstance }
 
 // Ready implements sdk.Readier.
@@ -117,7 +117,7 @@ func (in *actorInstance) Execute(ctx context.Context, requests []*sdk.Request) e
 	return nil
 }
 
-// answer answers one request and releases it.
+// answer responds to a request and releases it.
 func (in *actorInstance) answer(ctx context.Context, r *sdk.Request) {
 	err := in.respond(ctx, r)
 	switch in.model.env.Name {
@@ -133,7 +133,7 @@ func (in *actorInstance) answer(ctx context.Context, r *sdk.Request) {
 		return
 	}
 	if in.model.env.Name == "again" && in.seen%2 == 1 {
-		return // it has been released
+		return // already released
 	}
 	if err != nil {
 		if p, wrong := r.NewResponse(); wrong == nil {
@@ -143,13 +143,13 @@ func (in *actorInstance) answer(ctx context.Context, r *sdk.Request) {
 	_ = r.Release(sdk.ReleaseAll)
 }
 
-// awaitGo waits for the test's word, a file of the model.
+// awaitGo waits for the test to create a file in the model's directory.
 func (in *actorInstance) awaitGo() {
 	for {
 		if _, err := os.Stat(filepath.Join(in.model.env.Directory, "go")); err == nil {
 			return
 		}
-		time.Sleep(time.Millisecond) // the author's way of working, not the test's of waiting
+		time.Sleep(time.Millisecond) // part of the author's code, not a wait of the test
 	}
 }
 
@@ -207,13 +207,13 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 		derived, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		for !r.Cancelled() {
-			time.Sleep(time.Millisecond) // as below
+			time.Sleep(time.Millisecond) // see below
 		}
 		in.derived = append(in.derived, derived)
 		return sdk.Errorf(sdk.Cancelled, "seen at last")
 	case "after":
 		p.Discard()
-		// What hangs from a request that has been answered has ended, and says so.
+		// Contexts derived from an answered request have ended.
 		for _, derived := range in.derived {
 			<-derived.Done()
 		}
@@ -236,7 +236,7 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 	case "polls":
 		p.Discard()
 		for !r.Cancelled() {
-			time.Sleep(time.Millisecond) // the author's way of working, not the test's of waiting
+			time.Sleep(time.Millisecond) // part of the author's code, not a wait of the test
 		}
 		return sdk.Errorf(sdk.Cancelled, "seen at last")
 	case "again":
@@ -311,14 +311,14 @@ func (in *actorInstance) respond(ctx context.Context, r *sdk.Request) error {
 		if err := in.env.Statistics.Request(r, input.Data()[0] == 0, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: now, ExecEnd: now}); err != nil {
 			return err
 		}
-		if input.Data()[0] == 2 { // its client gets an error, and it counts as told
+		if input.Data()[0] == 2 { // the client gets an error, but the request is reported as successful
 			return p.Send(sdk.SendFinal, sdk.Errorf(sdk.InvalidArg, "no 2"))
 		}
 	}
 	return p.Send(sdk.SendFinal, nil)
 }
 
-// repeat sends as many responses as the input's number says, and the flag behind them.
+// repeat sends as many responses as the input says, then the final flag.
 func (in *actorInstance) repeat(r *sdk.Request, input *sdk.Input, name string) error {
 	factory := r.Factory()
 	defer factory.Close()
@@ -339,7 +339,8 @@ func (in *actorInstance) repeat(r *sdk.Request, input *sdk.Input, name string) e
 	return factory.SendFlags(sdk.SendFinal)
 }
 
-// call passes the input to another model, once or several times, and returns the last answer.
+// call sends the input to another model, once or several times, and returns the last response's
+// bytes.
 func (in *actorInstance) call(ctx context.Context, r *sdk.Request, p *sdk.Response, input *sdk.Input, name string) error {
 	server := in.model.env.Server
 	q := func() *sdk.InferRequest {

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestAnswersDoNotWaitForWhatFollowsThem has clients answered when the author answers them, though Execute of a decoupled model goes on, or
-// a request of a sequence is released later.
+// TestAnswersDoNotWaitForWhatFollowsThem checks that clients get responses at once, although a
+// decoupled Execute continues or a sequence's request is released later.
 func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
 	for name, change := range map[string]func(*kserve.ModelConfig){
 		"lingers": func(c *kserve.ModelConfig) {
@@ -55,7 +55,8 @@ func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
 	}
 }
 
-// TestDecoupledSenderWaitsForMemory sends more than the arena holds, less than a window: the next output is there when a client has read one.
+// TestDecoupledSenderWaitsForMemory sends more than the arena holds, but less than a window. Each
+// next output is allocated once the client has read one.
 func TestDecoupledSenderWaitsForMemory(t *testing.T) {
 	r := newFixture(t)
 	r.settings["shm-max-byte-size"] = "4194304"
@@ -64,7 +65,7 @@ func TestDecoupledSenderWaitsForMemory(t *testing.T) {
 	})
 	request := r.request([]byte{1})
 	e := m.execute(t.Context(), request)
-	testkit.Eventually(t, patience, func() bool { return len(e.responses[0]) >= 3 }) // four fit at most
+	testkit.Eventually(t, patience, func() bool { return len(e.responses[0]) >= 3 }) // at most four fit
 	for i := range 20 {
 		m.wantBytes(e.next(0), bytes.Repeat([]byte{byte(i)}, 1<<20))
 	}
@@ -76,7 +77,8 @@ func TestDecoupledSenderWaitsForMemory(t *testing.T) {
 	}
 }
 
-// TestRequestsCountAsTheAuthorSays counts requests by the author's reports, independently of their responses.
+// TestRequestsCountAsTheAuthorSays checks that requests count as failed according to the author's
+// reports, independently of their responses.
 func TestRequestsCountAsTheAuthorSays(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("counts", nil)

@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// BenchmarkRoundTrip executes one request after another: identity passes its input on, copies makes a new output.
+// BenchmarkRoundTrip executes one request after another. identity forwards its input, copies
+// creates a new output.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, model := range []string{"identity", "copies"} {
 		for _, size := range []int{4, 1 << 20, 16 << 20} {

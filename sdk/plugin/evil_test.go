@@ -16,7 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// server is the other side of a session in this process: the real channel, which says whatever a test wants.
+// server is the server's side of a session in this process. Its real channel sends whatever a test
+// wants.
 type server struct {
 	t        *testing.T
 	channel  *ipc.Channel
@@ -93,7 +94,7 @@ func (v *server) sendMap(kind ipc.Kind, fields map[string]any) {
 	v.send(kind, 0, body)
 }
 
-// expect waits for a frame of a kind. Those of LOG are passed over, unless they are wanted.
+// expect waits for a frame of a kind. It skips LOG frames unless LOG is wanted.
 func (v *server) expect(kind ipc.Kind) ipc.Frame {
 	v.t.Helper()
 	for {
@@ -111,7 +112,7 @@ func (v *server) expect(kind ipc.Kind) ipc.Frame {
 	}
 }
 
-// complaint waits for a LOG with these words.
+// complaint waits for a LOG frame that contains words.
 func (v *server) complaint(words string) {
 	v.t.Helper()
 	for {
@@ -122,7 +123,7 @@ func (v *server) complaint(words string) {
 	}
 }
 
-// initialize brings a model up.
+// initialize starts a model.
 func (v *server) initialize(name string, change func(*kserve.ModelConfig)) {
 	v.t.Helper()
 	config := configOf(name, change)
@@ -141,7 +142,8 @@ func (v *server) initialize(name string, change func(*kserve.ModelConfig)) {
 	}
 }
 
-// execute makes the body of EXECUTE with one request, whose input of n bytes lies at an offset of *requests* under a ticket.
+// execute returns the body of EXECUTE with one request. Its input of n bytes lies at an offset of
+// *requests* and is lent under a ticket.
 func execute(number, ticket, offset uint64, n int, name uint16) []byte {
 	body := binary.LittleEndian.AppendUint64(nil, 1)
 	d := ipc.Descriptor{Name: name, Type: 2, Region: ipc.InRequests, Offset: offset, Length: uint64(n), Ticket: ticket, Shape: []int64{1, int64(n)}}
@@ -152,7 +154,7 @@ func execute(number, ticket, offset uint64, n int, name uint16) []byte {
 	return body
 }
 
-// executed reads an EXECUTED, its text and its tickets.
+// executed waits for EXECUTED and returns its body and tickets.
 func (v *server) executed(number uint64) (body ipc.ExecutedBody, tickets []uint64) {
 	v.t.Helper()
 	f := v.expect(ipc.Executed)
@@ -166,8 +168,8 @@ func (v *server) executed(number uint64) (body ipc.ExecutedBody, tickets []uint6
 	return body, tickets
 }
 
-// TestFramesThatAreNotUnderstoodArePassedOver says what no supervisor says. Each frame is answered as docs/protocol.md's table says, and
-// the session serves on.
+// TestFramesThatAreNotUnderstoodArePassedOver sends frames that no supervisor sends. The session
+// handles each as docs/protocol.md specifies, and keeps serving.
 func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 	v := newServer(t)
 	early := execute(1, 11, 0, 5000, 0)
@@ -203,7 +205,7 @@ func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 			v.complaint(test.words)
 		}()
 	}
-	// These say nothing that is wanted, and are passed over in silence, or refused.
+	// These refer to nothing known. The session ignores or refuses them.
 	v.send(ipc.Allocation, 3, make([]byte, ipc.AllocationSize))
 	v.send(ipc.Freed, 3, nil)
 	v.send(ipc.Result, 99, nil)
@@ -216,11 +218,11 @@ func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 			t.Errorf("got MAPPED %d with %d, error %v, want %d", f.ID, status, err, want)
 		}
 	}
-	// Batches that are not understood fail, and give back the tickets that could be read.
+	// Malformed batches fail and return the tickets that could be read.
 	lies := execute(3, 31, 1<<40, 5000, 0)
 	cut := execute(4, 41, 0, 5000, 0)
-	cut[8+ipc.RequestSize-24]++ // it has an id, where the body ends
-	cut[8+28] = 2               // and two inputs
+	cut[8+ipc.RequestSize-24]++ // an id beyond the end of the body
+	cut[8+28] = 2               // two inputs
 	for number, test := range map[uint64]struct {
 		body    []byte
 		tickets []uint64
@@ -248,7 +250,8 @@ func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 	}
 }
 
-// TestBatchAheadThatWasWithdrawnIsSkipped hands two batches over and takes the second back while the first is executed.
+// TestBatchAheadThatWasWithdrawnIsSkipped withdraws a batch ahead while the first batch is
+// executed, and expects the plugin to skip it.
 func TestBatchAheadThatWasWithdrawnIsSkipped(t *testing.T) {
 	v := newServer(t)
 	v.initialize("polls", nil)
@@ -268,7 +271,7 @@ func TestBatchAheadThatWasWithdrawnIsSkipped(t *testing.T) {
 	}
 	cancel := binary.LittleEndian.AppendUint64(nil, 1<<32)
 	v.send(ipc.Cancel, 0, cancel)
-	// An error, and that the request counts as failed.
+	// One response is the error, the other reports that the request failed.
 	if body, tickets := v.executed(1); body.Responses != 2 || !slices.Equal(tickets, []uint64{11}) {
 		t.Errorf("got %+v", body)
 	}
@@ -287,7 +290,8 @@ func TestBatchAheadThatWasWithdrawnIsSkipped(t *testing.T) {
 	v.expect(ipc.Finalized)
 }
 
-// TestCreditThatIsNotUnderstoodEndsTheStream has the author wait for a credit that nobody can read.
+// TestCreditThatIsNotUnderstoodEndsTheStream checks that a malformed CREDIT ends a stream with an
+// error.
 func TestCreditThatIsNotUnderstoodEndsTheStream(t *testing.T) {
 	v := newServer(t)
 	v.initialize("repeats", func(c *kserve.ModelConfig) {
@@ -315,7 +319,8 @@ func TestCreditThatIsNotUnderstoodEndsTheStream(t *testing.T) {
 	v.expect(ipc.Finalized)
 }
 
-// TestServerThatGoesEndsTheSession closes the server's side while the author executes, and while nothing happens.
+// TestServerThatGoesEndsTheSession closes the server's side during an execution and while the
+// session is idle, and expects the exit code for a lost server.
 func TestServerThatGoesEndsTheSession(t *testing.T) {
 	for _, model := range []string{"identity", "refuses"} {
 		v := newServer(t)
@@ -331,7 +336,7 @@ func TestServerThatGoesEndsTheSession(t *testing.T) {
 	}
 }
 
-// complainTo is complain, without the end of the process's group.
+// complainTo is complain without ending the process group.
 func complainTo(err error) int {
 	if err == peer.ErrGone {
 		return exitLost

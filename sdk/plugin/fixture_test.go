@@ -21,10 +21,10 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// patience bounds every wait of these tests: long enough for a busy machine.
+// patience bounds every wait of these tests. It is long enough for a busy machine.
 const patience = 60 * time.Second
 
-// fixture hosts plugins with the real packages of the server.
+// fixture hosts plugins with the server's real packages.
 type fixture struct {
 	t          testing.TB
 	pool       *shm.Pool
@@ -34,7 +34,7 @@ type fixture struct {
 	log        *testkit.Buffer
 	printed    *testkit.Buffer
 	registry   *metrics.Registry
-	broken     []string // rules of the protocol
+	broken     []string // broken protocol rules
 	mu         sync.Mutex
 	host       backend.Host
 }
@@ -80,7 +80,7 @@ func newFixture(t testing.TB) *fixture {
 	return r
 }
 
-// The metrics of the server, and the events of a model.
+// Methods for the server's metrics and a model's events.
 
 func (r *fixture) StubStarted(string)                  {}
 func (r *fixture) StubLost(string, string)             {}
@@ -94,7 +94,7 @@ func (r *fixture) ProtocolError(rule string) {
 	r.mu.Unlock()
 }
 
-// running is a model whose instance has been started.
+// running is a model with a started instance.
 type running struct {
 	fixture  *fixture
 	model    backend.Model
@@ -116,7 +116,7 @@ func configOf(name string, change func(*kserve.ModelConfig)) *kserve.ModelConfig
 	return c
 }
 
-// open starts a model; the error is Start's. The config is completed before if complete is set.
+// open starts a model and returns Start's error. If complete is set, the config is completed first.
 func (r *fixture) open(config *kserve.ModelConfig, complete bool) (*running, error) {
 	r.t.Helper()
 	self, err := os.Executable()
@@ -165,7 +165,7 @@ func (r *fixture) open(config *kserve.ModelConfig, complete bool) (*running, err
 	return m, nil
 }
 
-// start starts the model of that name.
+// start starts the named model.
 func (r *fixture) start(name string, change func(*kserve.ModelConfig)) *running {
 	r.t.Helper()
 	m, err := r.open(configOf(name, change), false)
@@ -183,7 +183,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-// request makes a request with one input, in a block of the pool where it is long.
+// request returns a request with one input. A long input lies in a block of the pool.
 func (r *fixture) request(data []byte) *infer.Request {
 	r.t.Helper()
 	t := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, int64(len(data))}, Data: data}
@@ -198,7 +198,7 @@ func (r *fixture) request(data []byte) *infer.Request {
 	return &infer.Request{Inputs: []infer.Tensor{t}}
 }
 
-// execution is a batch under way.
+// flight is a batch in flight.
 type flight struct {
 	fixture   *fixture
 	report    chan backend.Report
@@ -206,7 +206,7 @@ type flight struct {
 	tasks     []*backend.Task
 }
 
-// execute hands a batch over. cancel ends the clients' wait; nil: they wait for ever.
+// execute executes a batch. ctx is the context of its clients.
 func (m *running) execute(ctx context.Context, requests ...*infer.Request) *flight {
 	e := &flight{fixture: m.fixture, report: make(chan backend.Report, 1)}
 	batch := &backend.Batch{Done: func(_ *backend.Batch, report backend.Report) { e.report <- report }}
@@ -220,7 +220,7 @@ func (m *running) execute(ctx context.Context, requests ...*infer.Request) *flig
 	return e
 }
 
-// next waits for a response to a request.
+// next waits for the next response to request i.
 func (e *flight) next(i int) *infer.Response {
 	e.fixture.t.Helper()
 	select {
@@ -232,7 +232,7 @@ func (e *flight) next(i int) *infer.Response {
 	}
 }
 
-// done waits for the report.
+// done waits for the batch's report.
 func (e *flight) done() backend.Report {
 	e.fixture.t.Helper()
 	select {
@@ -244,7 +244,8 @@ func (e *flight) done() backend.Report {
 	}
 }
 
-// infer executes one request and returns its response, which the caller releases. The request's inputs are released.
+// infer executes one request, releases its inputs and returns its response, which the caller
+// releases.
 func (m *running) infer(request *infer.Request) *infer.Response {
 	m.fixture.t.Helper()
 	e := m.execute(context.Background(), request)
@@ -258,7 +259,7 @@ func (m *running) infer(request *infer.Request) *infer.Response {
 	return r
 }
 
-// wantBytes wants a response with one output of these bytes, and releases it.
+// wantBytes checks that a response has one output with the given bytes, and releases it.
 func (m *running) wantBytes(r *infer.Response, want []byte) {
 	m.fixture.t.Helper()
 	defer r.Release()

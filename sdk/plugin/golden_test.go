@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc/peer"
 )
 
-// TestGoldenFramesOfPluginsAlone compares what no stub in Python says or is told.
+// TestGoldenFramesOfPluginsAlone checks the golden frames that only plugins send or receive.
 func TestGoldenFramesOfPluginsAlone(t *testing.T) {
 	body, err := msgpack.Marshal(&decoupledCall{Operation: "decoupled", Model: "m", Version: versionText(2)})
 	if err != nil {

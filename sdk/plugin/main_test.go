@@ -9,12 +9,12 @@ import (
 	"github.com/nereid-serving/nereid/sdk/plugin"
 )
 
-// TestMain makes this binary a plugin where a server starts it.
+// TestMain runs this binary as a plugin if a server has started it.
 func TestMain(m *testing.M) {
 	if os.Getenv(ipc.PluginCookieKey) == ipc.PluginCookieValue {
 		plugin.Serve(plugin.NewActor)
 	}
-	// A process with the race detector sleeps for a second before it exits, unless it is told not to.
+	// By default, a process with the race detector sleeps for a second before it exits.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		panic(err)
 	}

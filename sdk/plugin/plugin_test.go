@@ -24,8 +24,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestIdentityOfAllSizes passes inputs on, copies them, and answers after Execute has returned; a next life of a block
-// never shows what an earlier one held.
+// TestIdentityOfAllSizes forwards and copies inputs of all sizes and responds after Execute has
+// returned. A reused block never shows its earlier content.
 func TestIdentityOfAllSizes(t *testing.T) {
 	r := newFixture(t)
 	for _, name := range []string{"identity", "copies", "later"} {
@@ -41,8 +41,8 @@ func TestIdentityOfAllSizes(t *testing.T) {
 	}
 }
 
-// TestWritesIntoInputsStayPrivate has the author write into its input: the server's bytes stay as they are, and so do those
-// of the next request in the same block.
+// TestWritesIntoInputsStayPrivate checks that an author's writes into an input change neither the
+// server's bytes nor the next request in the same block.
 func TestWritesIntoInputsStayPrivate(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("writes", nil)
@@ -62,7 +62,8 @@ func TestWritesIntoInputsStayPrivate(t *testing.T) {
 	request.Inputs[0].Release()
 }
 
-// TestBatchIsAnsweredRequestByRequest executes batches whose inputs are small, long, and more than a frame holds.
+// TestBatchIsAnsweredRequestByRequest executes batches of small inputs, of long inputs, and of more
+// than a frame holds.
 func TestBatchIsAnsweredRequestByRequest(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("identity", nil)
@@ -82,7 +83,7 @@ func TestBatchIsAnsweredRequestByRequest(t *testing.T) {
 	}
 }
 
-// TestRequestArrivesWhole has the author describe a request.
+// TestRequestArrivesWhole checks that all fields of a request reach the author.
 func TestRequestArrivesWhole(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("describes", nil)
@@ -104,7 +105,8 @@ func TestRequestArrivesWhole(t *testing.T) {
 	m.wantBytes(answer, []byte(said))
 }
 
-// TestFailuresReachTheClients has the author fail in each way; the process goes on, unless it exits.
+// TestFailuresReachTheClients checks that errors and panics of the author reach the client. The
+// process keeps running unless it exits.
 func TestFailuresReachTheClients(t *testing.T) {
 	r := newFixture(t)
 	for _, test := range []struct {
@@ -141,7 +143,8 @@ func TestFailuresReachTheClients(t *testing.T) {
 	}
 }
 
-// TestModelThatIsRefusedSaysWhy refuses in New and in NewModel, with and without AUTO_COMPLETE.
+// TestModelThatIsRefusedSaysWhy checks the errors of New and NewModel, with and without
+// AUTO_COMPLETE.
 func TestModelThatIsRefusedSaysWhy(t *testing.T) {
 	for _, complete := range []bool{false, true} {
 		r := newFixture(t)
@@ -156,7 +159,8 @@ func TestModelThatIsRefusedSaysWhy(t *testing.T) {
 	}
 }
 
-// TestConfigIsCompletedByTheProcessThatExecutes completes the config, and executes in the same process.
+// TestConfigIsCompletedByTheProcessThatExecutes checks that the process that completes the config
+// also executes.
 func TestConfigIsCompletedByTheProcessThatExecutes(t *testing.T) {
 	r := newFixture(t)
 	m, err := r.open(configOf("completes", nil), true)
@@ -173,8 +177,8 @@ func TestConfigIsCompletedByTheProcessThatExecutes(t *testing.T) {
 	}
 }
 
-// TestDecoupledModelStreams sends more responses than a window holds; the server reads them one by one, so credit is
-// needed again and again.
+// TestDecoupledModelStreams sends more responses than a window holds. The server reads them one by
+// one, so that credit is needed repeatedly.
 func TestDecoupledModelStreams(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("repeats", func(c *kserve.ModelConfig) {
@@ -197,8 +201,8 @@ func TestDecoupledModelStreams(t *testing.T) {
 	}
 }
 
-// TestCancellationIsSeen cancels a request whose author waits for that, and one whose author polls, while Execute holds the goroutine
-// that reads.
+// TestCancellationIsSeen cancels one request whose author waits for the cancellation, and one whose
+// author polls while Execute holds the goroutine that reads.
 func TestCancellationIsSeen(t *testing.T) {
 	r := newFixture(t)
 	for model, text := range map[string]string{"waits": "the client has gone: true", "polls": "seen at last"} {
@@ -215,8 +219,9 @@ func TestCancellationIsSeen(t *testing.T) {
 	}
 }
 
-// TestContextsOfAnsweredRequests has an author derive contexts of a request that is cancelled and answered at once, of one that
-// is answered, and of one whose context nobody asked for before: the process lives on, and they end.
+// TestContextsOfAnsweredRequests checks that contexts derived from answered requests end and do not
+// crash the process, whether the request was cancelled and answered at once, answered, or had no
+// context before.
 func TestContextsOfAnsweredRequests(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("derives", nil)
@@ -242,7 +247,7 @@ func TestContextsOfAnsweredRequests(t *testing.T) {
 	m.close()
 }
 
-// TestTimesAreTheAuthors has an author report the times of a batch.
+// TestTimesAreTheAuthors checks that the author's reported times are used.
 func TestTimesAreTheAuthors(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("times", nil)
@@ -254,7 +259,8 @@ func TestTimesAreTheAuthors(t *testing.T) {
 	m.close()
 }
 
-// TestReadinessIsTheAuthors asks a model that says that it is not ready, and one that says nothing.
+// TestReadinessIsTheAuthors checks a model that reports that it is not ready, and one without a
+// readiness check.
 func TestReadinessIsTheAuthors(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("asks", nil)
@@ -268,11 +274,11 @@ func TestReadinessIsTheAuthors(t *testing.T) {
 	}
 }
 
-// TestMetricsAreTheServers changes a metric of the server's and reads it.
+// TestMetricsAreTheServers changes a server metric from a plugin and reads it back.
 func TestMetricsAreTheServers(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("measures", nil)
-	// More than a process has: what its model reports is counted on top.
+	// More than a process can use: the model's report is added.
 	if bytes := m.model.Capabilities().ReportMemory(); bytes < 5<<40 {
 		t.Errorf("got %d bytes of memory, want what the model has reported", bytes)
 	}
@@ -280,7 +286,7 @@ func TestMetricsAreTheServers(t *testing.T) {
 	m.wantBytes(m.infer(r.request([]byte{5})), []byte{4})
 }
 
-// answering is a host whose model answers at once, in the goroutine that asks, or in another one.
+// answering is a host whose model responds at once, in the calling goroutine or in another one.
 type answering struct {
 	backend.Host
 	t         *testing.T
@@ -312,7 +318,7 @@ func (h *answering) submit(_ context.Context, r *infer.Request, send infer.Sende
 	if len(r.Inputs) != 1 || r.Inputs[0].Name != "ELSE" || r.Caller == nil || len(r.Caller.Requests) != 1 || r.ID != "of x" || r.Priority != 2 {
 		h.t.Errorf("got request %+v", r)
 	}
-	// The requester may have its memory back before the answers have gone.
+	// The caller may free its memory before the responses are sent.
 	data := bytes.Clone(r.Inputs[0].Data)
 	for i := range data {
 		data[i] ^= 0xff
@@ -337,7 +343,8 @@ func (h *answering) submit(_ context.Context, r *infer.Request, send infer.Sende
 	return nil
 }
 
-// TestOtherModelsAreCalled calls another model from Execute: once, many times at once, and for a stream.
+// TestOtherModelsAreCalled calls another model from Execute: once, many times concurrently, and as
+// a stream.
 func TestOtherModelsAreCalled(t *testing.T) {
 	for _, test := range []struct {
 		model     string
@@ -368,7 +375,7 @@ func TestOtherModelsAreCalled(t *testing.T) {
 	}
 }
 
-// TestServerIsAsked asks which models there are.
+// TestServerIsAsked checks the replies to host calls, including their errors.
 func TestServerIsAsked(t *testing.T) {
 	r := newFixture(t)
 	r.host = &answering{t: t, decoupled: true}
@@ -380,7 +387,8 @@ func TestServerIsAsked(t *testing.T) {
 	}
 }
 
-// TestServerThatGoesTakesItsPluginsAlong kills nothing: the supervisor closes, and no process is left (testkit.Main looks).
+// TestServerThatGoesTakesItsPluginsAlong closes a model whose Execute does not return. testkit.Main
+// checks that no process is left.
 func TestServerThatGoesTakesItsPluginsAlong(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("waits", nil)
@@ -396,7 +404,7 @@ func TestServerThatGoesTakesItsPluginsAlong(t *testing.T) {
 	}
 }
 
-// TestProgramStartedByHandSaysWhatItIs runs the program as a user would.
+// TestProgramStartedByHandSaysWhatItIs runs a plugin as a user would and expects a message.
 func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
 	if os.Getenv("NEREID_TEST_BY_HAND") != "" {
 		Serve(NewActor)
@@ -412,7 +420,7 @@ func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(said), "is a backend of Nereid") {
 		t.Errorf("got error %v and %q", err, said)
 	}
-	// With the cookie and no files it says which are missing.
+	// With the cookie but without files, the error names the variable.
 	wrong := exec.Command(self)
 	wrong.Env = append(os.Environ(), ipc.PluginCookieKey+"="+ipc.PluginCookieValue)
 	said, err = wrong.CombinedOutput()
@@ -421,7 +429,7 @@ func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
 	}
 }
 
-// TestRequestIsGivenBackToBeExecutedAgain releases a request in order to get it once more.
+// TestRequestIsGivenBackToBeExecutedAgain reschedules a request and executes it again.
 func TestRequestIsGivenBackToBeExecutedAgain(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("again", func(c *kserve.ModelConfig) {
@@ -438,7 +446,8 @@ func TestRequestIsGivenBackToBeExecutedAgain(t *testing.T) {
 	request.Inputs[0].Release()
 }
 
-// TestRequestThatIsDroppedIsAnswered has the author forget a request: it is answered, and named in the log, though the process is idle.
+// TestRequestThatIsDroppedIsAnswered checks that a request dropped by the author gets an error and
+// is logged, although the process is idle.
 func TestRequestThatIsDroppedIsAnswered(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("drops", nil)
@@ -448,7 +457,7 @@ func TestRequestThatIsDroppedIsAnswered(t *testing.T) {
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.log.String(), "no final response") })
 }
 
-// TestIdlePluginSleeps counts how often the kernel has run the plugin's threads: while nothing is asked of it, never.
+// TestIdlePluginSleeps checks that an idle plugin's threads are never scheduled.
 func TestIdlePluginSleeps(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("identity", nil)
@@ -463,13 +472,13 @@ func TestIdlePluginSleeps(t *testing.T) {
 		same := now == last
 		last = now
 		if !same {
-			time.Sleep(time.Second) // the span that is looked at
+			time.Sleep(time.Second) // the observed interval
 		}
 		return same
 	})
 }
 
-// pluginOf returns the process of the only plugin of this test binary.
+// pluginOf returns the PID of this test binary's only plugin.
 func pluginOf(t *testing.T) (pid int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -494,7 +503,7 @@ func pluginOf(t *testing.T) (pid int) {
 	return pid
 }
 
-// switches returns how often each thread of a process has been put to sleep or interrupted.
+// switches returns the context switch counts of each thread of a process.
 func switches(t *testing.T, pid int) (text string) {
 	t.Helper()
 	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -515,7 +524,8 @@ func switches(t *testing.T, pid int) (text string) {
 	return text
 }
 
-// TestActivitiesAreTracedByTheServer has an author report activities for a traced request, and for an untraced one.
+// TestActivitiesAreTracedByTheServer reports activities for a traced and an untraced request, and
+// expects them in the trace.
 func TestActivitiesAreTracedByTheServer(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("acts", nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestAskDevices checks the hint for a caller with inputs on devices, and whether these are copied
-// on the way: a copy waits for another process, and must not hold up the reader of the ring.
+// TestAskDevices checks the hint for a caller with inputs on devices, and whether they are copied
+// first. A copy waits for another process and must not block the reader of the ring.
 func TestAskDevices(t *testing.T) {
 	for _, test := range []struct {
 		takes, traced bool
@@ -53,5 +53,5 @@ func TestAskDevices(t *testing.T) {
 	}
 }
 
-// fresh allocates the target of a pointer.
+// fresh allocates a pointer's target.
 func fresh[T any](p **T) { *p = new(T) }

@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestAFollowerWatchesTheLastCallee: of a chain it looks at the last process alone, leaves it
-// when the chain changes, and allocates nothing while nothing comes.
+// TestAFollowerWatchesTheLastCallee checks that a Follower watches only the last process in a
+// chain, leaves it when the chain changes, and allocates nothing while idle.
 func TestAFollowerWatchesTheLastCallee(t *testing.T) {
 	var chain [3]*bench
 	for i := range chain {
@@ -38,7 +38,7 @@ func TestAFollowerWatchesTheLastCallee(t *testing.T) {
 	}
 	first.callee.Store(nil)
 	watches(nil)
-	first.callee.Store(first) // a model that calls itself: the goroutine spins there already
+	first.callee.Store(first) // a model that calls itself: the goroutine already spins there
 	watches(nil)
 	for _, b := range chain {
 		b.settled()

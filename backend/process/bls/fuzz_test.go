@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// FuzzInfers gives a life any INFER, DEMAND or STOP_INFER: the request is handed
-// over or answered or the life ends, and nothing is kept of it.
+// FuzzInfers handles arbitrary INFER, DEMAND and STOP_INFER frames. The request is handed over or
+// answered, or the life ends. Nothing leaks.
 func FuzzInfers(f *testing.F) {
 	for _, name := range []string{"infer", "demand", "stop_infer"} {
 		frame := ipctest.Frame(f, name)

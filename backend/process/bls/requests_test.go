@@ -21,7 +21,7 @@ import (
 
 const patience = 60 * time.Second
 
-// pattern makes n bytes that differ from their neighbours.
+// pattern returns n bytes that differ from their neighbours.
 func pattern(n, seed int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -30,7 +30,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-// session is a life that has handed over batches up to last, none of which is executed.
+// session is a life with batches up to last, none of which is being executed.
 type session struct {
 	t        testing.TB
 	requests *Requests
@@ -55,7 +55,7 @@ func (s *session) Handle(f ipc.Frame) error {
 
 func (s *session) Fail(err error) { s.t.Errorf("the life is ended: %v", err) }
 
-// bench is a life without a process whose model calls others.
+// bench is a life without a process. Its model makes BLS requests.
 type bench struct {
 	*processtest.Peer
 	t        testing.TB
@@ -70,7 +70,7 @@ func newBench(t testing.TB, backing shm.Backing) *bench {
 	return benchOn(t, processtest.New(t, backing))
 }
 
-// benchOn begins a life with the golden frames' names.
+// benchOn starts a life with the golden frames' names.
 func benchOn(t testing.TB, p *processtest.Peer) *bench {
 	t.Helper()
 	b := &bench{Peer: p, t: t, life: p.NewLife(), session: &session{t: t}, host: &processtest.Host{}}
@@ -91,20 +91,20 @@ func benchOn(t testing.TB, p *processtest.Peer) *bench {
 	return b
 }
 
-// sent takes the INFER_RESPONSEs off the down ring.
+// sent takes the INFER_RESPONSE frames off the down ring.
 func (b *bench) sent() []processtest.Response {
 	b.t.Helper()
 	return b.Responses(b.t, b.life.Loans)
 }
 
-// settled ends the life and wants everything back where it was.
+// settled ends the life and checks that nothing is left.
 func (b *bench) settled() {
 	b.t.Helper()
 	b.requests.Close()
 	if _, held := b.host.Targets(); held != 0 {
 		b.t.Errorf("%d versions are held, want none", held)
 	}
-	for i := range b.host.Taken() { // requests in flight end
+	for i := range b.host.Taken() { // end requests in flight
 		c := b.host.Request(i)
 		if c.Ended.Load() {
 			continue
@@ -129,7 +129,8 @@ func (b *bench) settled() {
 	}
 }
 
-// want wants one frame to have been sent: an error with this text, or none.
+// want checks that exactly one frame was sent: an error with the given text, or a success if text
+// is "".
 func (b *bench) want(number uint64, code infer.Code, text string) processtest.Response {
 	b.t.Helper()
 	list := b.sent()
@@ -144,7 +145,7 @@ func (b *bench) want(number uint64, code infer.Code, text string) processtest.Re
 	return a
 }
 
-// ask has the model make a request.
+// ask handles an INFER frame of the model.
 func (b *bench) ask(number uint64, i processtest.Infer) error {
 	if i.Model == "" {
 		i.Model = "other"
@@ -167,8 +168,8 @@ func (b *bench) word(kind ipc.Kind, number uint64, n uint32) {
 	}
 }
 
-// TestInferPassesInputsOn wants bytes from everywhere to reach the model that is called,
-// and the stub's own to come back at once.
+// TestInferPassesInputsOn checks that inputs from all regions reach the called model, and that the
+// stub's own are returned at once.
 func TestInferPassesInputsOn(t *testing.T) {
 	for kind, backing := range processtest.Backings {
 		t.Run(kind, func(t *testing.T) {
@@ -215,7 +216,7 @@ func TestInferPassesInputsOn(t *testing.T) {
 	}
 }
 
-// TestInferRefusesWithoutAskingTheModel checks the texts of requests that never reach the other
+// TestInferRefusesWithoutAskingTheModel checks the errors of requests that never reach the other
 // model.
 func TestInferRefusesWithoutAskingTheModel(t *testing.T) {
 	const prefix = "Model other - Error when running inference: "
@@ -254,7 +255,7 @@ func TestInferRefusesWithoutAskingTheModel(t *testing.T) {
 }
 
 // TestInferReturnsTheModelsResponses checks that the other model's responses arrive, or Triton's
-// texts if they cannot.
+// errors if they cannot.
 func TestInferReturnsTheModelsResponses(t *testing.T) {
 	large := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{5000}, Data: pattern(5000, 1)}
 	huge := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{1 << 30}, Data: make([]byte, 600<<10)}
@@ -279,12 +280,12 @@ func TestInferReturnsTheModelsResponses(t *testing.T) {
 			var released atomic.Int32
 			r.Slot = onRelease(func() { released.Add(1) })
 			b.host.Request(0).Send(&r)
-			testkit.Eventually(t, patience, func() bool { return b.requests.find(1) == nil }) // much is copied aside
+			testkit.Eventually(t, patience, func() bool { return b.requests.find(1) == nil }) // large responses are copied asynchronously
 			if n := released.Load(); n != 1 {
 				t.Errorf("the response was released %d times, want once", n)
 			}
 			b.host.Forget(b.host.Taken())
-			if name == "long text" { // through a block
+			if name == "long text" { // sent in a block
 				return
 			}
 			list := b.sent()
@@ -310,14 +311,14 @@ func TestInferReturnsTheModelsResponses(t *testing.T) {
 	}
 }
 
-// onRelease is a memory that says when it is released.
+// onRelease is memory that calls a function when it is released.
 type onRelease func()
 
 func (onRelease) Retain()    {}
 func (f onRelease) Release() { f() }
 
-// TestInferSendsNoMoreThanDemanded wants no more responses of a stream than are demanded,
-// and the others kept with their slots.
+// TestInferSendsNoMoreThanDemanded checks that no more responses of a stream are sent than were
+// demanded. The others are kept with their slots.
 func TestInferSendsNoMoreThanDemanded(t *testing.T) {
 	b := newBench(t, shm.Memfd{})
 	defer b.settled()
@@ -339,7 +340,7 @@ func TestInferSendsNoMoreThanDemanded(t *testing.T) {
 	if n := len(b.sent()); n != 0 {
 		t.Errorf("%d responses were sent beyond the demand", n)
 	}
-	b.word(ipc.Demand, 1, 5) // the end of the stream needs none
+	b.word(ipc.Demand, 1, 5) // the end of the stream needs no demand
 	list := b.sent()
 	if n := len(list); n != 6 || released != 10 {
 		t.Fatalf("%d responses were sent and %d slots released, want 6 and 10", n, released)
@@ -350,12 +351,12 @@ func TestInferSendsNoMoreThanDemanded(t *testing.T) {
 	if b.requests.find(1) != nil {
 		t.Errorf("the inference is under way after its last response")
 	}
-	b.word(ipc.Demand, 1, 5) // crosses the end: nothing happens
+	b.word(ipc.Demand, 1, 5) // crosses with the end and has no effect
 	b.host.Forget(b.host.Taken())
 }
 
-// TestInferStopSendsCancelledAndDropsForgotten wants a cancelled request's responses sent
-// and a forgotten one's dropped, slots released.
+// TestInferStopSendsCancelledAndDropsForgotten checks that responses to a cancelled request are
+// sent and responses to a forgotten one are dropped. Both release their slots.
 func TestInferStopSendsCancelledAndDropsForgotten(t *testing.T) {
 	for name, stop := range map[string]uint32{"cancelled": ipc.StopCancel, "forgotten": ipc.StopForget} {
 		t.Run(name, func(t *testing.T) {
@@ -392,8 +393,8 @@ func TestInferStopSendsCancelledAndDropsForgotten(t *testing.T) {
 	}
 }
 
-// TestInferRefusesOneRequestTooMany wants one request too many refused, without any harm to the
-// others, and misuse of numbers to end the life.
+// TestInferRefusesOneRequestTooMany checks that a request beyond the limit is refused without
+// affecting the others, and that invalid numbers end the life.
 func TestInferRefusesOneRequestTooMany(t *testing.T) {
 	b := newBench(t, shm.Memfd{})
 	defer b.settled()
@@ -420,8 +421,8 @@ func TestInferRefusesOneRequestTooMany(t *testing.T) {
 	b.mustAsk(maxRequests+2, processtest.Infer{})
 }
 
-// TestInferCopiesAreBounded wants a model that floods the server with inputs of
-// its own refused before the memory of others is used up.
+// TestInferCopiesAreBounded checks that a model that floods the server with inputs is refused
+// before it uses up other models' memory.
 func TestInferCopiesAreBounded(t *testing.T) {
 	b := newBench(t, shm.Memfd{})
 	defer b.settled()

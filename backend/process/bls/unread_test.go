@@ -10,19 +10,18 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestUnreadStreamsWaitOnlyAlone is a table of requests that one model has made: a stream
-// keeps its model waiting only as long as nothing else is under way for the same
-// execution.
+// TestUnreadStreamsWaitOnlyAlone checks that an unread stream keeps the called model waiting only
+// while no other request of the same execution is in flight.
 func TestUnreadStreamsWaitOnlyAlone(t *testing.T) {
 	type request struct {
 		batch  uint64
 		stream bool
-		ended  bool // before the next one comes
+		ended  bool // before the next request
 	}
 	for _, c := range []struct {
 		name     string
 		requests []request
-		tight    string // those that count in their windows
+		tight    string // streams whose responses count in their windows
 	}{
 		{"alone", []request{{4, true, false}}, "[0]"},
 		{"a request beside it", []request{{4, true, false}, {4, false, false}}, "[]"},
@@ -46,7 +45,7 @@ func TestUnreadStreamsWaitOnlyAlone(t *testing.T) {
 				if r.stream {
 					flags = ipc.InferStream
 				}
-				b.mustAsk(uint64(i+1), processtest.Infer{Batch: r.batch, Flags: flags}) // no response is demanded
+				b.mustAsk(uint64(i+1), processtest.Infer{Batch: r.batch, Flags: flags}) // demands no response
 				switch {
 				case r.ended:
 					b.host.Request(i).Send(&infer.Response{Final: true})

@@ -17,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// maker is a stub that lends, as its Lent sees it.
+// maker is a stub that lends device memory, as seen by its Lent.
 type maker struct {
 	t     *testing.T
 	lent  *cudaipc.Lent
@@ -73,13 +73,13 @@ func (m *maker) borrow(number uint32, ticket shm.Ticket, offset, n uint64) *cuda
 	return memory
 }
 
-// reader is a stub that is told of allocations.
+// reader is a stub that receives announcements of allocations.
 type reader struct {
 	known *cudaipc.Announced
 
 	mu     sync.Mutex
 	frames []ipc.Frame
-	broken error // of the ring
+	broken error // error of the ring
 }
 
 func newReader(own *cudaipc.Lent) *reader {
@@ -95,7 +95,7 @@ func newReader(own *cudaipc.Lent) *reader {
 	return r
 }
 
-// heard returns the kinds and numbers of the frames to the stub since the last call.
+// heard returns the frames sent to the stub since the last call.
 func (r *reader) heard() (told []ipc.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,7 @@ func (r *reader) heard() (told []ipc.Frame) {
 	return told
 }
 
-// TestFromLendToFreed follows an allocation from its maker to a reader, and back.
+// TestFromLendToFreed follows an allocation from its maker to a reader and back.
 func TestFromLendToFreed(t *testing.T) {
 	m := newMaker(t, nil)
 	m.lend(1, 4096)
@@ -140,7 +140,7 @@ func TestFromLendToFreed(t *testing.T) {
 	if told := r.heard(); len(told) != 1 || told[0].Kind != ipc.Freed || told[0].ID != 1 || r.known.Count() != 0 {
 		t.Errorf("the reader was told %v, want FREED, and knows %d", told, r.known.Count())
 	}
-	// A number is not used again, on either side.
+	// A number is never reused, on either side.
 	if err := m.say(ipc.Lend, 1, lendBody(0, 4096)); err == nil {
 		t.Error("a number was lent twice")
 	}
@@ -152,7 +152,8 @@ func TestFromLendToFreed(t *testing.T) {
 	}
 }
 
-// TestAStubIsToldNothingOfItsOwn: no process can open its own memory.
+// TestAStubIsToldNothingOfItsOwn checks that a stub gets no announcement of its own memory. No
+// process can open its own memory.
 func TestAStubIsToldNothingOfItsOwn(t *testing.T) {
 	m := newMaker(t, nil)
 	r := newReader(m.lent)
@@ -164,8 +165,8 @@ func TestAStubIsToldNothingOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestTheDeathOfAMaker: what readers hold stays named until they let go of it, and then they
-// are told.
+// TestTheDeathOfAMaker checks that readers can name memory of a dead maker until its last reference
+// is released. Then they get FREED.
 func TestTheDeathOfAMaker(t *testing.T) {
 	m := newMaker(t, nil)
 	m.lend(1, 4096)
@@ -197,7 +198,7 @@ func TestTheDeathOfAMaker(t *testing.T) {
 	}
 }
 
-// TestTheDeathOfAReader: it is told nothing any more.
+// TestTheDeathOfAReader checks that a dead reader gets no more frames.
 func TestTheDeathOfAReader(t *testing.T) {
 	m := newMaker(t, nil)
 	m.lend(1, 4096)
@@ -217,7 +218,8 @@ func TestTheDeathOfAReader(t *testing.T) {
 	}
 }
 
-// TestAFullRing: an allocation that could not be announced is announced with the next tensor.
+// TestAFullRing checks that an allocation whose announcement failed is announced with the next
+// tensor.
 func TestAFullRing(t *testing.T) {
 	m := newMaker(t, nil)
 	m.lend(1, 4096)
@@ -282,7 +284,7 @@ func TestWhatAStubMustNotLend(t *testing.T) {
 	}
 }
 
-// copier counts.
+// copier records the range to copy.
 type copier struct{ offset, n uint64 }
 
 func (c *copier) Copy(_ context.Context, _ *foreign.Device, offset, n uint64) ([]byte, infer.Memory, error) {
@@ -290,7 +292,8 @@ func (c *copier) Copy(_ context.Context, _ *foreign.Device, offset, n uint64) ([
 	return make([]byte, n), nil, nil
 }
 
-// TestATensorOnADeviceIsForeign: it has no bytes here, and is copied by those that can.
+// TestATensorOnADeviceIsForeign checks that a tensor on a device has no bytes until a copier has
+// copied them.
 func TestATensorOnADeviceIsForeign(t *testing.T) {
 	c := &copier{}
 	m := newMaker(t, c)
@@ -314,7 +317,7 @@ func TestATensorOnADeviceIsForeign(t *testing.T) {
 	}
 }
 
-// TestStormOfReaders has allocations end while many announce them.
+// TestStormOfReaders ends allocations that several readers announce concurrently.
 func TestStormOfReaders(t *testing.T) {
 	m := newMaker(t, nil)
 	readers := make([]*reader, 4)
@@ -347,7 +350,7 @@ func TestStormOfReaders(t *testing.T) {
 	}
 }
 
-// clientMemory is a client's, on a device or not.
+// clientMemory is a client's memory, on a device or not.
 type clientMemory struct {
 	infer.Foreign
 	allocation *foreign.Device
@@ -355,7 +358,8 @@ type clientMemory struct {
 
 func (c clientMemory) OnDevice() (*foreign.Device, uint64) { return c.allocation, 7 }
 
-// TestMemoryOfClientsIsAnnounced once, and forgotten with its registration.
+// TestMemoryOfClientsIsAnnounced checks that a client's device memory is announced once, and freed
+// with its registration.
 func TestMemoryOfClientsIsAnnounced(t *testing.T) {
 	allocation := foreign.NewDevice(0, [16]byte{1, 2}, 4096, foreign.Handle{3, 4, 63: 5})
 	for _, other := range []*infer.Tensor{{}, {Data: []byte{1}, Memory: clientMemory{allocation: allocation}}, {Memory: clientMemory{}}} {

@@ -37,8 +37,8 @@ func (m *deviceMemory) OnDevice() (*foreign.Device, uint64) { return m.allocatio
 // announcer records the allocations announced to a stub.
 type announcer struct {
 	known  *cudaipc.Announced
-	told   []uint64 // numbers of ALLOCATION
-	broken error    // of the ring
+	told   []uint64 // numbers in ALLOCATION frames
+	broken error    // error of the ring
 }
 
 func newAnnouncer() *announcer {
@@ -52,8 +52,8 @@ func newAnnouncer() *announcer {
 	return a
 }
 
-// TestPlacesOnDevices sends a stub the outputs that are wanted on devices, and each allocation
-// once. It leaves out places that cannot be sent.
+// TestPlacesOnDevices checks that a stub gets the outputs wanted on devices, and each allocation
+// once. Places that cannot be sent are left out.
 func TestPlacesOnDevices(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	large, small := newDeviceMemory(100, 70_000), newDeviceMemory(7, 4)
@@ -96,8 +96,8 @@ func TestPlacesOnDevices(t *testing.T) {
 	ipctest.Want(t, "execute_device_places", ipc.Execute, 1, body)
 }
 
-// claimThere is the report of a stub that has copied 65,600 bytes to the device place of OUT0, or a
-// false one.
+// claimThere returns a stub's report that it has copied 65,600 bytes to OUT0's device place.
+// change, if not nil, falsifies it.
 func claimThere(change func(*ipc.Descriptor)) ipc.Descriptor {
 	return claim(func(d *ipc.Descriptor) {
 		d.Region, d.Mapping = ipc.InDevicePlace, 1
@@ -107,8 +107,8 @@ func claimThere(change func(*ipc.Descriptor)) ipc.Descriptor {
 	})
 }
 
-// TestClaimsOnDevicesAreChecked as those in regions are: nothing but the place of that output of that very
-// request is believed.
+// TestClaimsOnDevicesAreChecked checks that, as with regions, a report is accepted only for the
+// place of that output of that request.
 func TestClaimsOnDevicesAreChecked(t *testing.T) {
 	type places = []infer.Place
 	for name, test := range map[string]struct {
@@ -134,7 +134,7 @@ func TestClaimsOnDevicesAreChecked(t *testing.T) {
 		"it may stay":              {changes: func(*peer, *deviceMemory) places { return infer.Anywhere }},
 		"the stub knows nothing":   {changes: func(p *peer, m *deviceMemory) places { p.decoder.SetAnnounced(nil); return wantedThere(m) }},
 		"the place of another request": {changes: func(*peer, *deviceMemory) places {
-			return wantedThere(newDeviceMemory(100, 70_000)) // which the stub was not told of
+			return wantedThere(newDeviceMemory(100, 70_000)) // unknown to the stub
 		}},
 		"it was unregistered": {changes: func(_ *peer, m *deviceMemory) places { m.allocation.Release(); return wantedThere(m) }},
 		"a region of the host is wanted": {changes: func(p *peer, _ *deviceMemory) places {
@@ -180,7 +180,8 @@ func wantedThere(m *deviceMemory) []infer.Place {
 	return []infer.Place{{Output: "OUT0", Memory: m}}
 }
 
-// TestAPlaceClaimedTwice keeps the client's memory once for each output, as long as that lives.
+// TestAPlaceClaimedTwice checks that each of two outputs in one place holds a reference to the
+// client's memory until it is released.
 func TestAPlaceClaimedTwice(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	stub, m := newAnnouncer(), newDeviceMemory(100, 70_000)
@@ -203,7 +204,8 @@ func TestAPlaceClaimedTwice(t *testing.T) {
 	}
 }
 
-// TestGoldenPlaceOnADeviceIsDecoded decodes the stub's frame.
+// TestGoldenPlaceOnADeviceIsDecoded decodes the stub's golden frame with an output in a device
+// place.
 func TestGoldenPlaceOnADeviceIsDecoded(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	stub, m := newAnnouncer(), newDeviceMemory(256, 80_000)

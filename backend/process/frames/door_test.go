@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// readAsStub reads the body of an EXECUTE frame by the rules of the stub, and returns the first
-// fault. allocations is the number of announced allocations of 1 MiB.
+// readAsStub reads the body of an EXECUTE frame by the stub's rules and returns the first fault.
+// allocations is the number of announced allocations of 1 MiB.
 func readAsStub(body []byte, names, allocations int) (requests int, err error) {
 	le := binary.LittleEndian
 	at := 0
@@ -104,10 +104,10 @@ func readAsStub(body []byte, names, allocations int) (requests int, err error) {
 	return requests, err
 }
 
-// fuzzedSize is how many bytes an allocation of FuzzDoor has.
+// fuzzedSize is the size of an allocation in FuzzDoor.
 const fuzzedSize = 1 << 20
 
-// fuzzed is memory on a device that can be copied to the host, unless the copy fails.
+// fuzzed is device memory whose copy to the host may fail.
 type fuzzed struct {
 	*deviceMemory
 	fails bool
@@ -120,19 +120,19 @@ func (m fuzzed) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return make([]byte, m.size), nil, nil
 }
 
-// What FuzzDoor does with devices, as bits.
+// FuzzDoor's use of devices, as bits.
 const (
-	takes   = 1 << iota // the stub takes inputs there
-	input               // an input lies there
+	takes   = 1 << iota // the stub accepts inputs on a device
+	input               // an input is on a device
 	cannot              // it cannot be copied to the host
-	broken              // the stub cannot be told of allocations
-	stays               // outputs may stay there, by the name of one
-	wanted              // an output is wanted in a client's memory there
-	another             // and one in the same allocation
+	broken              // announcements of allocations fail
+	stays               // outputs may stay on a device, one by name
+	wanted              // an output is wanted in a client's memory on a device
+	another             // another one in the same allocation
 )
 
-// FuzzDoor has a batch encoded whose strings, shapes and data are whatever comes, with inputs and
-// places on devices: it is refused by an error for its clients, or the stub can read it.
+// FuzzDoor encodes a batch with arbitrary strings, shapes and data, and with inputs and places on
+// devices. It is refused with an error for its clients, or the stub can read it.
 func FuzzDoor(f *testing.F) {
 	for _, s := range []string{"", "id", "grün", "\xff", "\xed\xb0\x80", "a\x00b", "\xf0\x9f\x98", string(make([]byte, 40_000))} {
 		f.Add(s, s, s, s, uint16(2), []byte(s), uint8(1), uint8(0), uint32(0), uint32(0))
@@ -218,8 +218,8 @@ func FuzzDoor(f *testing.F) {
 	})
 }
 
-// TestDoorNamesTheFieldThatIsRefused wants the field named that a map of INITIALIZE or
-// RESULT cannot have.
+// TestDoorNamesTheFieldThatIsRefused checks that the error about an invalid map of INITIALIZE or
+// RESULT names the field.
 func TestDoorNamesTheFieldThatIsRefused(t *testing.T) {
 	type Tensors struct {
 		Names []string `msgpack:"names"`
@@ -254,7 +254,8 @@ func TestDoorNamesTheFieldThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestRefusalTellsShortageFromDeath wants a lack of memory told apart from the end of a life.
+// TestRefusalTellsShortageFromDeath checks that Refusal distinguishes a lack of memory from the end
+// of a life.
 func TestRefusalTellsShortageFromDeath(t *testing.T) {
 	short := noRoom(ipc.Execute, 40_000, fmt.Errorf("allocate: %w", shm.ErrExhausted))
 	if own := Refusal(short); own == nil || own.Code != infer.Unavailable || !errors.Is(short, shm.ErrExhausted) {

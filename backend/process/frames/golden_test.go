@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestGoldenExecuteIsEncoded encodes a batch of two requests: tensors in the frame and in
-// a block, all the strings, chosen outputs.
+// TestGoldenExecuteIsEncoded encodes a batch of two requests with tensors in the frame and in a
+// block, all strings, and selected outputs.
 func TestGoldenExecuteIsEncoded(t *testing.T) {
 	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadWrite)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestGoldenExecuteIsEncoded(t *testing.T) {
 	e.undo()
 }
 
-// TestGoldenMapsAreDecoded decodes the maps that the stub encodes.
+// TestGoldenMapsAreDecoded decodes the stub's maps.
 func TestGoldenMapsAreDecoded(t *testing.T) {
 	for name, want := range map[string]map[string]any{
 		"initialized":       {"error": "", "is_ready": true},
@@ -87,8 +87,8 @@ func TestGoldenMapsAreDecoded(t *testing.T) {
 	}
 }
 
-// TestGoldenInferResponsesAreEncoded encodes responses for a model: an output in the frame
-// and one in a block, of a name that is new; an error; the end of a stream.
+// TestGoldenInferResponsesAreEncoded encodes responses for a model: outputs in the frame and in a
+// block, one with a new name; an error; and the end of a stream.
 func TestGoldenInferResponsesAreEncoded(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	p.encoder.SetNames(mustName(t, []string{"IN0"}, []string{"OUT0"}))

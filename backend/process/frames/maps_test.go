@@ -12,7 +12,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// nested returns a map of one field with depth nested arrays.
+// nested returns a map with one field that has depth nested arrays.
 func nested(depth int) []byte {
 	return append(append([]byte("\x81\xa1x"), bytes.Repeat([]byte{0x91}, depth)...), 0xc0)
 }
@@ -28,7 +28,7 @@ func TestDecodingBoundsMemory(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind ipc.Kind
 		body []byte
-		want string // part of the error; "" without one
+		want string // part of the error; "" for success
 	}{
 		"short":               {ipc.Initialized, text(5), ""},
 		"long":                {ipc.Initialized, text(MaxMap - 100), ""},
@@ -63,7 +63,7 @@ func TestDecodingBoundsMemory(t *testing.T) {
 	}
 }
 
-// FuzzMaps wants the library to pass over exactly what skimMap has.
+// FuzzMaps checks that msgpack's Skip consumes exactly the bodies that skimMap accepts.
 func FuzzMaps(f *testing.F) {
 	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready", "call_load", "call_new_metric"} {
 		f.Add(ipctest.Body(f, name))
@@ -82,7 +82,7 @@ func FuzzMaps(f *testing.F) {
 	})
 }
 
-// ruleOf returns the rule of the protocol that an error says is broken, "" if none is.
+// ruleOf returns the protocol rule that an error reports as broken, or "".
 func ruleOf(err error) string {
 	var broken *ipc.ProtocolError
 	if errors.As(err, &broken) {

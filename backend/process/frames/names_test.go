@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// mustName makes a table of names.
+// mustName returns a table of names.
 func mustName(t testing.TB, inputs, outputs []string) *Names {
 	t.Helper()
 	names, err := NewNames(inputs, outputs)
@@ -53,8 +53,8 @@ func TestNameTableSharesInputsAndOutputs(t *testing.T) {
 	}
 }
 
-// TestRefusedNamesLeaveTheTableInStep sends a stub a name that does not fit into a frame,
-// and then one that there is no room for: the table of names stays that of the stub.
+// TestRefusedNamesLeaveTheTableInStep sends a stub a name that does not fit into a frame, then a
+// name for which there is no memory. The table of names stays the same as the stub's.
 func TestRefusedNamesLeaveTheTableInStep(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	e := p.encoder

@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
-// lender is a stub that has lent one allocation of 4096 bytes, number 3.
+// lender returns a stub's Lent with one allocation of 4096 bytes, number 3.
 func lender(t *testing.T, p *peer) *cudaipc.Lent {
 	t.Helper()
 	lent := cudaipc.NewLent(p.channel.Arena(), nil)
@@ -33,8 +33,8 @@ func lender(t *testing.T, p *peer) *cudaipc.Lent {
 }
 
 // TestStorageOfInputsOnDevices checks that inputs on devices stay there: in an allocation announced
-// before the descriptor, or in one of the stub's own, with the permitted use. A failed announcement
-// is an error; after it, or when the frame is taken back, nothing is lent.
+// before the descriptor, or in the stub's own, with the permitted use. After a failed announcement
+// or an undone frame, nothing is lent.
 func TestStorageOfInputsOnDevices(t *testing.T) {
 	borrow := func(t *testing.T, lent *cudaipc.Lent) *cudaipc.Memory {
 		m, err := lent.Borrow(3, 1<<31, 1024, 2048)
@@ -45,7 +45,7 @@ func TestStorageOfInputsOnDevices(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		own, sole, client bool
-		full              bool // no frame can be sent
+		full              bool // sending frames fails
 		want              ipc.Descriptor
 	}{
 		"another's":                          {sole: true, want: ipc.Descriptor{Region: ipc.InDevice, Offset: 1024, Length: 2048, Element: ipc.SoleReader, Mapping: 1}},

@@ -10,8 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestRequestParametersBecomeJSON compares the JSON text that request.parameters()
-// returns.
+// TestRequestParametersBecomeJSON checks the JSON text that request.parameters() returns.
 func TestRequestParametersBecomeJSON(t *testing.T) {
 	one := func(p infer.Parameter) []infer.Parameter {
 		p.Name = "k"
@@ -67,7 +66,7 @@ func TestResponseParametersAreParsed(t *testing.T) {
 	}
 }
 
-// FuzzParametersOfResponses wants whatever is accepted to be JSON.
+// FuzzParametersOfResponses checks that accepted parameters become valid JSON.
 func FuzzParametersOfResponses(f *testing.F) {
 	f.Add([]byte(`{"s":"x","i":-5,"b":true}`))
 	f.Add([]byte(`{}`))

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// peer is one life without a process: the test is the stub.
+// peer is a life without a process. The test acts as the stub.
 type peer struct {
 	channel *ipc.Channel
 	files   ipc.PeerFiles
@@ -17,11 +17,11 @@ type peer struct {
 	decoder *Decoder
 }
 
-// peerArena is how many bytes of its arena a peer may use.
+// peerArena is the usable size of a peer's arena.
 const peerArena = 1 << 20
 
-// newPeer begins a life with the golden frames' names. When the test ends, nothing may be lent in
-// either direction, except the loans that the life's end takes back.
+// newPeer starts a life with the golden frames' names. When the test ends, nothing may be lent in
+// either direction, except loans that the life's end takes back.
 func newPeer(t testing.TB, backing shm.Backing) *peer {
 	t.Helper()
 	p := &peer{loans: &shm.Loans{}}

@@ -16,7 +16,7 @@ import (
 
 var errGone = errors.New("truncated")
 
-// clientMemory is a client's region of 70,000 bytes, from byte 100 on.
+// clientMemory is a client's region of 70,000 bytes, starting at byte 100.
 type clientMemory struct {
 	shared *shm.Shared
 	refs   int
@@ -46,8 +46,8 @@ func (c *clientMemory) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return make([]byte, 70_000), nil, nil
 }
 
-// TestStorageOfForeignInputs wants an input where its client has put it, if the stub has mapped
-// that and it is trusted; else in a copy, and an error if there is nothing to copy.
+// TestStorageOfForeignInputs checks that an input stays in its client's region if the stub has
+// mapped it and it is trusted. Otherwise it is copied, or an error if the region is gone.
 func TestStorageOfForeignInputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	mapped := true
@@ -93,11 +93,11 @@ func TestStorageOfForeignInputs(t *testing.T) {
 	undone(c)
 }
 
-// mappedForOutputs has any region mapped to be written, as number 5.
+// mappedForOutputs treats every region as mapped for writing, with number 5.
 func mappedForOutputs(_ *shm.Shared, writable bool) (uint32, bool) { return 5, writable }
 
-// TestPlacesOfOutputs tells a stub where outputs are wanted that it has mapped, and leaves the
-// others out.
+// TestPlacesOfOutputs checks that a stub gets the places of outputs in regions that it has mapped,
+// and no others.
 func TestPlacesOfOutputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	mapped := true
@@ -138,12 +138,13 @@ func TestPlacesOfOutputs(t *testing.T) {
 	}
 }
 
-// smallMemory is a place that is not worth being told.
+// smallMemory is a place that is too small to be worth sending.
 type smallMemory struct{ *clientMemory }
 
 func (smallMemory) Size() int64 { return WriteFrom - 1 }
 
-// claim is the report of a stub that has written 65,600 bytes to the place of OUT0, or a false one.
+// claim returns a stub's report that it has written 65,600 bytes to OUT0's place. change, if not
+// nil, falsifies it.
 func claim(change func(*ipc.Descriptor)) ipc.Descriptor {
 	d := ipc.Descriptor{Name: 1, Type: uint8(infer.FP32), Region: ipc.InClient, Offset: 100, Length: 65_600, Mapping: 5, Shape: []int64{4, 4100}}
 	if change != nil {
@@ -152,8 +153,8 @@ func claim(change func(*ipc.Descriptor)) ipc.Descriptor {
 	return d
 }
 
-// TestClaimsAreChecked: a stub's report is believed if its client wants that very output there, and
-// violates the protocol otherwise.
+// TestClaimsAreChecked checks that a stub's report is accepted only if the client wants that output
+// there. Otherwise it is a protocol error.
 func TestClaimsAreChecked(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*ipc.Descriptor)
@@ -215,7 +216,8 @@ func wantedIn(c *clientMemory) []infer.Place { return []infer.Place{{Output: "OU
 
 func forInputs(_ *shm.Shared, writable bool) (uint32, bool) { return 5, !writable }
 
-// TestInputsOfModelsAreNotClaims: a request that a model makes has no places.
+// TestInputsOfModelsAreNotClaims checks that an input of a BLS request cannot be in a client's
+// place.
 func TestInputsOfModelsAreNotClaims(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	p.decoder.SetMapped(mappedForOutputs)

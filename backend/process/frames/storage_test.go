@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// TestStorageOfInputs wants each input where the stub can read it best: small ones in the
-// frame, blocks of the pool as they are, all others in a copy.
+// TestStorageOfInputs checks where inputs are stored: small ones in the frame, blocks of the pool
+// in place, all others in a copy.
 func TestStorageOfInputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	block, err := p.pool.Alloc(8192)
@@ -59,13 +59,13 @@ func TestStorageOfInputs(t *testing.T) {
 	}
 }
 
-// TestNothingStaysLentOfWhatCannotBeSent fails in each way in which a frame with a lent
-// block can fail.
+// TestNothingStaysLentOfWhatCannotBeSent checks that nothing stays lent, whichever way a frame with
+// a lent block fails.
 func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
 	large := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{8192}, Data: make([]byte, 8192)}
 	huge := infer.Tensor{Name: "OUT0", DataType: infer.Uint8, Shape: []int64{600 << 10}, Data: make([]byte, 600<<10)}
 	bad := large
-	bad.Memory = (*shm.Block)(nil) // whose use is a bug of ours
+	bad.Memory = (*shm.Block)(nil) // using it panics, like a bug in the server
 	var written atomic.Uint64
 	execute := func(e *Encoder, inputs ...infer.Tensor) error {
 		_, _, err := e.Execute(1, []*infer.Request{{Inputs: inputs}}, []uint64{1}, false, &written, func(*shm.Group) {})
@@ -134,9 +134,8 @@ func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestCrowdedArenaCopiesThenRefuses lends more and more of the arena: outputs are handed on
-// where they lie, then copied, and refused when there is no room for a copy and little left
-// to lend.
+// TestCrowdedArenaCopiesThenRefuses lends more and more of the arena. Outputs are passed on in
+// place, then copied, then refused once there is no room for copies and little left to lend.
 func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	output := func(n int64) *ipc.ResponseBody {
@@ -148,9 +147,9 @@ func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		lent   uint64 // of the arena, to others
-		copied int64  // held by others
-		want   string // the type of memory, "" if the output is refused
+		lent   uint64 // bytes of the arena, lent to others
+		copied int64  // bytes of copies held by others
+		want   string // the type of memory; "" if refused
 	}{
 		{0, 0, "extent"},
 		{peerArena / 4, 0, "extent"},
@@ -190,7 +189,7 @@ func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 		p.decoder.copies.used.Add(-test.copied)
 		others.Release()
 	}
-	// A model that passes an input on lets go of it at once: it is not copied before that.
+	// A model that passes on an input releases it at once, so it is not copied first.
 	others, _, err := p.channel.Arena().Lend(0, shm.ArenaOffset, peerArena)
 	if err != nil {
 		t.Fatal(err)
@@ -207,8 +206,8 @@ func TestCrowdedArenaCopiesThenRefuses(t *testing.T) {
 	request.Inputs[0].Release()
 }
 
-// FuzzResponse decodes any body of RESPONSE: it is refused by a protocol error, or has
-// what its descriptors say, and nothing of it is held when it has been released.
+// FuzzResponse decodes arbitrary RESPONSE bodies. The result is a protocol error or matches the
+// descriptors, and nothing is held after its release.
 func FuzzResponse(f *testing.F) {
 	outputs := []ipc.Descriptor{
 		{Name: 1, Type: uint8(infer.Uint8), Region: ipc.InArena, Offset: shm.ArenaOffset, Length: 8192, Shape: []int64{8192}},
@@ -228,7 +227,7 @@ func FuzzResponse(f *testing.F) {
 		func(d *ipc.Descriptor) { d.Offset = 97 },
 		func(d *ipc.Descriptor) { d.Mapping = 2 },
 		func(d *ipc.Descriptor) { d.Type = uint8(infer.Bytes) },
-		func(d *ipc.Descriptor) { d.Name = 3 }, // which may not stay
+		func(d *ipc.Descriptor) { d.Name = 3 }, // may not stay on the device
 		func(d *ipc.Descriptor) { d.Region = ipc.InOwnDevice },
 	} {
 		d := onDevice
@@ -272,7 +271,7 @@ func FuzzResponse(f *testing.F) {
 		if err := lent.Receive(ipc.Frame{Kind: ipc.Lend, ID: 1, Body: allocation}); err != nil {
 			t.Fatal(err)
 		}
-		if !named { // else it lends nothing
+		if !named { // otherwise it lends nothing
 			p.decoder.SetDevices(lent)
 		}
 		stub, m := newAnnouncer(), newDeviceMemory(100, 70_000)
@@ -309,7 +308,7 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-// responseBody makes the body of a RESPONSE that is final.
+// responseBody returns the body of a final RESPONSE.
 func responseBody(outputs ...ipc.Descriptor) []byte {
 	body := make([]byte, 8+ipc.ResponseSize) // no tickets
 	head := ipc.ResponseHead{Flags: ipc.FlagPresent | ipc.FlagFinal, Outputs: uint16(len(outputs))}
@@ -322,8 +321,8 @@ func responseBody(outputs ...ipc.Descriptor) []byte {
 	return body
 }
 
-// TestEncoderKeepsNoLongTraces has a batch with the text of a long trace, which the encoder does not
-// keep a buffer for until the next one.
+// TestEncoderKeepsNoLongTraces checks that the encoder does not keep a large buffer for a batch
+// with a long trace.
 func TestEncoderKeepsNoLongTraces(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	var written, number atomic.Uint64
@@ -338,8 +337,8 @@ func TestEncoderKeepsNoLongTraces(t *testing.T) {
 	}
 }
 
-// TestLongParametersTakeNoHeap encodes parameters whose text is six times as long as they are, for a
-// batch and a response, into memory that is charged elsewhere.
+// TestLongParametersTakeNoHeap encodes parameters whose text is six times as long, for a batch and
+// a response. The text goes into memory charged elsewhere, not to the heap.
 func TestLongParametersTakeNoHeap(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	const n, size = 16, 1 << 20

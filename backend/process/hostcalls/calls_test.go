@@ -33,7 +33,7 @@ func TestParseVersionTakesLeadingDigits(t *testing.T) {
 	}
 }
 
-// newCalls makes the calls of a life of model m.
+// newCalls returns the host calls of a life of model m.
 func newCalls(t testing.TB, life processtest.Life, registry *metrics.Registry) *hostcalls.Calls {
 	return hostcalls.New(hostcalls.Config{
 		Host: &processtest.Host{}, Metrics: registry.Custom("m"), Encoder: life.Encoder, Log: zerolog.Nop(),
@@ -48,7 +48,7 @@ func handle(c *hostcalls.Calls, f ipc.Frame) error {
 	return c.Receive(f)
 }
 
-// callOf makes a CALL.
+// callOf returns a CALL frame.
 func callOf(t testing.TB, id uint64, fields map[string]any) ipc.Frame {
 	t.Helper()
 	body, err := msgpack.Marshal(fields)
@@ -65,7 +65,8 @@ func metricOf(id uint64, operation uint32, value float64) ipc.Frame {
 	return ipc.Frame{Kind: ipc.Metric, ID: id, Body: le.AppendUint64(body, math.Float64bits(value))}
 }
 
-// TestMalformedHostCallsEndTheLife sends what no stub sends: each call ends the life by a rule.
+// TestMalformedHostCallsEndTheLife sends calls that no stub sends, and expects a protocol error of
+// the right rule for each.
 func TestMalformedHostCallsEndTheLife(t *testing.T) {
 	family := map[string]any{"operation": "new_family", "family": 1, "name": "f", "description": "", "kind": 0}
 	metric := map[string]any{"operation": "new_metric", "family": 1, "metric": 1, "labels": [][2]string{}, "buckets": nil}
@@ -112,7 +113,7 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 			}
 		})
 	}
-	// An operation that a later stub may know is refused, and no more.
+	// An unknown operation, perhaps of a later stub, is refused without ending the life.
 	c := newCalls(t, processtest.New(t, processtest.Backings["sealed"]).NewLife(), metrics.New(metrics.Config{}))
 	defer c.Close(false)
 	if err := handle(c, callOf(t, 1, map[string]any{"operation": "fly"})); err != nil {
@@ -120,8 +121,8 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 	}
 }
 
-// FuzzCalls gives a life any sequence of calls and changes of metrics: memory is
-// bounded, and nothing is left when the life ends.
+// FuzzCalls handles arbitrary sequences of calls and metric changes. Memory is bounded, and nothing
+// is left when the life ends.
 func FuzzCalls(f *testing.F) {
 	le := binary.LittleEndian
 	var all []byte

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// runLimit bounds what these tests wait for.
+// runLimit bounds every wait of these tests.
 const runLimit = 60 * time.Second
 
 func newRunner(t *testing.T) *launch.Children {
@@ -31,8 +31,8 @@ func newRunner(t *testing.T) *launch.Children {
 	return c
 }
 
-// TestRunReturnsWhatWasPrinted has programs end in several ways, with an environment and a
-// directory of their own.
+// TestRunReturnsWhatWasPrinted runs programs that end in several ways, with their own environment
+// and directory.
 func TestRunReturnsWhatWasPrinted(t *testing.T) {
 	c := newRunner(t)
 	directory := t.TempDir()
@@ -43,7 +43,7 @@ func TestRunReturnsWhatWasPrinted(t *testing.T) {
 		{"echo out; echo err >&2; echo $A$OF_THE_SERVER; pwd", "out\nerr\n1\n" + directory + "\n", ""},
 		{"echo last words; exit 3", "last words\n", "sh exited with code 3"},
 		{"kill -TERM $$", "", "sh was ended by signal 15 (SIGTERM)"},
-		{"(sleep 600 & ); echo left", "left\n", ""}, // holds the pipe
+		{"(sleep 600 & ); echo left", "left\n", ""}, // keeps the pipe open
 	} {
 		output, err := c.Run(t.Context(), []string{"/bin/sh", "-c", test.script}, []string{"A=1", "PATH=/usr/bin:/bin"}, directory)
 		if text := fmt.Sprint(err); output != test.want || text != test.err && (err != nil || test.err != "") {
@@ -62,8 +62,7 @@ func TestRunReturnsWhatWasPrinted(t *testing.T) {
 	}
 }
 
-// TestRunEndsWithItsContext wants the program, its group and a daemon that it has made to be
-// killed.
+// TestRunEndsWithItsContext checks that the program, its process group and its daemon are killed.
 func TestRunEndsWithItsContext(t *testing.T) {
 	c := newRunner(t)
 	directory := t.TempDir()

@@ -16,7 +16,7 @@ import (
 
 const page = 4096
 
-// far is the stub's side: the frames sent to it.
+// far is the stub's side. It records the frames sent to the stub.
 type far struct {
 	t      *testing.T
 	table  *Table
@@ -24,7 +24,7 @@ type far struct {
 
 	mu     sync.Mutex
 	frames []ipc.Kind
-	broken error // of the ring
+	broken error // error of the ring
 }
 
 func (f *far) send(kind ipc.Kind, _ uint64, _ []byte) error {
@@ -42,7 +42,7 @@ func (f *far) sent() int {
 	return len(f.frames)
 }
 
-// answer has the stub say MAPPED.
+// answer handles a MAPPED frame of the stub.
 func (f *far) answer(number uint64, status uint32) error {
 	body := binary.LittleEndian.AppendUint64(nil, uint64(status))
 	return f.table.Receive(ipc.Frame{Kind: ipc.Mapped, ID: number, Body: body})
@@ -62,7 +62,7 @@ func newFar(t *testing.T) *far {
 	return f
 }
 
-// region is a file of two pages, of which the second is a client's region.
+// region returns a file of two pages. The second page is a client's region.
 func region(t *testing.T, mode os.FileMode) (*shm.Shared, *os.File) {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "region")
@@ -76,7 +76,7 @@ func region(t *testing.T, mode os.FileMode) (*shm.Shared, *os.File) {
 	return shm.NewShared(int(file.Fd()), page, page), file
 }
 
-// TestOfRequestToEnd follows a region from the first request to the end.
+// TestOfRequestToEnd follows a region from the first request that needs it to its end.
 func TestOfRequestToEnd(t *testing.T) {
 	f := newFar(t)
 	r, _ := region(t, 0o600)
@@ -120,7 +120,8 @@ func TestOfRequestToEnd(t *testing.T) {
 	}
 }
 
-// TestRefused: a stub is not asked again for a region that it cannot map, and is told of its end.
+// TestRefused checks that a stub is not asked again to map a region that it cannot map, and is
+// still notified of the region's end.
 func TestRefused(t *testing.T) {
 	f := newFar(t)
 	r, _ := region(t, 0o600)
@@ -134,7 +135,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestEndBeforeTheAnswer: the region ends while the stub has not looked at MAP.
+// TestEndBeforeTheAnswer ends a region before the stub has replied to MAP.
 func TestEndBeforeTheAnswer(t *testing.T) {
 	f := newFar(t)
 	r, _ := region(t, 0o600)
@@ -166,8 +167,8 @@ func TestWhatTheStubMustNotSay(t *testing.T) {
 	}
 }
 
-// TestOthersFiles: a file that others may write into is never handed on, also if that has
-// come about behind the registration.
+// TestOthersFiles checks that a file that others can write to is never passed to a stub, even if
+// its mode changed after the registration.
 func TestOthersFiles(t *testing.T) {
 	for _, mode := range []os.FileMode{0o602, 0o620, 0o666} {
 		if r, _ := region(t, mode); r != nil {
@@ -184,8 +185,8 @@ func TestOthersFiles(t *testing.T) {
 	}
 }
 
-// TestFailuresLeaveNothing: a full socket and a closed ring leave nothing behind; a failed mapping
-// is tried again.
+// TestFailuresLeaveNothing checks that a full socket and a closed ring leave nothing behind, and
+// that a failed mapping is tried again.
 func TestFailuresLeaveNothing(t *testing.T) {
 	f := newFar(t)
 	f.broken = ipc.ErrClosed
@@ -208,7 +209,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestMostRegions: beyond the maximum number of mapped regions, inputs are copied.
+// TestMostRegions checks that no more than the maximum number of regions is mapped.
 func TestMostRegions(t *testing.T) {
 	f := newFar(t)
 	data, rights := make([]byte, 16), make([]byte, 64)
@@ -227,7 +228,7 @@ func TestMostRegions(t *testing.T) {
 	}
 }
 
-// TestDistrust finds the regions whose files have become too short.
+// TestDistrust checks that a region is distrusted once its file is too short.
 func TestDistrust(t *testing.T) {
 	f := newFar(t)
 	whole, _ := region(t, 0o600)
@@ -248,7 +249,7 @@ func TestDistrust(t *testing.T) {
 	}
 }
 
-// TestStormOfEnds has regions wanted, answered and ended while the life ends.
+// TestStormOfEnds requests, maps and ends regions while the life ends.
 func TestStormOfEnds(t *testing.T) {
 	f := newFar(t)
 	var wait sync.WaitGroup
@@ -273,8 +274,8 @@ func TestStormOfEnds(t *testing.T) {
 	}
 }
 
-// TestWritable: for outputs the stub gets a descriptor that can write, and the region has
-// another number than for inputs; both mappings end with the region.
+// TestWritable checks that for outputs, the stub gets a writable descriptor, and the region a
+// number other than for inputs. Both mappings end with the region.
 func TestWritable(t *testing.T) {
 	f := newFar(t)
 	r, _ := region(t, 0o600)

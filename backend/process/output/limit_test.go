@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestLineLimitDropsWhatExceedsABurst lets a burst through, drops what exceeds it, and says
-// how much.
+// TestLineLimitDropsWhatExceedsABurst checks that lines beyond a burst are dropped, and that their
+// number is logged.
 func TestLineLimitDropsWhatExceedsABurst(t *testing.T) {
 	var log bytes.Buffer
 	logger := zerolog.New(&log)
@@ -31,13 +31,13 @@ func TestLineLimitDropsWhatExceedsABurst(t *testing.T) {
 	}
 }
 
-// TestLineLimitIsThatOfItsConfig: of so few lines a second that a tick has none, some come
-// through at last, and never more than a burst.
+// TestLineLimitIsThatOfItsConfig checks the configured rates. A rate below one line per tick still
+// lets lines through eventually, and tokens never exceed a burst.
 func TestLineLimitIsThatOfItsConfig(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits Limits
 		since  time.Duration
-		want   int // tokens, after a line
+		want   int // tokens after one line
 	}{
 		"slow, too early":       {Limits{Burst: 5, PerSecond: 2}, 4 * lineTick, 0},
 		"slow, in time":         {Limits{Burst: 5, PerSecond: 2}, 5 * lineTick, 0},

@@ -12,11 +12,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// patience bounds every wait of these tests: long enough for a busy machine.
+// patience bounds every wait of these tests. It is long enough for a busy machine.
 const patience = 60 * time.Second
 
-// TestOutputIsCopiedAsItWasOrAsLines writes what models print to both streams, and compares what
-// comes out: as it was, or as lines of the log.
+// TestOutputIsCopiedAsItWasOrAsLines writes output of models to both streams and checks the copy:
+// unchanged, or as log lines.
 func TestOutputIsCopiedAsItWasOrAsLines(t *testing.T) {
 	long := strings.Repeat("x", 3*MaxLine)
 	printed := []string{"one\ntwo", "o\r\n\n", "\xff\xfe\n", long, long + "\nlast"}
@@ -66,7 +66,7 @@ func TestOutputIsCopiedAsItWasOrAsLines(t *testing.T) {
 	}
 }
 
-// TestOutputOfALingeringChild ends the pipes though a child still holds them.
+// TestOutputOfALingeringChild checks that Finish returns although a child still holds the pipes.
 func TestOutputOfALingeringChild(t *testing.T) {
 	o, far, err := Open(zerolog.Nop(), [2]io.Writer{}, Limits{})
 	if err != nil {
@@ -98,14 +98,14 @@ func TestOutputKeepsTheLastLines(t *testing.T) {
 	}
 }
 
-// TestOutputKeepsToItsLimits: three lines at once, of ten bytes each.
+// TestOutputKeepsToItsLimits checks limits of three lines at once and ten bytes per line.
 func TestOutputKeepsToItsLimits(t *testing.T) {
 	log, out := &testkit.Buffer{}, &testkit.Buffer{}
 	o, far, err := Open(zerolog.New(log), [2]io.Writer{out, out}, Limits{Burst: 3, PerSecond: 1, LineBytes: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.limit.last = time.Now().Add(time.Hour) // no second is over while this runs
+	o.limit.last = time.Now().Add(time.Hour) // no second passes during the test
 	o.Begin()
 	if _, err := far[0].WriteString("0123456789ab\n2\n3\n4\n5\n"); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk/conformance"
 )
 
-// TestConformance tests the backend beside models that answer, and without them.
+// TestConformance tests the backend with a host whose models respond, and without a host.
 func TestConformance(t *testing.T) {
 	const directory = "../../backend_models/bls_fp32"
 	t.Run("answers", func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// calculator is a server with models that add and subtract.
+// calculator is a host with models that add and subtract.
 type calculator struct{ contract.Host }
 
 func (calculator) ModelReady(context.Context, string, int64) (bool, error) { return true, nil }

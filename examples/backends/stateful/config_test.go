@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// host is a model's config.
+// host returns a model's config.
 type host struct {
 	sdk.ModelHost
 	config *kserve.ModelConfig
@@ -77,7 +77,8 @@ func TestConfigsAreChecked(t *testing.T) {
 	}
 }
 
-// TestPairsNameTheStatesOfAllLayers has them in another order than the layers.
+// TestPairsNameTheStatesOfAllLayers checks that state pairs may be in a different order than the
+// layers.
 func TestPairsNameTheStatesOfAllLayers(t *testing.T) {
 	const layer = `{"in_state": "%", "out_state": "Next%", "input_weights": [[1]], "state_weights": [[1]], "bias": [0]}`
 	directory := t.TempDir()
@@ -104,7 +105,7 @@ func TestPairsNameTheStatesOfAllLayers(t *testing.T) {
 	}
 }
 
-// text is that of an error, "" of none.
+// text returns the error's text, or "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// have returns the numbers of the sequences that have a state.
+// have returns the numbers of the sequences with a state.
 func (s *states) have() (numbers []uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +37,8 @@ func (s *states) use(t *testing.T, number uint64, start bool) *state {
 	return found
 }
 
-// TestIdleStatesAreFreedByTime lets time pass without a request: idle states go, used ones stay.
+// TestIdleStatesAreFreedByTime checks that idle states are freed although no request arrives, and
+// states in use are kept.
 func TestIdleStatesAreFreedByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStates(4, 3, time.Second)
@@ -66,7 +67,8 @@ func TestIdleStatesAreFreedByTime(t *testing.T) {
 	})
 }
 
-// TestStatesAreFreedWithTheirInstance leaves no timer behind; testing/synctest would wait for it.
+// TestStatesAreFreedWithTheirInstance checks that close frees all states. testing/synctest would
+// wait for a timer left behind.
 func TestStatesAreFreedWithTheirInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStates(4, 3, time.Hour)
@@ -78,7 +80,8 @@ func TestStatesAreFreedWithTheirInstance(t *testing.T) {
 	})
 }
 
-// TestControlsAreReadByTheirValues has values of each type, false not being zero.
+// TestControlsAreReadByTheirValues checks controls of each type, including false values other than
+// zero.
 func TestControlsAreReadByTheirValues(t *testing.T) {
 	for _, test := range []struct {
 		config                string
@@ -113,7 +116,8 @@ func TestControlsAreReadByTheirValues(t *testing.T) {
 	}
 }
 
-// TestLayersHaveAStateEach computes two sequences for two steps by two layers, whose weights make the outputs easy to predict.
+// TestLayersHaveAStateEach runs two sequences for two steps through two layers whose weights make
+// the outputs easy to predict.
 func TestLayersHaveAStateEach(t *testing.T) {
 	const first = `{"in_state": "A", "out_state": "B", "input_weights": [[1], [2]], "state_weights": [[1, 0], [0, 1]], "bias": [0, 0]}`
 	const second = `{"in_state": "C", "out_state": "D", "input_weights": [[0, 1]], "state_weights": [[0.5]], "bias": [0.25]}`

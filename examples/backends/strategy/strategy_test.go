@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// host is a model's config.
+// host returns a model's config.
 type host struct {
 	sdk.ModelHost
 	config *kserve.ModelConfig
@@ -18,7 +18,7 @@ type host struct {
 
 func (h host) Config() *kserve.ModelConfig { return h.config }
 
-// newModel makes a model with these parameters.
+// newModel opens a model with the given parameters.
 func newModel(t *testing.T, open sdk.New, parameters map[string]string) (sdk.Model, error) {
 	t.Helper()
 	config := &kserve.ModelConfig{}
@@ -35,7 +35,7 @@ func newModel(t *testing.T, open sdk.New, parameters map[string]string) (sdk.Mod
 	return b.NewModel(sdk.NewModelEnv(sdk.ModelEnv{}, host{config: config}))
 }
 
-// executions counts the batches that 12 requests of this size form.
+// executions returns the number of batches that 12 requests of the given size form.
 func executions(t *testing.T, m sdk.Model, bytes int64) (batches int) {
 	t.Helper()
 	strategist, ok := m.(sdk.Strategist)
@@ -44,7 +44,7 @@ func executions(t *testing.T, m sdk.Model, bytes int64) (batches int) {
 	}
 	var include func(int64) bool
 	for range 12 {
-		if include == nil || !include(bytes) { // an excluded request begins the next batch, where it is in
+		if include == nil || !include(bytes) { // an excluded request starts the next batch
 			batches++
 			include = strategist.BeginBatch()
 			include(bytes)
