@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// doubler is a backend whose models return twice their input, an INT32 tensor X.
+// doubler is a backend whose models return twice their INT32 input X.
 type doubler struct{}
 
 func newDoubler(*sdk.BackendEnv) (sdk.Backend, error) { return doubler{}, nil }

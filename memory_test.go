@@ -101,7 +101,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 		testkit.Eventually(t, 10*time.Second, func() bool { return strings.Count(log.String(), want) == 1 })
 	}
 
-	runtime.KeepAlive(uncharged) // which is garbage from here on
+	runtime.KeepAlive(uncharged) // garbage from here on
 	testkit.Eventually(t, 20*time.Second, func() bool { return gauge("nereid_memory_pressure") == "0" && serves(large) })
 	if n := gauge("nereid_memory_holders_ended_total"); n != "0" {
 		t.Errorf("%s holders were ended, want none: none of them shows anything", n)
@@ -116,7 +116,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	for i := range uncharged {
 		uncharged[i] = make([]byte, 1<<20)
 	}
-	for _, conn := range []net.Conn{most, least} { // which are closed one after the other
+	for _, conn := range []net.Conn{most, least} { // closed one after the other
 		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 			t.Errorf("the connection with much memory: got error %v, want its end", err)
 		}

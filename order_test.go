@@ -76,7 +76,7 @@ func TestResponsesKeptForOrderAreBounded(t *testing.T) {
 		}
 	}
 	o := options(t, root)
-	o.RequestMemoryBytes = 64 << 20 // of which the model may have 8 MiB of frames
+	o.RequestMemoryBytes = 64 << 20 // the model's frames may take 8 MiB of this
 	s, _, _ := serve(t, o)
 	conn, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -160,7 +160,8 @@ func TestEmbeddedServerThatNeverRuns(t *testing.T) {
 	}
 }
 
-// TestEmbeddedServerWithoutItsModels ends by itself, unless it is told to keep serving.
+// TestEmbeddedServerWithoutItsModels checks that Run fails if all models fail to load, and that a
+// server without ExitOnError reports a missing repository by RepositoryError.
 func TestEmbeddedServerWithoutItsModels(t *testing.T) {
 	o := options(t, repository(t, "raise ValueError('no model')"))
 	o.Logger = zerolog.Nop()

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc"
 )
 
-// TestValidateNamesTheField makes one field at a time invalid.
+// TestValidateNamesTheField makes one field at a time invalid and expects an error that names it.
 func TestValidateNamesTheField(t *testing.T) {
 	for _, test := range []struct {
 		field  string

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/cli/flags"
 )
 
-// TestEveryCommandIsDescribed checks that package command writes the usage of each command.
-// Otherwise the command would be missing from completion and the manual page.
+// TestEveryCommandIsDescribed checks that each command writes its usage with package command.
+// Otherwise completion and the manual page would not include it.
 func TestEveryCommandIsDescribed(t *testing.T) {
 	root := describe()
 	var check func(path string, c command.Description)
@@ -35,8 +35,8 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 	}
 }
 
-// TestCompletionKnowsValuesAndModels checks the values of flags with fixed values, and the places
-// of model names.
+// TestCompletionKnowsValuesAndModels checks completion of flags with fixed values and of model
+// names.
 func TestCompletionKnowsValuesAndModels(t *testing.T) {
 	models := filepath.Join(t.TempDir(), "models")
 	if err := os.MkdirAll(filepath.Join(models, "greeter", "1"), 0o755); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// TestServeDiffersInItsDefaultsAlone compares `nereid serve` with the command line without a
-// command.
+// TestServeDiffersInItsDefaultsAlone checks that `nereid serve` and the command line without a
+// command parse flags alike and differ only in their defaults.
 func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 	more := []string{"--http-port=1", "--log-verbose=2", "--allow-client-shm=true"}
 	serving, err := flags.ParseServe(append([]string{"b", "a"}, more...), NoEnv, &strings.Builder{})

@@ -55,8 +55,8 @@ func TestVersionIsShown(t *testing.T) {
 	}
 }
 
-// TestCommandsThatAreNearlyMeant checks that a similar command is suggested after tritonserver's
-// error, on a terminal and elsewhere.
+// TestCommandsThatAreNearlyMeant checks that tritonserver's error for an unknown argument is
+// followed by a similar command, on a terminal and elsewhere.
 func TestCommandsThatAreNearlyMeant(t *testing.T) {
 	for argument, want := range map[string]string{"topp": "top", "hlep": "help", "tpo": "top", "Serve": "serve", "models": "", "x": "", "ls": "", "": ""} {
 		if got := nearestCommand(argument); got != want {

@@ -42,8 +42,8 @@ func TestNoEffectWarnsOnce(t *testing.T) {
 	}
 }
 
-// TestEnvIsDecidedByTheFirstArgument checks that the server's flags are not parsed, and that the
-// usage is the command's own.
+// TestEnvIsDecidedByTheFirstArgument checks that `nereid env` has its own usage, and that env is
+// not a command after a flag.
 func TestEnvIsDecidedByTheFirstArgument(t *testing.T) {
 	status, stdout, stderr := cli.RunAs("nereid", "env", "--help")
 	if status != 0 || !strings.HasPrefix(stdout, "Usage: nereid env COMMAND") || stderr != "" {
@@ -55,8 +55,8 @@ func TestEnvIsDecidedByTheFirstArgument(t *testing.T) {
 	}
 }
 
-// TestTritonserverHasNoCommands checks that a program or a first argument of that name accepts only
-// tritonserver's command line.
+// TestTritonserverHasNoCommands checks that a program named tritonserver, or tritonserver as the
+// first argument, accepts only tritonserver's command line.
 func TestTritonserverHasNoCommands(t *testing.T) {
 	for _, line := range [][]string{{"/opt/tritonserver/bin/tritonserver", "env"}, {"nereid", "tritonserver", "env"}, {"nereid", "tritonserver", "--log-info=false", "serve"}} {
 		var out, err strings.Builder
@@ -77,8 +77,8 @@ func TestNewIsACommand(t *testing.T) {
 	}
 }
 
-// TestMistakesAreTwoLinesOnATerminal compares this with tritonserver, and this server in a pipe,
-// which list all flags.
+// TestMistakesAreTwoLinesOnATerminal checks that errors on a terminal are short, while tritonserver
+// and this server in a pipe list all flags.
 func TestMistakesAreTwoLinesOnATerminal(t *testing.T) {
 	for _, test := range []struct {
 		args []string

@@ -15,12 +15,12 @@ import (
 	"github.com/nereid-serving/nereid/cli"
 )
 
-// oracleVariable is the directory of a real tritonserver, which "make differential"
-// compares with.
+// oracleVariable names the directory of a real tritonserver, which "make differential" uses for
+// comparison.
 const oracleVariable = "NEREID_YARDSTICK"
 
-// oracleLines are command lines with which a tritonserver without a repository exits. Blanks
-// separate the arguments.
+// oracleLines are command lines with which tritonserver exits because it has no repository.
+// Arguments are separated by spaces.
 var oracleLines = []string{
 	"", "--help", "--hel", "--help=3", "--", "-- x", "-", "-h", "-xy=3", "x", "x --bar", "--id=a x y", "--id",
 	"--foo", "--foo=3", "--log", "--log=3", "--model-st", "--model-store", "--disable-auto=1", "--strict=x",
@@ -83,14 +83,14 @@ var oracleLines = []string{
 	"--allow-sagemaker=true --sagemaker-safe-port-range=8001-8002 --grpc-port=8000",
 }
 
-// optionRow matches a row of a start-up table whose first cell is an option.
+// optionRow matches a row of a startup table whose first cell is an option.
 var optionRow = regexp.MustCompile(`(?m)^\| ([a-z_]+(?:[\[{0-9_].*?)?) +\| (.*?) *\|$`)
 
-// ourHint is a line that Triton does not print.
+// ourHint matches the hint that only this server prints.
 var ourHint = regexp.MustCompile(`(?m)^unrecognized option .*: did you mean .*\n`)
 
-// TestAsTheOracle compares the program's output for a command line with a real tritonserver's,
-// including the options in the start-up table.
+// TestAsTheOracle compares the program's output for each command line with a real tritonserver's,
+// including the options in the startup table.
 func TestAsTheOracle(t *testing.T) {
 	dir := os.Getenv(oracleVariable)
 	if dir == "" {

@@ -18,18 +18,18 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// steering contains sequences that write to a terminal's clipboard in three ways, ring its bell,
-// and reverse the text.
+// steering contains control sequences that write to a terminal's clipboard in three ways, ring its
+// bell and reverse text. escaped is the same text as it must be shown.
 const (
 	steering = "a\x1b]52;c;QQ==\x07b\u009d52;c;QQ==\u009cc\x7f\u202e\u2066d\r"
 	escaped  = `a\u001B]52;c;QQ==\u0007b\u009D52;c;QQ==\u009Cc\u007F\u202E\u2066d\u000D`
 )
 
-// obeyed matches everything that a terminal obeys.
+// obeyed matches the characters that control a terminal.
 var obeyed = regexp.MustCompile(`[^\t\n\x{20}-\x{7E}\x{A0}-\x{10FFFF}]|[\x{061C}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2066}-\x{2069}]`)
 
-// TestModelsSteerNoTerminal starts a server with control sequences in a model's name, in a pipe and
-// on a terminal.
+// TestModelsSteerNoTerminal checks that control sequences in a model's name are escaped in the
+// server's output, in a pipe and on a terminal.
 func TestModelsSteerNoTerminal(t *testing.T) {
 	repository := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(repository, steering, "1"), 0o700); err != nil {
@@ -56,8 +56,8 @@ func TestModelsSteerNoTerminal(t *testing.T) {
 	}
 }
 
-// TestCommandsPassOnNothingThatSteersTerminals puts control sequences into all inputs of commands:
-// a repository, a recording, and a server's responses.
+// TestCommandsPassOnNothingThatSteersTerminals checks that commands escape control sequences from a
+// repository, a recording and a server's responses.
 func TestCommandsPassOnNothingThatSteersTerminals(t *testing.T) {
 	model, err := json.Marshal(steering)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 
 func NoEnv(string) string { return "" }
 
-// RunHere runs the program and returns its status and output, with the usage shortened to
-// "<usage>".
+// RunHere runs the program as tritonserver and returns its status and output, with the usage
+// replaced by "<usage>".
 func RunHere(args ...string) (status int, stdout, stderr string) {
 	return RunAs("/usr/local/bin/tritonserver", args...)
 }
 
-// RunAs is runHere with another program name.
+// RunAs is RunHere with another program name.
 func RunAs(program string, args ...string) (status int, stdout, stderr string) {
 	var out, err strings.Builder
 	status = run(append([]string{program}, args...), NoEnv, &out, &err)

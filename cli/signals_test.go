@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestWatchSignalsCountsABurstOnce repeats a burst until it was short enough, because the machine
-// may be busy between the two signals.
+// TestWatchSignalsCountsABurstOnce checks that two signals within signalBurst count as one. It
+// retries because a busy machine may delay the second signal.
 func TestWatchSignalsCountsABurstOnce(t *testing.T) {
 	for range 100 {
 		if watchOneBurst(t) {
@@ -23,8 +23,8 @@ func TestWatchSignalsCountsABurstOnce(t *testing.T) {
 	t.Fatal("no second signal came as soon after the first as those of one burst do")
 }
 
-// watchOneBurst reports whether its first two signals were sent and received within signalBurst;
-// otherwise the second one proves nothing.
+// watchOneBurst checks one burst. It reports false if the two signals were further apart than
+// signalBurst, which proves nothing.
 func watchOneBurst(t *testing.T) bool {
 	t.Helper()
 	const patience = time.Minute
@@ -45,7 +45,7 @@ func watchOneBurst(t *testing.T) bool {
 		t.Fatal("the first signal ended the server at once")
 	}
 	testkit.Eventually(t, patience, func() bool { return out.String() == "Signal (15) received.\n" })
-	kill(unix.SIGINT) // of the same burst
+	kill(unix.SIGINT) // in the same burst
 	want := "Signal (15) received.\nSignal (2) received.\n"
 	testkit.Eventually(t, patience, func() bool { return out.String() == want })
 	ended := abrupt.Err() != nil

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 )
 
-// The tables of these tests are those of tritonserver.
+// The expected tables are tritonserver's.
 
 func TestTablesAreDrawnAsTritonDraws(t *testing.T) {
 	for _, test := range []struct {
@@ -93,7 +93,8 @@ func TestOptionTableShowsTheOptions(t *testing.T) {
 	}
 }
 
-// TestOptionTableShowsNoSecret uses repositories in stores, some with invalid locations.
+// TestOptionTableShowsNoSecret checks that secrets in repository URLs are hidden, even if the
+// location is invalid.
 func TestOptionTableShowsNoSecret(t *testing.T) {
 	for path, want := range map[string]string{
 		"as://acct?sig=SECRET":               "as://acct?…",

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// authorsModules are the modules that a program of a Go backend links besides ours.
+// authorsModules are the modules of other projects that a Go backend links.
 var authorsModules = []string{
 	"github.com/rs/zerolog",
 	"github.com/vmihailenco/msgpack/v5",
@@ -15,8 +15,8 @@ var authorsModules = []string{
 	"google.golang.org/protobuf",
 }
 
-// TestAuthorsLinkFewModules follows the imports of the packages that authors use. Each further
-// module would be a line in the go.mod of every author.
+// TestAuthorsLinkFewModules follows the imports of the packages that backend authors use. Each
+// further module would be a line in every author's go.mod.
 func TestAuthorsLinkFewModules(t *testing.T) {
 	imports := make(map[string][]string) // by directory
 	for _, file := range goFiles(t) {

@@ -23,14 +23,14 @@ var unbounded = map[string]string{
 // sdk.
 var unserved = []string{"examples/backends", "bench", "integration", "internal"}
 
-// TestGoroutinesHaveBoundaries finds code that starts a goroutine without package panics: it must
-// use panics.Go, panics.AfterFunc, or panics.Guard around functions for a sync.WaitGroup or a
+// TestGoroutinesHaveBoundaries finds code that starts a goroutine without package panics. Such code
+// must use panics.Go, panics.AfterFunc, or panics.Guard around functions for a sync.WaitGroup or a
 // context.
 func TestGoroutinesHaveBoundaries(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, file := range goFiles(t) {
 		if file.test || file.generated || slices.Contains(unserved, file.pkg) || strings.HasSuffix(path.Dir(file.path), "test") {
-			continue // the last are helpers shared by tests of several packages, like net/http/httptest
+			continue // the last condition is for helpers shared by tests of several packages, like net/http/httptest
 		}
 		for _, what := range goroutines(file.syntax) {
 			if seen[file.path] = true; unbounded[file.path] == "" {
@@ -45,7 +45,7 @@ func TestGoroutinesHaveBoundaries(t *testing.T) {
 	}
 }
 
-// TestGoroutinesAreFound checks that the search does not accept everything.
+// TestGoroutinesAreFound checks that the search finds goroutines without a boundary.
 func TestGoroutinesAreFound(t *testing.T) {
 	for _, test := range []struct {
 		code  string

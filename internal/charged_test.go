@@ -21,8 +21,8 @@ import (
 )
 
 // charged are the packages that read input from clients or models, with a description of the input.
-// "/..." includes all packages below. Allocations whose size depends on the input must be charged
-// first, or have a comment with another bound: see TestChargedAllocations.
+// "/..." includes all packages below. An allocation whose size depends on the input must be charged
+// first, or have a comment that names another bound: see TestChargedAllocations.
 var charged = []struct{ packages, reads string }{
 	{"server/grpc/...", "gRPC messages and metadata"},
 	{"server/rest/...", "HTTP bodies, paths and headers"},
@@ -129,8 +129,8 @@ type chargedPackage struct {
 	list    []finding
 	// definitions are the only assignments to variables, or nil for variables with several.
 	definitions map[types.Object]ast.Expr
-	grown       map[types.Object]bool // variables that get elements after their definition
-	roomy       map[types.Object]bool // variables that a bounded function has made room in
+	grown       map[types.Object]bool // variables that grow after their definition
+	roomy       map[types.Object]bool // variables for which a bounded function has reserved capacity
 }
 
 // chargedPackages parses packages and checks their types, with the export data of their imports.
@@ -216,7 +216,7 @@ func (p *chargedPackage) findings() []finding {
 					continue
 				}
 				p.bounded[p.where(c.Pos())] = true
-				if !code[p.where(c.Pos())] { // otherwise it is about its own line
+				if !code[p.where(c.Pos())] { // otherwise it belongs to its own line
 					p.bounded[p.where(group.End()+1)] = true
 				}
 			}
@@ -346,8 +346,8 @@ func (p *chargedPackage) isLocal(e ast.Expr) bool {
 	return false
 }
 
-// isBounded reports whether the declaration of a variable, field or function of this package names a
-// bound.
+// isBounded reports whether the declaration of a variable, field or function of this package names
+// a bound.
 func (p *chargedPackage) isBounded(object types.Object) bool {
 	return object != nil && object.Pos().IsValid() && object.Pkg() == p.types && p.bounded[p.where(object.Pos())]
 }

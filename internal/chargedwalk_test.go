@@ -33,7 +33,7 @@ var copies = map[string]string{
 type chargedWalk struct {
 	p     *chargedPackage
 	loops int
-	depth int // of followed definitions
+	depth int // of definitions that are being followed
 	stack []ast.Node
 	grown map[types.Object]bool // variables with a finding
 }

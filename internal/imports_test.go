@@ -19,7 +19,7 @@ import (
 
 const (
 	module   = "github.com/nereid-serving/nereid"
-	maxLines = 600 // of a file: a longer one has a second idea in it
+	maxLines = 600 // of a file: a longer file contains a second idea
 )
 
 // everything is for packages that wire or test the others.
@@ -218,7 +218,7 @@ func TestPackagesImportWhatTheTableAllows(t *testing.T) {
 	}
 }
 
-// TestTheTableRefuses checks that the table does not accept everything.
+// TestTheTableRefuses checks that the table rejects some imports and accepts others.
 func TestTheTableRefuses(t *testing.T) {
 	for _, test := range []struct {
 		pkg      string
@@ -288,8 +288,8 @@ func refuseImport(pkg string, test bool, imported string) string {
 // folders are the rows that apply to all packages below them.
 var folders = []string{"examples/backends", "bench", "integration", "internal", "kserve"}
 
-// TestTheTableIsThatOfThePackages checks that each package has a row, and each name in the table a
-// package.
+// TestTheTableIsThatOfThePackages checks that each package has a row, and that each name in the
+// table is a package.
 func TestTheTableIsThatOfThePackages(t *testing.T) {
 	there := make(map[string]bool)
 	for _, file := range goFiles(t) {

@@ -19,8 +19,8 @@ var (
 	notInAnAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// TestLinksOfPages finds paragraphs with more than three links, and links to a file or a heading that
-// does not exist.
+// TestLinksOfPages finds paragraphs with more than three links, and links to a file or a heading
+// that does not exist.
 func TestLinksOfPages(t *testing.T) {
 	pages := 0
 	walk(t, func(page string, content []byte) {

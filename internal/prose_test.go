@@ -61,8 +61,8 @@ var (
 	pythonComment = regexp.MustCompile(`(?:^|\s)#\s(.*)$|"""(.*)`)
 )
 
-// TestProseIsPlain fails for a stilted phrase that is new in a folder. The counts may only fall: they are
-// lowered with go test ./internal -run TestProseIsPlain -update-prose.
+// TestProseIsPlain fails for a stilted phrase that is new in a folder. The counts may only fall:
+// they are lowered with go test ./internal -run TestProseIsPlain -update-prose.
 func TestProseIsPlain(t *testing.T) {
 	counts, places := map[string]int{}, map[string][]string{}
 	walk(t, func(name string, content []byte) {
@@ -132,7 +132,8 @@ func stiltedPhrases(text string) iter.Seq2[string, string] {
 	}
 }
 
-// proseOf returns the function that finds the prose of a line of a file, or nil if the file has none.
+// proseOf returns the function that finds the prose of a line of a file, or nil if the file has
+// none.
 func proseOf(name string) func(line string) string {
 	comment := func(pattern *regexp.Regexp, literals ...string) func(string) string {
 		return func(line string) string {

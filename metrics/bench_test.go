@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// BenchmarkSuccess counts one request, with and without the histograms of its stages.
+// BenchmarkSuccess measures Success with and without the histograms of the stages.
 func BenchmarkSuccess(b *testing.B) {
 	for name, without := range map[string]bool{"stages": false, "no stages": true} {
 		b.Run(name, func(b *testing.B) {
@@ -23,7 +23,7 @@ func BenchmarkSuccess(b *testing.B) {
 	}
 }
 
-// counted is a client that counts bytes.
+// counted is an http.ResponseWriter that counts the written bytes.
 type counted struct {
 	header http.Header
 	bytes  int
@@ -33,8 +33,8 @@ func (c *counted) Header() http.Header         { return c.header }
 func (*counted) WriteHeader(int)               {}
 func (c *counted) Write(b []byte) (int, error) { c.bytes += len(b); return len(b), nil }
 
-// BenchmarkPage renders the page of a thousand models, idle ones, and used ones with the default buckets and
-// with all.
+// BenchmarkPage renders the page of a thousand models: idle, used with the default buckets, and
+// used with all buckets.
 func BenchmarkPage(b *testing.B) {
 	for _, tt := range []struct {
 		name   string

@@ -48,16 +48,16 @@ func TestCustomMetricsAreBounded(t *testing.T) {
 	for i := range 4 {
 		Must(t, h.NewMetric(1, uint64(i+1), label(i), nil))
 	}
-	Must(t, h.NewMetric(2, 5, nil, []float64{1, 2, 3})) // shows six samples
+	Must(t, h.NewMetric(2, 5, nil, []float64{1, 2, 3})) // has six samples
 	WantText(t, h.NewMetric(1, 6, label(6), nil), "model 'm' has 10 series of custom metrics, more would be beyond the limit (--metrics-config=custom_series_per_model=10)")
-	Must(t, h.NewMetric(1, 6, label(0), nil)) // is there already
+	Must(t, h.NewMetric(1, 6, label(0), nil)) // exists already
 	other := r.Custom("n")
 	Must(t, other.NewFamily(1, "f", "", Gauge))
 	for i := range 4 {
 		Must(t, other.NewMetric(1, uint64(i+1), label(10+i), nil))
 	}
 	WantText(t, other.NewMetric(1, 5, label(20), nil), "(--metrics-config=custom_series=14)")
-	Must(t, other.NewMetric(1, 6, label(0), nil)) // is there already
+	Must(t, other.NewMetric(1, 6, label(0), nil)) // exists already
 	Must(t, h.DropFamily(2))
 	Must(t, other.NewMetric(1, 5, label(20), nil))
 	Must(t, h.NewMetric(1, 7, label(7), nil))
@@ -68,7 +68,7 @@ func TestCustomMetricsAreBounded(t *testing.T) {
 		t.Errorf("left: %d series, %d families, %d accounts", c.series, len(c.families), len(c.accounts))
 	}
 
-	// Objects are counted as well, and so are bytes.
+	// The numbers of families and metrics of one process are limited too, and so are their bytes.
 	h = r.Custom("m")
 	for i := range 10 {
 		Must(t, h.NewFamily(uint64(i+1), "f", "", Gauge))
@@ -87,7 +87,8 @@ func TestCustomMetricsAreBounded(t *testing.T) {
 	WantText(t, err, "bytes")
 }
 
-// TestCustomMetricsCountUnderStorm changes and reads shared series from many sides.
+// TestCustomMetricsCountUnderStorm creates, increments, drops and renders shared series from many
+// goroutines, and checks that no increment is lost and no series remains.
 func TestCustomMetricsCountUnderStorm(t *testing.T) {
 	r := New(Config{})
 	const lives, rounds = 8, 300

@@ -51,7 +51,8 @@ func TestCustomMetricsAreShown(t *testing.T) {
 	}
 }
 
-// TestSamplesAreThoseOfThePage: counters and gauges that models have made.
+// TestSamplesAreThoseOfThePage checks that Samples returns the labels and values of gauges as the
+// page shows them.
 func TestSamplesAreThoseOfThePage(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	h := r.Custom("m")
@@ -73,7 +74,7 @@ func TestSamplesAreThoseOfThePage(t *testing.T) {
 	}
 }
 
-// TestNumbersAreWrittenAsTritonWrites compares with what Triton's exposition shows of these.
+// TestNumbersAreWrittenAsTritonWrites compares the text of numbers with Triton's exposition format.
 func TestNumbersAreWrittenAsTritonWrites(t *testing.T) {
 	for _, tt := range []struct {
 		value float64
@@ -83,7 +84,7 @@ func TestNumbersAreWrittenAsTritonWrites(t *testing.T) {
 		{1e16, "1e+16"}, {1e20, "1e+20"}, {1e300, "1e+300"}, {0.1, "0.1"}, {1. / 3, "0.3333333333333333"}, {1e-5, "1e-05"},
 		{1e-4, "0.0001"}, {1.5e-7, "1.5e-07"}, {1234567.891, "1234567.891"}, {1 << 53, "9007199254740992"}, {-5, "-5"},
 		{math.NaN(), "Nan"}, {math.Inf(1), "+Inf"}, {math.Inf(-1), "-Inf"},
-		// Where Triton's 16 digits would be another number.
+		// Triton writes 16 digits, which would be a different number.
 		{12345678901234568, "1.2345678901234568e+16"}, {math.Nextafter(0.3, 1), "0.30000000000000004"},
 	} {
 		if got := string(exposition.AppendNumber(nil, tt.value)); got != tt.want {
@@ -92,7 +93,8 @@ func TestNumbersAreWrittenAsTritonWrites(t *testing.T) {
 	}
 }
 
-// TestCustomMetricsNameMisuse makes requests that the stub's own classes never make.
+// TestCustomMetricsNameMisuse sends requests that the stub's own classes never send, and checks the
+// errors.
 func TestCustomMetricsNameMisuse(t *testing.T) {
 	h := metrics.New(metrics.Config{}).Custom("m")
 	metrics.Must(t, h.NewFamily(1, "c", "", metrics.Counter))
@@ -116,8 +118,8 @@ func TestCustomMetricsNameMisuse(t *testing.T) {
 	metrics.Must(t, h.Apply(1, metrics.Increment, math.Copysign(0, -1)))
 }
 
-// TestCustomMetricsLiveUntilTheirLastHolder holds a series in two lives and models, which
-// end in turn.
+// TestCustomMetricsLiveUntilTheirLastHolder checks that a series shared by several lives and models
+// is shown until its last holder drops it or ends.
 func TestCustomMetricsLiveUntilTheirLastHolder(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	labels := [][2]string{{"a", "1"}}
@@ -141,13 +143,13 @@ func TestCustomMetricsLiveUntilTheirLastHolder(t *testing.T) {
 	metrics.Contains(t, metrics.Render(t, r), "# HELP f of m", `f{a="1"} 3`)
 	metrics.Must(t, other.DropFamily(1))
 	gone()
-	metrics.Must(t, other.Apply(1, metrics.Increment, 1)) // another thread had not heard of it
+	metrics.Must(t, other.Apply(1, metrics.Increment, 1)) // as a thread does that has not noticed the drop
 	if _, known, err := other.Value(1); known || err != nil {
 		t.Errorf("value of a dropped metric: known %v, error %v", known, err)
 	}
 	other.End(true)
 	gone()
-	// Nothing is left of the name either: it may be of another kind now.
+	// The name is free again, even for a metric of another kind.
 	anew := r.Custom("m")
 	metrics.Must(t, anew.NewFamily(1, "f", "anew", metrics.Gauge))
 	metrics.Must(t, anew.NewMetric(1, 1, nil, nil))
@@ -167,7 +169,8 @@ func TestCustomMetricsLiveUntilTheirLastHolder(t *testing.T) {
 	metrics.WantText(t, r.Custom("n").NewFamily(1, "f", "", metrics.Gauge), "different type")
 }
 
-// TestBytesOfAModelAreThoseOfTheConfig: dropped metrics make room.
+// TestBytesOfAModelAreThoseOfTheConfig checks the configured limit on a model's bytes, and that a
+// dropped family frees its bytes.
 func TestBytesOfAModelAreThoseOfTheConfig(t *testing.T) {
 	h := metrics.New(metrics.Config{ModelBytes: 1000}).Custom("m")
 	metrics.Must(t, h.NewFamily(1, "f", strings.Repeat("d", 500), metrics.Gauge))

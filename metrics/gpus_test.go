@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// TestGPUsAreShownByTheirUUID: with the known values of each, and read again when the interval
-// has passed.
+// TestGPUsAreShownByTheirUUID checks that the page shows the known values of each GPU, and that
+// they are read once per interval.
 func TestGPUsAreShownByTheirUUID(t *testing.T) {
 	number := func(v float64) *float64 { return &v }
 	reads := 0
@@ -56,8 +56,8 @@ func TestGPUsAreShownByTheirUUID(t *testing.T) {
 	}
 }
 
-// TestExecutionsOnGPUsHaveTheirLabel: what an instance executes counts for its GPU, all else
-// for the version, and nothing counts twice.
+// TestExecutionsOnGPUsHaveTheirLabel checks that executions on a GPU are counted with its label,
+// everything else is counted for the version, and nothing is counted twice.
 func TestExecutionsOnGPUsHaveTheirLabel(t *testing.T) {
 	r := metrics.New(metrics.Config{Summaries: true, Histograms: true})
 	m := r.Model("m", 1, metrics.ModelOptions{Tags: map[string]string{"a": "b"}, Cache: true})
@@ -98,7 +98,8 @@ func TestExecutionsOnGPUsHaveTheirLabel(t *testing.T) {
 	}
 }
 
-// TestInstancesOfOneNameOnSeveralGPUsAreTold: by their GPU, as their names do not tell.
+// TestInstancesOfOneNameOnSeveralGPUsAreTold checks that instances with the same name have separate
+// samples if they run on different GPUs.
 func TestInstancesOfOneNameOnSeveralGPUsAreTold(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	r.Processes(func() []metrics.Process {

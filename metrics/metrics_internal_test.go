@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// TestProcessesAreShown adds up two loads of one version, and reads again when the
-// interval is over.
+// TestProcessesAreShown checks that the processes of two loads of one version are added up, and
+// that the list is read once per interval.
 func TestProcessesAreShown(t *testing.T) {
 	list := []Process{
 		{Model: "m", Version: 1, Instance: "m_0", CPU: 1500 * time.Millisecond, Resident: 100, Arena: 7, Holds: []Bytes{{"blocks", 5, 500}, {"frames", 6, 600}}},
@@ -84,8 +84,8 @@ func TestMachineFiguresAreRead(t *testing.T) {
 	}
 }
 
-// TestInternalErrorsAreCountedFromTheStart: every part has its count before anything has
-// happened, and models cannot take the name.
+// TestInternalErrorsAreCountedFromTheStart checks that the page shows a count for each part before
+// any error occurs, and that models cannot use the name of the metric.
 func TestInternalErrorsAreCountedFromTheStart(t *testing.T) {
 	r := New(Config{})
 	before := Render(t, r)

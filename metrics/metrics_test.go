@@ -104,8 +104,8 @@ func TestCacheCountersAreShownForCachedModels(t *testing.T) {
 	}
 }
 
-// TestALoadMayChangeWhatIsShown: while the load before is still there, one of the
-// same version may have other tags, or a new cache.
+// TestALoadMayChangeWhatIsShown checks that a version can be loaded with new tags or a cache while
+// its previous load still exists.
 func TestALoadMayChangeWhatIsShown(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	before := r.Model("m", 1, metrics.ModelOptions{})
@@ -124,7 +124,8 @@ func TestALoadMayChangeWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestStrangeOptionsDoNotSpoilThePage has tags and buckets that a config may name.
+// TestStrangeOptionsDoNotSpoilThePage checks that unusual tags and buckets of a config become valid
+// labels and buckets.
 func TestStrangeOptionsDoNotSpoilThePage(t *testing.T) {
 	r := metrics.New(metrics.Config{Histograms: true})
 	m := r.Model("m", 1, metrics.ModelOptions{
@@ -202,7 +203,8 @@ func TestStagesAreShownAsHistograms(t *testing.T) {
 	}
 }
 
-// TestRequestsAreCountedWithoutAllocation is about each request of each model.
+// TestRequestsAreCountedWithoutAllocation checks that Success, which runs for each request, does
+// not allocate.
 func TestRequestsAreCountedWithoutAllocation(t *testing.T) {
 	m := metrics.New(metrics.Config{}).Model("m", 1, metrics.ModelOptions{})
 	defer m.Close()

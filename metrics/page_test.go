@@ -13,7 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// TestThePageIsThatOfTheFile has models with tags, namespaces, a cache and GPUs, and all of their families.
+// TestThePageIsThatOfTheFile compares the page with testdata/page.txt. The models have tags,
+// namespaces, a cache and GPUs, so that all families are shown.
 func TestThePageIsThatOfTheFile(t *testing.T) {
 	r := metrics.New(metrics.Config{Summaries: true, Histograms: true, AllBuckets: true, PinnedPoolBytes: 1 << 28, Quantiles: map[float64]float64{0.5: 0.05}})
 	r.StubStarted("b")
@@ -47,7 +48,7 @@ func TestThePageIsThatOfTheFile(t *testing.T) {
 	metrics.Must(t, h.Apply(2, metrics.Observe, 0.25))
 	var page []string
 	for line := range strings.Lines(metrics.Render(t, r)) {
-		if !strings.Contains(line, metrics.InternalErrorsName) { // other tests count there
+		if !strings.Contains(line, metrics.InternalErrorsName) { // other tests change these counts
 			page = append(page, line)
 		}
 	}
@@ -76,7 +77,8 @@ func at(list []string, i int) string {
 	return "no line"
 }
 
-// TestIdleVersionsHaveTritonsMetricsAlone, and those of their processes.
+// TestIdleVersionsHaveTritonsMetricsAlone checks that a version without requests shows only
+// Triton's metrics and those of its processes.
 func TestIdleVersionsHaveTritonsMetricsAlone(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	defer r.Model("idle", 1, metrics.ModelOptions{}).Close()
@@ -118,8 +120,8 @@ func TestIdleVersionsHaveTritonsMetricsAlone(t *testing.T) {
 	}
 }
 
-// TestBucketsOfAStageAreThoseOfAllVersions: otherwise a sum over versions would count some requests twice
-// and others not at all.
+// TestBucketsOfAStageAreThoseOfAllVersions checks that all versions show the same buckets for a
+// stage. Otherwise a sum over versions would count some requests twice and others not at all.
 func TestBucketsOfAStageAreThoseOfAllVersions(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	for i, name := range []string{"short", "long", "between"} {
@@ -157,10 +159,11 @@ func TestBucketsOfAStageAreThoseOfAllVersions(t *testing.T) {
 	}
 }
 
-// stuck is a client that takes nothing of the page until it may, and then fails if it is told to.
+// stuck is an http.ResponseWriter whose first write blocks until taken is closed. Each write
+// returns err.
 type stuck struct {
 	header       http.Header
-	begun, taken chan struct{} // begun is closed by Write, taken by the test
+	begun, taken chan struct{} // Write closes begun, and the test closes taken
 	err          error
 	writes       []int
 }
@@ -176,7 +179,8 @@ func (s *stuck) Write(b []byte) (int, error) {
 	return len(b), s.err
 }
 
-// TestAClientThatReadsSlowlyHoldsOnePiece: meanwhile models come, go and count, and others read the page.
+// TestAClientThatReadsSlowlyHoldsOnePiece checks that while a slow client reads the page, models
+// are added and counted, other clients read the page, and the server buffers only one piece.
 func TestAClientThatReadsSlowlyHoldsOnePiece(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("the client has gone")} {
 		r := metrics.New(metrics.Config{})
@@ -212,7 +216,8 @@ func TestAClientThatReadsSlowlyHoldsOnePiece(t *testing.T) {
 	}
 }
 
-// TestAPanicLosesOneFamily: the rest of the page is there.
+// TestAPanicLosesOneFamily checks that a panic while one family is rendered leaves the rest of the
+// page intact.
 func TestAPanicLosesOneFamily(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	defer r.Model("m", 1, metrics.ModelOptions{}).Close()

@@ -14,7 +14,7 @@ func Must(t *testing.T, err error) {
 	}
 }
 
-// WantText wants an error for the model with that text in it.
+// WantText fails the test unless err is a Refusal that contains text.
 func WantText(t *testing.T, err error, text string) {
 	t.Helper()
 	var own *Refusal

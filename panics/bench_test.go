@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// BenchmarkRun measures a call behind a boundary.
+// BenchmarkRun measures a call of Run without a panic.
 func BenchmarkRun(b *testing.B) {
 	log := zerolog.Nop()
 	n := 0

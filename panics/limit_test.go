@@ -10,7 +10,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestLimitCountsWhatThisProcessRan has ticks of a limit take longer than they are meant to.
+// TestLimitCountsWhatThisProcessRan checks how much of a limit is left after a tick that took
+// longer than planned.
 func TestLimitCountsWhatThisProcessRan(t *testing.T) {
 	const second = time.Second
 	for name, c := range map[string]struct {
@@ -34,7 +35,8 @@ func TestLimitCountsWhatThisProcessRan(t *testing.T) {
 	}
 }
 
-// TestLimitEndsInTime has limits of all kinds end when they should, and not after they were stopped.
+// TestLimitEndsInTime checks that limits end on time, that stopped limits do not call their
+// function, and that a limit of 0 never ends.
 func TestLimitEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, late := time.Now(), errors.New("late")

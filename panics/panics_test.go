@@ -24,8 +24,8 @@ func count(where panics.Where) uint64 {
 	return n
 }
 
-// TestAPanicEndsAtItsBoundary: the owner's clean-up gets an error that tells a client
-// nothing, the log has cause and stack, and the metric counts it.
+// TestAPanicEndsAtItsBoundary checks that the owner's cleanup gets an error without details for
+// clients, the log has the cause and the stack, and the metric counts the panic.
 func TestAPanicEndsAtItsBoundary(t *testing.T) {
 	var log bytes.Buffer
 	before := count(panics.Life)
@@ -90,7 +90,7 @@ func TestRunReturnsWhatItsFunctionDoes(t *testing.T) {
 	}
 }
 
-// spiteful panics when it is printed.
+// spiteful panics when its text is requested.
 type spiteful struct{}
 
 func (spiteful) Error() string { panic("once more") }

@@ -49,7 +49,7 @@ func TestWaitGroupWaitsForItsGoroutines(t *testing.T) {
 	})
 }
 
-// TestWaitGroupGrowsFromZero: it grows while others wait, again and again.
+// TestWaitGroupGrowsFromZero adds to the group repeatedly while other goroutines wait for it.
 func TestWaitGroupGrowsFromZero(*testing.T) {
 	var group panics.WaitGroup
 	var all sync.WaitGroup
@@ -65,7 +65,8 @@ func TestWaitGroupGrowsFromZero(*testing.T) {
 	group.Wait()
 }
 
-// TestNoneIsClosedAtZero: each channel is closed when the count is zero, and stays closed.
+// TestNoneIsClosedAtZero checks that the channel returned by None is closed when the count reaches
+// zero, and stays closed when the count grows again.
 func TestNoneIsClosedAtZero(t *testing.T) {
 	var group panics.WaitGroup
 	closed := func(c <-chan struct{}) bool {

@@ -62,7 +62,8 @@ func TestClassifyRanksByValue(t *testing.T) {
 	}
 }
 
-// TestTopAgreesWithSorting compares the two algorithms.
+// TestTopAgreesWithSorting checks that selecting the largest values gives the same result as
+// sorting all values.
 func TestTopAgreesWithSorting(t *testing.T) {
 	values := make([]float64, 500)
 	for i := range values {
@@ -91,7 +92,8 @@ func element(data []byte) (element []byte, ok bool) {
 	return data[4 : 4+n], true
 }
 
-// TestClassesTakeNoMoreThanTheirCost classifies the values with the longest texts.
+// TestClassesTakeNoMoreThanTheirCost checks that ClassesCost is an upper bound even for the values
+// with the longest texts.
 func TestClassesTakeNoMoreThanTheirCost(t *testing.T) {
 	labels := []string{strings.Repeat("l", 1000), "b"}
 	for _, d := range []infer.DataType{infer.FP32, infer.FP64, infer.Int64, infer.Uint64, infer.Int8} {

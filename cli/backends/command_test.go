@@ -34,7 +34,8 @@ func build(t *testing.T) string {
 	return directory
 }
 
-// TestBrokenPluginsAreFound runs the suite on a program that breaks one rule after another.
+// TestBrokenPluginsAreFound runs the conformance suite on a plugin that breaks one rule at a time,
+// and expects the report to name that rule.
 func TestBrokenPluginsAreFound(t *testing.T) {
 	program := build(t)
 	for rule, says := range map[string]string{

@@ -27,7 +27,7 @@ import (
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// TestHistogramKeepsQuantiles compares quantiles with the sorted values.
+// TestHistogramKeepsQuantiles compares the histogram's quantiles with those of the sorted values.
 func TestHistogramKeepsQuantiles(t *testing.T) {
 	for _, most := range []int64{3, 200, 1000, 1e6, 1e12} {
 		var h, first, second histogram
@@ -68,7 +68,7 @@ func config() *kserve.ModelConfig {
 	}}
 }
 
-// TestDataOfFiles reads requests in perf_analyzer's format.
+// TestDataOfFiles checks that --data reads files in perf_analyzer's format.
 func TestDataOfFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data.json")
 	text := `{"data": [{"F": [1, 2.5], "T": {"content": ["a", "bc"], "shape": [2]}},
@@ -126,7 +126,7 @@ func TestDataThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestFilesAreElements fills a BYTES input of any size with a file.
+// TestFilesAreElements checks that a file becomes one element of a BYTES input.
 func TestFilesAreElements(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
@@ -141,7 +141,8 @@ func TestFilesAreElements(t *testing.T) {
 	}
 }
 
-// TestDimensionsOfAnySizeAreOne generates values for dimensions without a given size.
+// TestDimensionsOfAnySizeAreOne checks that dimensions of any size become 1 in generated inputs,
+// and that the model's configuration is not changed.
 func TestDimensionsOfAnySizeAreOne(t *testing.T) {
 	c := config()
 	samples, err := makeSamples(&options{batch: 2, textLength: 10}, c)
@@ -153,7 +154,8 @@ func TestDimensionsOfAnySizeAreOne(t *testing.T) {
 	}
 }
 
-// TestSpreadNeedsTwoSeconds checks that one second has no spread.
+// TestSpreadNeedsTwoSeconds checks that the table shows no spread for levels shorter than two
+// seconds.
 func TestSpreadNeedsTwoSeconds(t *testing.T) {
 	var out bytes.Buffer
 	(&report{SharedMemory: "none", Levels: []*row{{level: level{Concurrency: 1}, Seconds: 1.9}, {level: level{Concurrency: 2}, Seconds: 2, Spread: .5}}}).write(&out)
@@ -163,7 +165,8 @@ func TestSpreadNeedsTwoSeconds(t *testing.T) {
 	}
 }
 
-// TestSequencesOfModels sends sequences to models whose clients create them.
+// TestSequencesOfModels checks that requests have sequence parameters only if the model's clients
+// create the sequences, which excludes iterative_sequence.
 func TestSequencesOfModels(t *testing.T) {
 	for batching, want := range map[string]bool{"": false, `"sequence_batching":{"direct":{}},`: true, `"sequence_batching":{"iterative_sequence":true},`: false} {
 		var found, asked atomic.Bool
@@ -178,8 +181,8 @@ func TestSequencesOfModels(t *testing.T) {
 	}
 }
 
-// TestRecordedInputsAreSamples reads the inputs of the model's recorded requests, in order.
-// Redacted inputs become zeros.
+// TestRecordedInputsAreSamples checks that the inputs of the model's recorded requests become
+// samples, in order, and that redacted inputs become zeros.
 func TestRecordedInputsAreSamples(t *testing.T) {
 	directory := t.TempDir()
 	for i, model := range []string{"m", "other", "m"} {
@@ -205,7 +208,8 @@ func TestRecordedInputsAreSamples(t *testing.T) {
 	}
 }
 
-// TestRandomValuesFitTheirTypes generates values of each type.
+// TestRandomValuesFitTheirTypes generates random values and zeros of each data type, and checks
+// their bytes.
 func TestRandomValuesFitTheirTypes(t *testing.T) {
 	for d := infer.Bool; d <= infer.BF16; d++ {
 		c := &kserve.ModelConfig{Name: "m", Input: []*kserve.ModelInput{{Name: "X", DataType: kserve.DataType(d), Dims: []int64{7, 3}}}}
@@ -225,13 +229,13 @@ func TestRandomValuesFitTheirTypes(t *testing.T) {
 	}
 }
 
-// fake is an HTTP server with a handler for inferences.
+// fake starts an HTTP server for a model m, whose inferences are handled by infer.
 func fake(t *testing.T, infer http.HandlerFunc) (url string) {
 	t.Helper()
 	return fakeOf(t, "", infer)
 }
 
-// fakeOf is a fake whose model configuration begins with members.
+// fakeOf is fake with additional members at the beginning of the model configuration.
 func fakeOf(t *testing.T, members string, infer http.HandlerFunc) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -247,7 +251,7 @@ func fakeOf(t *testing.T, members string, infer http.HandlerFunc) (url string) {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// bench runs the command and reads its results.
+// bench runs the command and returns its report, exit status and error output.
 func bench(t *testing.T, arguments ...string) (r report, status int, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -260,7 +264,8 @@ func bench(t *testing.T, arguments ...string) (r report, status int, stderr stri
 	return r, status, errs.String()
 }
 
-// TestErrorsAreCounted runs against a server that rejects every third request.
+// TestErrorsAreCounted runs against a server that rejects every third request, and checks the
+// counts, the error texts and the exit status.
 func TestErrorsAreCounted(t *testing.T) {
 	var n atomic.Int64
 	url := fake(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -279,7 +284,7 @@ func TestErrorsAreCounted(t *testing.T) {
 	}
 }
 
-// TestTableWithoutAnswers expects dashes for missing measurements.
+// TestTableWithoutAnswers checks that the table shows dashes for missing measurements.
 func TestTableWithoutAnswers(t *testing.T) {
 	var out bytes.Buffer
 	(&report{Model: "m", SharedMemory: "none", Levels: []*row{{level: level{Concurrency: 1}, Errors: 3, Texts: []string{"400: no"}, Where: &where{}}}}).write(&out)
@@ -288,7 +293,7 @@ func TestTableWithoutAnswers(t *testing.T) {
 	}
 }
 
-// TestLateAnswers checks that an unanswered request fails after the time limit, and the others
+// TestLateAnswers checks that an unanswered request fails after --timeout while other requests
 // continue.
 func TestLateAnswers(t *testing.T) {
 	var n atomic.Int64
@@ -305,7 +310,8 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// TestRatesDoNotWait runs against a slow server. The rate stays the same, with more callers.
+// TestRatesDoNotWait checks that --rate keeps its rate against a slow server, with more requests in
+// flight.
 func TestRatesDoNotWait(t *testing.T) {
 	var underWay, most atomic.Int64
 	url := fake(t, func(http.ResponseWriter, *http.Request) {
@@ -326,7 +332,7 @@ func TestRatesDoNotWait(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNone expects a clear error.
+// TestServersThatAreNone checks the error for an address without a server, for each protocol.
 func TestServersThatAreNone(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -341,7 +347,7 @@ func TestServersThatAreNone(t *testing.T) {
 	}
 }
 
-// TestPortsOfAnotherProtocol uses the wrong protocol with each endpoint.
+// TestPortsOfAnotherProtocol checks the errors for an endpoint that speaks the other protocol.
 func TestPortsOfAnotherProtocol(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
@@ -370,7 +376,7 @@ func TestPortsOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// TestRepliesAreBounded runs against servers with endless replies.
+// TestRepliesAreBounded checks that endless HTTP replies are cut off with an error.
 func TestRepliesAreBounded(t *testing.T) {
 	endless := func(w http.ResponseWriter, r *http.Request) {
 		for block := bytes.Repeat([]byte("x"), 1<<20); r.Context().Err() == nil; {
@@ -412,7 +418,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRepliesOverGRPCAreBounded checks the limit of the flag.
+// TestRepliesOverGRPCAreBounded checks that the flag for the size of replies also limits gRPC.
 func TestRepliesOverGRPCAreBounded(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -451,7 +457,7 @@ func (largeReplies) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kse
 	return &kserve.ModelInferResponse{Id: strings.Repeat("x", 2000)}, nil
 }
 
-// TestCommandLines checks usage, status and errors.
+// TestCommandLines checks the exit status and the error of invalid command lines.
 func TestCommandLines(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"":                            "got 0 models, want the name of one",
@@ -484,7 +490,7 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-// TestComparison shows ratios for the levels of both runs.
+// TestComparison checks that levels that occur in both reports are shown with their ratios.
 func TestComparison(t *testing.T) {
 	before := &report{Model: "m", Levels: []*row{{level: level{Concurrency: 1}, InferPS: 100, Latency: quantiles{Mean: 10, P50: 8, P99: 0}}, {level: level{Rate: 5}}}}
 	now := &report{Levels: []*row{{level: level{Concurrency: 1}, InferPS: 150, Latency: quantiles{Mean: 5, P50: 8, P99: 3}}, {level: level{Concurrency: 2}}}}
@@ -504,8 +510,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// TestModelsThatAreNotThere expects a list of the existing models, the most similar first. For a
-// model that is not ready, it expects the reason.
+// TestModelsThatAreNotThere checks that the error for an unknown model lists existing models, the
+// most similar first, and that the error for a model that is not ready gives the reason.
 func TestModelsThatAreNotThere(t *testing.T) {
 	entry := func(name, version, state, reason string) *kserve.RepositoryIndexResponse_ModelIndex {
 		return &kserve.RepositoryIndexResponse_ModelIndex{Name: name, Version: version, State: state, Reason: reason}

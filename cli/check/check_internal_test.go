@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-// TestJSONHasAllFindings reads what --json writes.
+// TestJSONHasAllFindings checks the findings, counts and models in the output of --json.
 func TestJSONHasAllFindings(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": "inputs { }", "m/1/model.py": Script, "n/config.pbtxt": Two, "n/1/model.py": Script})
@@ -29,8 +29,8 @@ func TestJSONHasAllFindings(t *testing.T) {
 	}
 }
 
-// TestRequestsAreSequencesWhereClientsMakeThem checks that with iterative_sequence the server
-// creates the sequences.
+// TestRequestsAreSequencesWhereClientsMakeThem checks that generated requests start and end a
+// sequence, except with iterative_sequence, where the server creates the sequences.
 func TestRequestsAreSequencesWhereClientsMakeThem(t *testing.T) {
 	for text, want := range map[string]bool{"": false, "sequence_batching { }": true, "sequence_batching { iterative_sequence: true }": false} {
 		c, err := config.ParseText("p", []byte(text))

@@ -19,13 +19,13 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestFilesTellWhatIsWrong has one model for each mistake, and one line of output for each.
+// TestFilesTellWhatIsWrong checks that each mistake in a model's files is reported in one line.
 func TestFilesTellWhatIsWrong(t *testing.T) {
 	good := map[string]string{"good/config.pbtxt": check.Two, "good/1/model.py": check.Script}
 	for _, c := range []struct {
 		name  string
 		files map[string]string
-		want  []string // in this order, without the last line, which counts
+		want  []string // in order, without the last line, which has the counts
 	}{
 		{"nothing", nil, nil},
 		{"an unknown field", map[string]string{"m/config.pbtxt": "backend: \"python\"\n  inputs { }\n", "m/1/model.py": check.Script},
@@ -174,8 +174,8 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestOneModelIsChecked names the folder of a model in several ways. Its neighbours are not
-// checked, except the composing models of an ensemble.
+// TestOneModelIsChecked checks that a model can be named by its directory in several ways, and that
+// other models are not checked, except the composing models of an ensemble.
 func TestOneModelIsChecked(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{
@@ -209,7 +209,7 @@ func TestOneModelIsChecked(t *testing.T) {
 	}
 }
 
-// TestStrictCountsWarnings has a model with only a warning.
+// TestStrictCountsWarnings checks that a warning fails the check only with --strict.
 func TestStrictCountsWarnings(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"bare/1/model.py": check.Script})
@@ -220,7 +220,7 @@ func TestStrictCountsWarnings(t *testing.T) {
 	}
 }
 
-// TestWrongCommandLinesSayWhatIsWanted needs no server.
+// TestWrongCommandLinesSayWhatIsWanted checks the errors for invalid command lines.
 func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": check.Script, "bare/model.py": check.Script, "file": ""})
@@ -244,7 +244,8 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 	}
 }
 
-// TestPipesHoldUpNothing replaces each file with a pipe.
+// TestPipesHoldUpNothing replaces each kind of file with a named pipe, and checks that the command
+// reports it instead of blocking.
 func TestPipesHoldUpNothing(t *testing.T) {
 	labels := check.Two + "output { name: \"C\" data_type: TYPE_FP32 dims: [ 2 ] label_filename: \"labels\" }\n"
 	warm := check.Two + "model_warmup { name: \"w\" batch_size: 1 inputs { key: \"A\" value { data_type: TYPE_FP32 dims: [ 2 ] input_data_file: \"data\" } } }\n"
@@ -280,7 +281,8 @@ func TestPipesHoldUpNothing(t *testing.T) {
 	}
 }
 
-// TestRequestsAreReadFromJSON checks that invalid requests are rejected.
+// TestRequestsAreReadFromJSON checks that valid JSON requests are accepted and invalid ones are
+// rejected with an error that names the fault.
 func TestRequestsAreReadFromJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "q.json")
 	for text, want := range map[string]string{
@@ -307,7 +309,8 @@ func TestRequestsAreReadFromJSON(t *testing.T) {
 	}
 }
 
-// TestRequestsHaveManyParameters reads more parameters than are charged in one step.
+// TestRequestsHaveManyParameters checks that a request may have more parameters than are charged in
+// one step.
 func TestRequestsHaveManyParameters(t *testing.T) {
 	var parameters []string
 	for i := range 200 {
@@ -323,7 +326,8 @@ func TestRequestsHaveManyParameters(t *testing.T) {
 	}
 }
 
-// TestRequestsKeepTheirParameters reads all kinds of parameters like the server's front end.
+// TestRequestsKeepTheirParameters checks that reserved and custom parameters are read as the
+// server's front end reads them.
 func TestRequestsKeepTheirParameters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "q.json")
 	text := `{"id": "q", "parameters": {"sequence_id": 3, "sequence_start": true, "priority": 2, "timeout": 500000, "mine": "x", "n": 7},

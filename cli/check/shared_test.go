@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// RunCheck runs the command with the server's defaults. It returns the status and the findings as lines,
-// with paths relative to the repository.
+// RunCheck runs the command with the server's defaults. It returns the status, the findings as
+// lines with paths relative to the repository, and the error output.
 func RunCheck(t *testing.T, directory string, args ...string) (status int, lines []string, stderr string) {
 	t.Helper()
 	var out, err strings.Builder

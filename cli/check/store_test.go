@@ -19,7 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// deniedBucket is a store with unreadable objects.
+// deniedBucket is a bucket in which some objects cannot be read.
 type deniedBucket struct {
 	objectstore.Bucket
 	store *mirrortest.Store
@@ -33,8 +33,8 @@ func (s deniedBucket) Open(ctx context.Context, o objectstore.Object) (io.ReadCl
 	return s.Bucket.Open(ctx, o)
 }
 
-// TestStoreTellsOfEachModel checks that a failed copy is a finding of its model, and the other
-// models are examined.
+// TestStoreTellsOfEachModel checks that a failed copy is a finding of its model, and that the other
+// models are still checked.
 func TestStoreTellsOfEachModel(t *testing.T) {
 	store := mirrortest.New()
 	for key, text := range map[string]string{
@@ -79,7 +79,7 @@ func TestStoreTellsOfEachModel(t *testing.T) {
 	}
 }
 
-// checkStore runs the command with a store behind its URLs.
+// checkStore runs the command with a fake object store.
 func checkStore(open objectstore.Opener, args ...string) (status int, stdout, stderr string) {
 	var out, errs strings.Builder
 	status = check.Run(args, func(own *flag.FlagSet, args []string) ([]string, nereid.Options, error) {
@@ -125,8 +125,8 @@ func TestStoreHasNoSuchModel(t *testing.T) {
 	}
 }
 
-// TestStoreHasEnvironmentsBesideModels checks that environments are fetched with the models, and
-// that a missing one is a finding of its model.
+// TestStoreHasEnvironmentsBesideModels checks that environments in the store are fetched with the
+// models, and that a missing one is a finding of its model.
 func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 	in := func(value string) string {
 		return check.Two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"" + value + "\" } }\n"
@@ -164,7 +164,7 @@ func TestStoreHasEnvironmentsBesideModels(t *testing.T) {
 }
 
 // TestModelsNameStoresInVain checks that a static check of a directory contacts no store, and that
-// an endpoint that only a model names is not treated as named by the operator.
+// an endpoint named only by a model does not count as named by the operator.
 func TestModelsNameStoresInVain(t *testing.T) {
 	in := func(endpoint string) string {
 		return check.Two + "parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \"s3://" + endpoint + "/bucket/env.tar.gz\" } }\n"
@@ -212,7 +212,7 @@ func TestModelsNameStoresInVain(t *testing.T) {
 	}
 }
 
-// prefixedBucket is a directory of a store with the keys of the repository.
+// prefixedBucket is a directory of a bucket, whose keys are relative to that directory.
 type prefixedBucket struct {
 	objectstore.Bucket
 	directory string
@@ -234,8 +234,8 @@ func (b prefixedBucket) Open(ctx context.Context, o objectstore.Object) (io.Read
 	return b.Bucket.Open(ctx, o)
 }
 
-// TestStoreTellsOfWrongSums checks that a wrong checksum of a configuration or of another file is
-// reported with its model, and that the other models are examined.
+// TestStoreTellsOfWrongSums checks that a wrong checksum of a configuration or another file is
+// reported with its model, and that the other models are still checked.
 func TestStoreTellsOfWrongSums(t *testing.T) {
 	store := mirrortest.New()
 	for key, text := range map[string]string{

@@ -11,7 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// TestMistakesAreTwoLines checks that errors spell flags like the usage.
+// TestMistakesAreTwoLines checks that errors about flags spell them with two dashes, as the usage
+// does.
 func TestMistakesAreTwoLines(t *testing.T) {
 	for argument, want := range map[string]string{
 		"--x":             "flag provided but not defined: --x",

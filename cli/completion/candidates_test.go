@@ -11,7 +11,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestCandidatesAreLines checks the tabs at which the scripts split candidates.
+// TestCandidatesAreLines checks that a candidate and its description are separated by a tab, as the
+// completion scripts expect.
 func TestCandidatesAreLines(t *testing.T) {
 	var out, errs strings.Builder
 	status := completion.Run([]string{"candidates", "--", "--mode"}, func() command.Description { return completion.Program }, &out, &errs)

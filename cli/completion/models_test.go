@@ -25,7 +25,8 @@ var withModels = command.Description{
 	},
 }
 
-// TestModelsAreCompleted from the directories on the line, or else from the server.
+// TestModelsAreCompleted checks that model names come from the directories on the command line, or
+// else from the server.
 func TestModelsAreCompleted(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +55,7 @@ func TestModelsAreCompleted(t *testing.T) {
 		{"load --url=" + server.URL + "/ z", "zebra"},
 		{"load --url " + address + " --input-record records ", "greeter"},
 		{"load --url " + address + " --input-record empty a", "ape"},
-		{"load --url " + address + " ape ", ""}, // it has its model
+		{"load --url " + address + " ape ", ""}, // the command line already has its model
 		{"load ape --way ", "fast slow"},
 		{"load ape --way=s", "--way=slow"},
 		{"load --url 127.0.0.1:1 ", ""},

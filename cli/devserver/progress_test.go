@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fakeTerminal records the output.
+// fakeTerminal records lines and the status line.
 type fakeTerminal struct {
 	mu     sync.Mutex
 	lines  strings.Builder
@@ -46,7 +46,8 @@ func (s *fakeTerminal) want(t *testing.T, status string) {
 	}
 }
 
-// TestStartIsShown checks the status line and the lines of three models, two of which load.
+// TestStartIsShown checks the status line and the result lines while three models load, one of
+// which fails.
 func TestStartIsShown(t *testing.T) {
 	s := &fakeTerminal{}
 	p := devserver.NewProgress(s, logs.Palette{})
@@ -73,7 +74,8 @@ func TestStartIsShown(t *testing.T) {
 	s.want(t, "")
 }
 
-// TestFailuresHaveSourceAndRemedy also checks that a process without a name is not named.
+// TestFailuresHaveSourceAndRemedy checks how errors of loads are shown: with their source, a
+// remedy, and without an empty process name.
 func TestFailuresHaveSourceAndRemedy(t *testing.T) {
 	for text, want := range map[string]string{
 		"ValueError: no\n\nAt:\n  /r/m/1/model.py(3): initialize\n":                        "/r/m/1/model.py:3: ValueError: no",

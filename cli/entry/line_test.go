@@ -41,8 +41,8 @@ func TestSageMakersPingModeIsOverridden(t *testing.T) {
 	}
 }
 
-// TestAwaitRootsWaitsForALink waits for a link to a directory, such as the one of a sidecar that
-// provides models.
+// TestAwaitRootsWaitsForALink checks that AwaitRoots waits until a link leads to a directory, such
+// as the link of a sidecar that provides models.
 func TestAwaitRootsWaitsForALink(t *testing.T) {
 	there, root := t.TempDir(), filepath.Join(t.TempDir(), "models")
 	if err := os.Symlink(filepath.Join(there, "later"), root); err != nil {

@@ -52,7 +52,8 @@ func TestDoctorPrintsJSON(t *testing.T) {
 	}
 }
 
-// TestDoctorUnpacksAnArchive uses an archive made by conda-pack.
+// TestDoctorUnpacksAnArchive checks that doctor unpacks an archive made by conda-pack into the
+// cache and describes it.
 func TestDoctorUnpacksAnArchive(t *testing.T) {
 	archive, dir := testkit.Environment(t, "conda.tar.gz"), t.TempDir()+"/made/by/doctor"
 	status, out, errs := try(dir, "doctor", archive)

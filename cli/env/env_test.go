@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fill creates a cache with environments of these keys and some 100 KB each. The returned ones are
-// in use.
+// fill creates a cache with one environment of about 100 KB for each key. The returned environments
+// are in use.
 func fill(t *testing.T, dir string, keys ...string) map[string]*cache.Environment {
 	t.Helper()
 	c, err := cache.Open(cache.Options{Directory: dir})

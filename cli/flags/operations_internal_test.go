@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOperationsNamesEveryLimit checks that the table of limits has each limit flag with its
-// default, in words or as a number.
+// TestOperationsNamesEveryLimit checks that the table of limits in docs/operations.md has each
+// limit flag with its default.
 func TestOperationsNamesEveryLimit(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

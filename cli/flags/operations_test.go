@@ -19,8 +19,8 @@ const (
 	tablesEnd   = "<!-- End of the generated tables -->\n"
 )
 
-// TestGeneratedDocuments compares docs/operations.md and the schema of the chart's server.flags with
-// the settings table.
+// TestGeneratedDocuments compares docs/operations.md and the schema of the chart's server.flags
+// with the settings table.
 func TestGeneratedDocuments(t *testing.T) {
 	const operations, schema = "../../docs/operations.md", "../../deploy/helm/nereid/values.schema.json"
 	generated(t, operations, tablesBegin, tablesEnd, flags.FlagTables())
@@ -51,7 +51,8 @@ func generated(t *testing.T, path, begin, end, want string) {
 	}
 }
 
-// TestOperationsNamesEverySetting does the same for the keys of the Python backend, and of plugins.
+// TestOperationsNamesEverySetting checks that docs/operations.md names each setting of the Python
+// backend and of plugins.
 func TestOperationsNamesEverySetting(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

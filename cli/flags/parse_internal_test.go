@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// TestQuantilesAreReadAsTritonReadsThem checks that the number at the beginning of a value counts,
-// and that a pair without one is logged.
+// TestQuantilesAreReadAsTritonReadsThem checks that only the number at the beginning of a value
+// counts, as in Triton, and that an invalid pair is logged.
 func TestQuantilesAreReadAsTritonReadsThem(t *testing.T) {
 	for text, c := range map[string]struct {
 		want     map[float64]float64

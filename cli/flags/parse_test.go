@@ -145,8 +145,8 @@ func FuzzParseOptions(f *testing.F) {
 	})
 }
 
-// TestStrictModelConfigTurnsAutoCompleteOff tests the flag that disables auto-complete, and its
-// predecessor.
+// TestStrictModelConfigTurnsAutoCompleteOff checks --disable-auto-complete-config and its
+// deprecated predecessor --strict-model-config, with Triton's warnings.
 func TestStrictModelConfigTurnsAutoCompleteOff(t *testing.T) {
 	const (
 		old        = "Warning: '--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.\n"

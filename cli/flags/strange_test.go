@@ -30,8 +30,8 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 }
 
 // TestSettingsOfPluginsAreTheirOwn checks that a plugin's settings cause no warning, whether the
-// plugin is in the backends' directory, or in the folder of a model or a version. Settings for all
-// backends may be a plugin's as well.
+// plugin is in the backends' directory or in the directory of a model or version. Settings for all
+// backends may also be meant for a plugin.
 func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
 	directory, repository := backendDirectory(t, "based"), t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"plugged/nereid_plugged": ""})

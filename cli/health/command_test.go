@@ -70,8 +70,8 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 	}
 }
 
-// TestLocalhostIsBothLoopbacks checks that no name is resolved, and that a server on either
-// loopback address is found.
+// TestLocalhostIsBothLoopbacks checks that localhost finds a server on either loopback address
+// without name resolution.
 func TestLocalhostIsBothLoopbacks(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		l, err := net.Listen("tcp", address)

@@ -12,8 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestConsoleThatNobodyReads writes far more than a pipe holds. No write may wait. The kept lines
-// arrive whole and in order, and the others are counted.
+// TestConsoleThatNobodyReads writes far more than a pipe holds, and checks that no write blocks,
+// that the kept lines arrive whole and in order, and that dropped lines are counted.
 func TestConsoleThatNobodyReads(t *testing.T) {
 	c, reader, writer := ConsolePipe(t)
 	told := &testkit.Buffer{}

@@ -7,7 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 )
 
-// TestConsoleThatWasClosed continues without its reader.
+// TestConsoleThatWasClosed checks that writes succeed after the console's reader has closed the
+// pipe.
 func TestConsoleThatWasClosed(t *testing.T) {
 	c, reader, _ := logs.ConsolePipe(t)
 	_ = reader.Close()
@@ -19,7 +20,8 @@ func TestConsoleThatWasClosed(t *testing.T) {
 	c.Flush()
 }
 
-// TestConsolesFindThatTheyAreOne detects that both outputs lead to the same pipe.
+// TestConsolesFindThatTheyAreOne checks that two outputs share a console only if they lead to the
+// same pipe.
 func TestConsolesFindThatTheyAreOne(t *testing.T) {
 	_, reader, writer := logs.ConsolePipe(t)
 	if out, err := logs.NewConsoles(writer, writer); out != err {

@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// TestFailuresAreToldOnce checks that lines that repeat the progress display are left out, unless a
-// model wrote them or the log is verbose.
+// TestFailuresAreToldOnce checks that log lines that repeat the progress display are omitted,
+// unless a model wrote them or the log is verbose.
 func TestFailuresAreToldOnce(t *testing.T) {
 	const failure = "Failed to initialize Python stub: ValueError: no\n\nAt:\n  m.py(3): f\n\nTraceback (most recent call last):\n  raise"
 	starting := true

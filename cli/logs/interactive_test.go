@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// interactively returns the output of an interactive log for the text that write writes.
+// interactively returns the output of an interactive log after write has run.
 func interactively(t *testing.T, environment map[string]string, o logs.Options, write func(c *logs.Console, s *logs.Settings)) string {
 	t.Helper()
 	tty, written := terminal.Open(t)
@@ -52,8 +52,8 @@ func TestInteractiveLines(t *testing.T) {
 	}
 }
 
-// TestInteractiveNeedsATerminal checks that files and an environment variable select Triton's
-// lines.
+// TestInteractiveNeedsATerminal checks that an interactive log writes Triton's lines if the
+// environment configures their format.
 func TestInteractiveNeedsATerminal(t *testing.T) {
 	got := interactively(t, map[string]string{"TRITON_SERVER_ESCAPE_LOG_MESSAGES": "1"}, logs.Usual, nil)
 	if !regexp.MustCompile(`(?s)^I\d{4} NOW\.\d{6} \d+ interactive_test.go:\d+\] "loading: m:1"\n.*a table`).MatchString(got) {

@@ -9,7 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// TestTracebacksHaveLinesOnATerminal writes text that a model may put into an exception.
+// TestTracebacksHaveLinesOnATerminal checks that a message keeps its lines on a terminal, indented
+// and with control characters escaped, unless the environment selects another format.
 func TestTracebacksHaveLinesOnATerminal(t *testing.T) {
 	const message = "ValueError: \"no\"\n\nAt:\n  /m/model.py(3): f\nI0102 forged\x1b[2J\u009b\x7f\ttab\n"
 	for _, c := range []struct{ name, env, want string }{
@@ -32,7 +33,8 @@ func TestTracebacksHaveLinesOnATerminal(t *testing.T) {
 	}
 }
 
-// TestPipesKeepTritonsLines sends only standard output to a terminal.
+// TestPipesKeepTritonsLines checks that only the output that is a terminal has messages without
+// quotes.
 func TestPipesKeepTritonsLines(t *testing.T) {
 	tty, written := terminal.Open(t)
 	var errs bytes.Buffer

@@ -88,7 +88,8 @@ func TestLinesHaveLevelTimeAndSource(t *testing.T) {
 	}
 }
 
-// TestEnvironmentAsksForBareMessages is a table of the variable's values.
+// TestEnvironmentAsksForBareMessages checks which values of the environment variable select
+// messages without quotes.
 func TestEnvironmentAsksForBareMessages(t *testing.T) {
 	for wish, bare := range map[string]bool{"": false, "0": true, "FALSE": true, "false": true, "1": false, "TRUE": false, "off": false} {
 		l := newTestLog(t, AllLines, wish)
@@ -193,7 +194,8 @@ func TestTablesAreInformation(t *testing.T) {
 	}
 }
 
-// TestLogFromManyGoroutines is for the race detector; no line may be torn.
+// TestLogFromManyGoroutines checks that no line is torn when many goroutines log. It is also meant
+// for the race detector.
 func TestLogFromManyGoroutines(t *testing.T) {
 	l := newTestLog(t, AllLines, "")
 	var wg sync.WaitGroup

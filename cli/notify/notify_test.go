@@ -21,7 +21,7 @@ import (
 // patience is how long a test waits for a datagram.
 const patience = time.Minute
 
-// listen returns a manager's socket and a function that returns its next datagram.
+// listen opens a service manager's socket. next returns its next datagram.
 func listen(t *testing.T, name string) (address string, next func() string) {
 	t.Helper()
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
@@ -93,11 +93,12 @@ func TestManagerIsToldFromStartToEnd(t *testing.T) {
 		}
 		m.Ready("too late", nil)
 		m.Close()
-		m.send(stopping, "LAST=1") // the socket is closed: sending would fail, not wait
+		m.send(stopping, "LAST=1") // the socket is closed: sending fails without blocking
 	}
 }
 
-// TestNothingIsToldWithoutAManager also checks that a missing socket does not stop the server.
+// TestNothingIsToldWithoutAManager checks that the server sends nothing without NOTIFY_SOCKET, and
+// that a missing socket does not stop it.
 func TestNothingIsToldWithoutAManager(t *testing.T) {
 	for _, variables := range []map[string]string{nil, {"NOTIFY_SOCKET": filepath.Join(t.TempDir(), "none")}} {
 		m := Open(env(variables), zerolog.Nop())
@@ -124,7 +125,8 @@ func TestWatchdogOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestManagerThatDoesNotReadHoldsNothingUp fills the manager's queue, and the server continues.
+// TestManagerThatDoesNotReadHoldsNothingUp fills the queue of a manager that does not read, and
+// checks that the server does not block.
 func TestManagerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	address, _ := listen(t, filepath.Join(t.TempDir(), "notify"))
 	var log testkit.Buffer

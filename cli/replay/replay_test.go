@@ -58,7 +58,8 @@ func refusal(text string) recording.Message {
 	return recording.Message{Err: infer.Errorf(infer.Internal, "%s", text)}
 }
 
-// TestDifferencesAreToldInSentences compares answers; want is joined by " | ".
+// TestDifferencesAreToldInSentences checks the sentences about differences between responses. want
+// is joined by " | ".
 func TestDifferencesAreToldInSentences(t *testing.T) {
 	nan, other := math.Float32frombits(0x7fc00000), math.Float32frombits(0x7fc00001)
 	parameters := func(list ...infer.Parameter) recording.Message { return recording.Message{Parameters: list} }
@@ -109,7 +110,8 @@ func TestDifferencesAreToldInSentences(t *testing.T) {
 	}
 }
 
-// TestValuesOfAllTypesAreShown uses -1, or the largest number, of each type.
+// TestValuesOfAllTypesAreShown checks the text of a value of each data type with all bits set, and
+// the conversion of half-precision numbers.
 func TestValuesOfAllTypesAreShown(t *testing.T) {
 	all := []byte{255, 255, 255, 255, 255, 255, 255, 255}
 	for d, want := range map[infer.DataType]string{
@@ -130,7 +132,7 @@ func TestValuesOfAllTypesAreShown(t *testing.T) {
 	}
 }
 
-// record writes one record.
+// record writes one record file.
 func record(t *testing.T, directory string, number int, r *recording.Record) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(directory, fmt.Sprintf("20260101T000000.000000000Z-%06d%s", number, recording.Extension)))
@@ -143,8 +145,8 @@ func record(t *testing.T, directory string, number int, r *recording.Record) {
 	}
 }
 
-// TestRequestsGoOverHTTPAsTheyCame uses a server that reports its requests and sends malformed
-// replies.
+// TestRequestsGoOverHTTPAsTheyCame checks the HTTP requests that a replay sends, and the errors for
+// malformed replies.
 func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 	directory := t.TempDir()
 	request := recording.Message{
@@ -207,9 +209,9 @@ func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 	}
 }
 
-// TestSequencesKeepTheirOrder replays requests of several sequences at once. Each sequence has one
-// request in flight at a time, in order. Requests without a sequence run in parallel, and the
-// report has the order of the files.
+// TestSequencesKeepTheirOrder replays several sequences at once, and checks that each has one
+// request in flight at a time and in order, that requests without a sequence run in parallel, and
+// that the report follows the order of the files.
 func TestSequencesKeepTheirOrder(t *testing.T) {
 	const beside, sequences, each = 4, 3, 10
 	directory := t.TempDir()
@@ -287,8 +289,8 @@ func TestSequencesKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestReplayEndsWithTheServer stops the server halfway. The results so far are reported, and
-// nothing more is sent.
+// TestReplayEndsWithTheServer stops the server halfway, and checks that the results so far are
+// reported and nothing more is sent.
 func TestReplayEndsWithTheServer(t *testing.T) {
 	directory := t.TempDir()
 	for number := range 50 {
@@ -312,8 +314,8 @@ func TestReplayEndsWithTheServer(t *testing.T) {
 	}
 }
 
-// TestAnswersAreBounded replays against a server with endlessServer replies, over both protocols, unary
-// and on a stream.
+// TestAnswersAreBounded checks that a replay limits the size of replies over HTTP and gRPC, unary
+// and streamed.
 func TestAnswersAreBounded(t *testing.T) {
 	block := bytes.Repeat([]byte("x"), 1<<20)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -373,7 +375,7 @@ func (e endlessServer) ModelStreamInfer(stream grpc.BidiStreamingServer[kserve.M
 	}
 }
 
-// TestWrongCommandLinesOfReplay needs no server.
+// TestWrongCommandLinesOfReplay checks the errors for invalid command lines.
 func TestWrongCommandLinesOfReplay(t *testing.T) {
 	directory := t.TempDir()
 	for want, args := range map[string][]string{

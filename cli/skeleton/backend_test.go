@@ -11,8 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestBackendsPassTheirOwnTests creates a backend, builds its program, and runs the tests that come
-// with it.
+// TestBackendsPassTheirOwnTests creates a backend, builds its program and runs the generated tests.
 func TestBackendsPassTheirOwnTests(t *testing.T) {
 	testkit.Story(t)
 	directory, root := t.TempDir(), testkit.Root(t)
@@ -26,7 +25,7 @@ func TestBackendsPassTheirOwnTests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// `go mod tidy` would download modules that only other modules' tests need.
+	// `go mod tidy` would download modules that only tests of dependencies need.
 	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
 	if err != nil {
 		t.Fatal(err)

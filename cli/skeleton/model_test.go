@@ -37,8 +37,8 @@ var models = []struct {
 	{"net-batched", []string{"--torch", "--max-batch-size=4", "--input=A:FP32:4", "--output=B:INT64:2"}},
 }
 
-// TestModelsPassTheirOwnTests creates models and runs the unit tests that come with them. PyTorch
-// tests skip themselves if it is not installed.
+// TestModelsPassTheirOwnTests creates models and runs their generated unit tests. PyTorch tests
+// skip themselves if PyTorch is not installed.
 func TestModelsPassTheirOwnTests(t *testing.T) {
 	directory := t.TempDir()
 	for _, m := range models {

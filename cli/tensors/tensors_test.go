@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestValuesOfJSONBecomeElements reads arrays of several types, and rejects invalid ones.
+// TestValuesOfJSONBecomeElements checks the bytes of JSON arrays of several data types, and that
+// invalid arrays are rejected.
 func TestValuesOfJSONBecomeElements(t *testing.T) {
 	for _, c := range []struct {
 		datatype infer.DataType

@@ -10,7 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// TestThePageNamesWhatThereIs compares docs/top.md with the columns, the flags and the keys.
+// TestThePageNamesWhatThereIs checks that docs/top.md names the columns, flags and keys of the
+// command.
 func TestThePageNamesWhatThereIs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/top.md")
 	if err != nil {
@@ -54,7 +55,7 @@ func TestThePageNamesWhatThereIs(t *testing.T) {
 	_, keys, _ := strings.Cut(page, "| key | does |")
 	keys, _, _ = strings.Cut(keys, "\n\n")
 	for _, key := range regexp.MustCompile("`(.)`").FindAllStringSubmatch(keys, -1) {
-		v, u := many(3), &ui{pane: paneDetails + 1} // which no key selects
+		v, u := many(3), &ui{pane: paneDetails + 1} // no key selects it
 		before := *u
 		more, _ := u.press(key[1], v, 24)
 		if more && u.ask == nil && *u == before {

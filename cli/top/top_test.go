@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// fakeServer is a server with replies by method and path. Everything else gets 404 without a body.
+// fakeServer replies by method and path. Anything else gets 404 without a body.
 type fakeServer struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -158,7 +158,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 		t.Errorf("2 s later: got %+v with %v and %v cores", m, *m.Instances[0].CPUCores, *v.Server.CPU)
 	}
 
-	// The server is replaced by another: counters and the log start from the beginning.
+	// Another server replaces this one: counters and log lines start from the beginning.
 	f.tell(t, snapshotOf(begin.Add(20*time.Second), begin.Add(10*time.Second), 5, 0, 1, "anew"))
 	v = p.poll(t.Context())
 	if m = v.row(t, "m"); !is(m.Rate, 3) || len(v.Log) != 0 || p.lines != 0 {
@@ -168,7 +168,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 	if len(v.Log) != 1 || v.Log[0].Text != "anew" {
 		t.Errorf("got the log %+v, want the new server's", v.Log)
 	}
-	// The server stops; the metrics go last.
+	// The server stops, the metrics endpoint last.
 	ending := newFakeServer(t)
 	ending.reply("GET /metrics", "nv_cpu_utilization 0.5\n")
 	p.options.metrics = mustParse(t, ending.URL)
@@ -187,7 +187,8 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 	}
 }
 
-// TestPollerWithoutTheStatus polls a server of another make, and one without a status.
+// TestPollerWithoutTheStatus polls a server that is not Nereid, and a Nereid server that does not
+// provide its status.
 func TestPollerWithoutTheStatus(t *testing.T) {
 	f := newFakeServer(t)
 	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
@@ -248,8 +249,8 @@ nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5
 	}
 }
 
-// TestPercentilesOfAVersionThatWasIdle checks a version without a histogram before its first
-// request, and different buckets for the queue and the total.
+// TestPercentilesOfAVersionThatWasIdle checks a version that has no histogram before its first
+// request, and whose queue time and total time have different buckets.
 func TestPercentilesOfAVersionThatWasIdle(t *testing.T) {
 	f := newFakeServer(t)
 	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
@@ -305,7 +306,8 @@ func many(n int) *View {
 	return v
 }
 
-// TestFrameFitsEveryTerminal presses random keys on terminals of all sizes.
+// TestFrameFitsEveryTerminal checks that the frame fits terminals of all sizes while keys are
+// pressed.
 func TestFrameFitsEveryTerminal(t *testing.T) {
 	for _, v := range []*View{nil, many(0), many(1), many(40)} {
 		u := &ui{}
@@ -371,7 +373,7 @@ func TestTheChosenRowStaysInSight(t *testing.T) {
 		t.Errorf("got %s first, want the slowest", rows[0].Model)
 	}
 	word, all := keyOf(tcell.NewEventKey(tcell.KeyCtrlW, 0, tcell.ModCtrl)), keyOf(tcell.NewEventKey(tcell.KeyCtrlU, 0, tcell.ModCtrl))
-	u.press("/", v, 24) // which edits the current filter
+	u.press("/", v, 24) // edits the current filter
 	for _, step := range []struct{ key, want string }{
 		{" ", "_1 "}, {"o", "_1 o"}, {word, "_1 "}, {word, ""}, {word, ""}, {"a", "a"}, {" ", "a "}, {"b", "a b"}, {all, ""}, {"enter", ""},
 	} {
@@ -404,7 +406,7 @@ func TestWhatIsNotKnownComesLast(t *testing.T) {
 	}
 }
 
-// TestChangesAreConfirmed presses the keys that change models, and checks the resulting actions.
+// TestChangesAreConfirmed checks the actions that result from keys that change models.
 func TestChangesAreConfirmed(t *testing.T) {
 	v := many(2)
 	press := func(keys ...string) (last *act, u *ui) {
@@ -465,7 +467,8 @@ func TestOnlyWhatIsLoadedIsUnloaded(t *testing.T) {
 	}
 }
 
-// TestFilterHoldsForAllThatIsShownOnce checks that models and lines are filtered by name.
+// TestFilterHoldsForAllThatIsShownOnce checks that --filter applies to models, errors and log lines
+// with --once and --json.
 func TestFilterHoldsForAllThatIsShownOnce(t *testing.T) {
 	f := newFakeServer(t)
 	at := time.Now()
@@ -548,8 +551,8 @@ func TestTextsOfOthersAreHarmless(t *testing.T) {
 	}
 }
 
-// TestMistakesOfTheCommandLine expects an error and status 2 for each; a missing server is status
-// 1.
+// TestMistakesOfTheCommandLine checks the errors for invalid command lines, with status 2, and for
+// an unreachable server, with status 1.
 func TestMistakesOfTheCommandLine(t *testing.T) {
 	for _, c := range []struct {
 		args   []string
@@ -575,8 +578,8 @@ type panickingTransport struct{}
 
 func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("transport") }
 
-// TestPanicOfALookIsItsOutcome checks that a panic in the goroutine of an endpoint does not end the
-// program.
+// TestPanicOfALookIsItsOutcome checks that a panic while an endpoint is polled is reported as that
+// poll's result and does not end the program.
 func TestPanicOfALookIsItsOutcome(t *testing.T) {
 	address := &url.URL{Scheme: "http", Host: "localhost"}
 	p := newPoller(&options{server: address, metrics: address})

@@ -11,7 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// TestMetricsAreFound expects the address that the server names, or else a guess, with a note.
+// TestMetricsAreFound checks that metrics are read from the address that the server names, or from
+// a guessed address with a note.
 func TestMetricsAreFound(t *testing.T) {
 	metrics := newFakeServer(t)
 	metrics.reply("GET /metrics", "nv_cpu_utilization 0.25\n")

@@ -96,7 +96,8 @@ func TestReportNamesWhatRuns(t *testing.T) {
 	}
 }
 
-// TestHalvesHaveAllTests: each test is in one half, and benchmarks are in none.
+// TestHalvesHaveAllTests checks that each test is in exactly one half, and benchmarks are in
+// neither.
 func TestHalvesHaveAllTests(t *testing.T) {
 	halves := halve("TestA\nTestB\nFuzzC\nBenchmarkD\nExampleE\nok  \tm/good\t0.010s\n")
 	if got := fmt.Sprint(halves); got != "[[TestA FuzzC] [TestB ExampleE]]" {

@@ -8,7 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestPeakHeapSeparatesLiveFromGarbage holds 32 MiB, and drops 32 MiB sixteen times.
+// TestPeakHeapSeparatesLiveFromGarbage keeps 32 MiB live, then discards 32 MiB sixteen times, and
+// checks that the peak counts only the live bytes.
 func TestPeakHeapSeparatesLiveFromGarbage(t *testing.T) {
 	const size = 32 << 20
 	var charged atomic.Int64

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestPortIsReserved takes every port that the kernel gives out for a while. None may be the
-// reserved one. A server can listen there, twice in a row.
+// TestPortIsReserved checks that the kernel does not assign the reserved port to other listeners,
+// and that a server can listen on it twice in a row.
 func TestPortIsReserved(t *testing.T) {
 	port := testkit.Port(t)
 	for range 200 {

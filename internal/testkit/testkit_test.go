@@ -44,8 +44,8 @@ func TestWithoutPython(t *testing.T) {
 	testkit.Python(t)
 }
 
-// TestMissingPythonSkipsOrFails runs this binary without any interpreter to test with. A test that
-// needs one is skipped, and fails under make.
+// TestMissingPythonSkipsOrFails runs this binary without a Python interpreter. A test that needs
+// one is skipped, and fails under make.
 func TestMissingPythonSkipsOrFails(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module empty\n"), 0o600); err != nil {

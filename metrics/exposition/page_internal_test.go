@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestLongPagesAreWrittenInPieces: whole lines each, and no more once the writer has failed.
+// TestLongPagesAreWrittenInPieces checks that each write consists of whole lines, and that writing
+// stops after the first write error.
 func TestLongPagesAreWrittenInPieces(t *testing.T) {
 	write := func(to *Pieces) *Page {
 		p := NewPage(to)

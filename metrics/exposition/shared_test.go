@@ -2,7 +2,7 @@ package exposition
 
 import "errors"
 
-// Pieces keeps the writes, and fails after a number of them; 0: never.
+// Pieces records the writes. If after is not 0, the write with that number fails.
 type Pieces struct {
 	List  []string
 	after int

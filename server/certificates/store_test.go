@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/certificates"
 )
 
-// written writes a pair to dir and returns its Files.
+// written writes a certificate and its key to dir and returns their Files.
 func written(t *testing.T, dir string) certificates.Files {
 	t.Helper()
 	f := certificates.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
@@ -22,7 +22,7 @@ func written(t *testing.T, dir string) certificates.Files {
 	return f
 }
 
-// shows returns the certificate of the next handshake.
+// shows returns the certificate that the next handshake would present.
 func shows(t *testing.T, s *certificates.Store) []byte {
 	t.Helper()
 	config, err := s.Config().GetConfigForClient(&tls.ClientHelloInfo{})
@@ -51,8 +51,8 @@ func TestExchangedFilesTakeEffect(t *testing.T) {
 	}
 }
 
-// TestLinkExchangedAsKubernetesDoes replaces a secret as Kubernetes does, by a link to another
-// directory.
+// TestLinkExchangedAsKubernetesDoes checks that a certificate is reloaded after its directory was
+// replaced by redirecting a symbolic link, as Kubernetes replaces a secret.
 func TestLinkExchangedAsKubernetesDoes(t *testing.T) {
 	dir := t.TempDir()
 	for _, version := range []string{"1", "2"} {
@@ -79,7 +79,8 @@ func TestLinkExchangedAsKubernetesDoes(t *testing.T) {
 	}
 }
 
-// TestHalfExchangedFilesLeaveTheOldOnes has a new certificate arrive before its key.
+// TestHalfExchangedFilesLeaveTheOldOnes checks that the old certificate stays in use while a new
+// certificate has arrived without its key.
 func TestHalfExchangedFilesLeaveTheOldOnes(t *testing.T) {
 	dir := t.TempDir()
 	files := written(t, dir)

@@ -57,7 +57,8 @@ func wantError(t *testing.T, err error, code infer.Code, text string) {
 	}
 }
 
-// TestRegisterRefusesInOrder checks the text of each error, in Triton's order.
+// TestRegisterRefusesInOrder checks the text of each registration error, and that the checks run in
+// Triton's order.
 func TestRegisterRefusesInOrder(t *testing.T) {
 	dir := folder(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -129,7 +130,7 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 			t.Errorf("register %q: %d descriptors are open, %d were before", c.key, after, before)
 		}
 	}
-	if os.Geteuid() != 0 { // who may open everything
+	if os.Geteuid() != 0 { // root may open every file
 		wantError(t, r.RegisterSystem("r", "/closed", 0, 1), infer.Internal, fmt.Sprintf(unable, "/closed"))
 	}
 
@@ -145,7 +146,8 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 	}
 }
 
-// TestFailedRegistrationsLeaveNothing fails 2,000 registrations after the open.
+// TestFailedRegistrationsLeaveNothing checks that 2,000 registrations that fail after their file
+// was opened leave no descriptor open.
 func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	r := enabled(t, folder(t))
 	if err := r.RegisterSystem("taken", "two", 0, 1); err != nil {
@@ -171,15 +173,15 @@ func TestFailedRegistrationsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestShortagesRefuseARegistration runs out of descriptors for the file, then of addresses to map
-// it. The next registration succeeds.
+// TestShortagesRefuseARegistration runs out of descriptors for the file, then of addresses for its
+// mapping, and checks that the registration fails and the next one succeeds.
 func TestShortagesRefuseARegistration(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir)
 	before := testkit.Descriptors(t)
 	if file, err := os.CreateTemp("/dev/shm", "nereid-regions-test-"); err == nil {
 		defer os.Remove(file.Name())
-		if err := errors.Join(file.Truncate(1<<50), file.Close()); err != nil { // a hole
+		if err := errors.Join(file.Truncate(1<<50), file.Close()); err != nil { // a sparse file
 			t.Fatal(err)
 		}
 		vast, key := enabled(t, ""), filepath.Base(file.Name())
@@ -236,7 +238,7 @@ func TestMostBoundsRegions(t *testing.T) {
 	}
 }
 
-// TestKindsShareNames finds a region of the system by its name at the endpoints of CUDA.
+// TestKindsShareNames checks that system and CUDA regions share one namespace.
 func TestKindsShareNames(t *testing.T) {
 	r := enabled(t, folder(t))
 	if err := r.RegisterSystem("s", "two", 0, 1); err != nil {
@@ -304,14 +306,14 @@ func TestFindChecksTheRange(t *testing.T) {
 	}
 }
 
-// block is memory of a test's allocator.
+// block is a test allocator's memory. It counts its references.
 type block struct{ lent *int }
 
 func (b block) Retain()  { *b.lent++ }
 func (b block) Release() { *b.lent-- }
 
-// TestCopiesAreCharged checks that small copies are charged to the account, that large ones come
-// from the allocator, and that neither remains after the file has been truncated.
+// TestCopiesAreCharged checks that small copies are charged to the account, that large copies come
+// from the allocator, and that both are released after the file was truncated.
 func TestCopiesAreCharged(t *testing.T) {
 	dir, lent := folder(t), 0
 	account := budget.New(budget.Config{Limit: 1 << 20})
@@ -384,7 +386,8 @@ func TestWriteStaysInItsRange(t *testing.T) {
 		t.Errorf("got %q…, %q… and error %v, want first and secOND", got[:6], got[page:page+8], err)
 	}
 
-	// The file has become too short: the write fails, the process lives, the file stays short.
+	// The file has become too short: the write fails, the process survives and the file is not
+	// extended.
 	path := filepath.Join(dir, "two")
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
@@ -393,14 +396,14 @@ func TestWriteStaysInItsRange(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Size() != 10 {
 		t.Errorf("got a file of %d bytes and error %v, want 10", info.Size(), err)
 	}
-	// It may grow again: the region is the same file.
+	// The file may grow again: the region still refers to it.
 	if err := errors.Join(os.Truncate(path, 2*page), s.Write(t.Context(), "O", []byte("back"))); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRegionsOutliveTheirNames uses a slice after the names of its region and file are gone. After
-// that everything is closed.
+// TestRegionsOutliveTheirNames checks that a slice stays usable after its file was removed and its
+// region was unregistered, and that its release closes everything.
 func TestRegionsOutliveTheirNames(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir)
@@ -437,7 +440,7 @@ func TestRegionsOutliveTheirNames(t *testing.T) {
 	}
 }
 
-// TestHolesStayHoles reads a sparse region, which takes no memory for it.
+// TestHolesStayHoles checks that reading a sparse region allocates no blocks for its file.
 func TestHolesStayHoles(t *testing.T) {
 	file, err := os.CreateTemp("/dev/shm", "nereid-regions-test-")
 	if err != nil {
@@ -466,8 +469,8 @@ func TestHolesStayHoles(t *testing.T) {
 	}
 }
 
-// TestStormLeavesNothingOpen registers, uses, truncates and unregisters at random. In the end
-// nothing is open.
+// TestStormLeavesNothingOpen concurrently registers, uses, truncates and unregisters regions at
+// random, and checks that no descriptor stays open.
 func TestStormLeavesNothingOpen(t *testing.T) {
 	dir := folder(t)
 	r := enabled(t, dir, func(c *clientshm.Config) { c.Most = 3 })

@@ -12,7 +12,8 @@ import (
 
 const otherUserVariable = "NEREID_TEST_OTHER_USER"
 
-// TestRegisterAsAnotherUser is a part of TestFilesOfOtherUsersAreRefused, in a process of its own.
+// TestRegisterAsAnotherUser is the part of TestFilesOfOtherUsersAreRefused that runs in a process
+// of another user.
 func TestRegisterAsAnotherUser(t *testing.T) {
 	dir := os.Getenv(otherUserVariable)
 	if dir == "" {
@@ -24,8 +25,8 @@ func TestRegisterAsAnotherUser(t *testing.T) {
 	}
 }
 
-// TestFilesOfOtherUsersAreRefused checks that a server without write access to a file does not read
-// it for a client.
+// TestFilesOfOtherUsersAreRefused checks that the server does not read a file for a client if the
+// server itself may not write to it.
 func TestFilesOfOtherUsersAreRefused(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "nereid-regions-test-")
 	if err != nil {

@@ -16,24 +16,24 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// newMember returns a connection that has been idle since then; 0 is busy.
+// newMember returns a connection that has been idle since the given time, or is busy if it is 0.
 func newMember(h *Set, idle int64) *Member {
 	g, _ := enter(h, idle)
 	return g
 }
 
-// enter has a new member enter, and reports whether it was accepted.
+// enter adds a new connection, and reports whether it was accepted.
 func enter(h *Set, idle int64) (g *Member, in bool) {
 	g = &Member{}
-	g.Close = func() bool { return g.idle.CompareAndSwap(g.since, 0) } // called under the lock of since
+	g.Close = func() bool { return g.idle.CompareAndSwap(g.since, 0) } // called with the lock that guards since
 	if in = h.Enter(g); in {
 		g.idle.Store(idle)
 	}
 	return g, in
 }
 
-// TestEvictTakesTheIdlest checks that the connection of all front ends that has been idle for
-// longest is evicted, whatever has happened since it came.
+// TestEvictTakesTheIdlest checks that the connection that has been idle for longest is evicted,
+// across all front ends and however often it was busy before.
 func TestEvictTakesTheIdlest(t *testing.T) {
 	var all Budget
 	account := budget.New(budget.Config{Limit: 6400})
@@ -61,7 +61,7 @@ func TestEvictTakesTheIdlest(t *testing.T) {
 		{"none", func() {}, nil},
 	} {
 		step.before()
-		for now := time.Now().UnixNano(); time.Now().UnixNano() < now+10; { // none becomes idle in the future
+		for now := time.Now().UnixNano(); time.Now().UnixNano() < now+10; { // no idle time may be in the future
 		}
 		all.mu.Lock()
 		ok := all.evictLocked(http, 0)
@@ -78,8 +78,8 @@ func TestEvictTakesTheIdlest(t *testing.T) {
 	}
 }
 
-// TestEnterBoundsConnections checks that the limit of the Set, descriptors and memory each bound
-// the connections of a front end while none is idle.
+// TestEnterBoundsConnections checks that the connections of a front end are limited by its own
+// limit, by descriptors and by memory if no connection is idle.
 func TestEnterBoundsConnections(t *testing.T) {
 	needs := 0
 	all := Budget{Needs: func() int { return needs }}
@@ -111,9 +111,9 @@ func TestEnterBoundsConnections(t *testing.T) {
 	}
 }
 
-// TestFloodLeavesOthersTheirOwn fills one front end with busy connections, up to the descriptors or
-// the memory. Another front end still accepts its reserved connections, and no more. None of these
-// makes room for the flood.
+// TestFloodLeavesOthersTheirOwn fills one front end with busy connections until descriptors or
+// memory run out. Another front end must still accept its reserved connections, and must not lose
+// them to the flood.
 func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 	for _, scarce := range []string{"descriptors", "memory"} {
 		var limit unix.Rlimit
@@ -154,8 +154,8 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 	}
 }
 
-// TestMembersKeepCountUnderStorm has connections become busy and idle, enter and leave
-// concurrently.
+// TestMembersKeepCountUnderStorm checks the counts and charges while connections become busy and
+// idle, enter and leave concurrently.
 func TestMembersKeepCountUnderStorm(t *testing.T) {
 	var all Budget
 	account := budget.New(budget.Config{Limit: 1 << 20})
@@ -194,7 +194,7 @@ func TestMembersKeepCountUnderStorm(t *testing.T) {
 	}
 }
 
-// failing is a listener whose first results are errors.
+// failing is a listener whose first calls of Accept fail.
 type failing struct {
 	net.Listener
 	errs []error
@@ -211,7 +211,8 @@ func (f *failing) Accept() (net.Conn, error) {
 	return server, nil
 }
 
-// TestAcceptSurvivesErrors checks that only the end of its socket ends a front end.
+// TestAcceptSurvivesErrors checks that Accept retries after temporary errors, and returns only when
+// its socket is closed or its context ends. An idle connection is closed when descriptors run out.
 func TestAcceptSurvivesErrors(t *testing.T) {
 	var all Budget
 	h := NewSet(&all, 5, nil, 0)
@@ -238,8 +239,8 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 	}
 }
 
-// TestAnsweredConnectionSettles keeps a connection for Settle after its reply, although no other
-// can make room.
+// TestAnsweredConnectionSettles checks that a connection is not evicted until Settle has passed
+// since its reply, even if no other connection can make room.
 func TestAnsweredConnectionSettles(t *testing.T) {
 	for _, settle := range []time.Duration{0, time.Second} {
 		synctest.Test(t, func(t *testing.T) {

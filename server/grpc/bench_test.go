@@ -19,7 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// echo replies with its input tensor at no cost of its own.
+// echo replies with its input tensor, at no cost of its own.
 type echo struct{ *servertest.Core }
 
 func (echo) Infer(_ context.Context, req *infer.Request, send infer.Sender) error {
@@ -30,7 +30,7 @@ func (echo) Infer(_ context.Context, req *infer.Request, send infer.Sender) erro
 	return nil
 }
 
-// blocks reuses returned blocks, as a shared-memory pool does.
+// blocks reuses released blocks, as a shared-memory pool does.
 type blocks struct {
 	mu   sync.Mutex
 	free map[int][]*block
@@ -65,7 +65,7 @@ func (b *block) Release() {
 	}
 }
 
-// bare is the generated server on the plain library: the cost of a front end that does nothing.
+// bare is the generated server on the plain library. It measures the cost of an empty front end.
 type bare struct {
 	grpcservice.UnimplementedGRPCInferenceServiceServer
 }
@@ -76,7 +76,7 @@ func (bare) ModelInfer(_ context.Context, q *kserve.ModelInferRequest) (*kserve.
 		RawOutputContents: q.RawInputContents}, nil
 }
 
-// benchClient sends pre-encoded messages, so that little of the time is the client's.
+// benchClient sends pre-encoded messages, so that the client takes little of the measured time.
 func benchClient(b *testing.B, address string, size, parallel int) {
 	b.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),

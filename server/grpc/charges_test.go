@@ -22,7 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// startSmall is start with a small account.
+// startSmall is start with the given account configuration.
 func startSmall(t *testing.T, cfg Config, config budget.Config) *testServer {
 	t.Helper()
 	return startWith(t, cfg, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
@@ -31,7 +31,7 @@ func startSmall(t *testing.T, cfg Config, config budget.Config) *testServer {
 	})
 }
 
-// idle waits until only connections without calls are charged.
+// idle waits until only the given number of connections is charged, without calls.
 func (s *testServer) idle(t *testing.T, connections int64) {
 	t.Helper()
 	if !testkit.Within(servertest.Patience, func() bool { return s.account.Total() == connections*connCost }) {
@@ -44,8 +44,8 @@ func (s *testServer) idle(t *testing.T, connections int64) {
 	}
 }
 
-// TestNestedFieldsAreWeighed: a small message that becomes large when it is decoded is rejected
-// first, by its size on the wire, decompressed, or in memory.
+// TestNestedFieldsAreWeighed checks that a small message that would be large once decoded is
+// rejected before it is decoded.
 func TestNestedFieldsAreWeighed(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 16 << 20})
 	setting := func(n int) []byte {
@@ -65,8 +65,8 @@ func TestNestedFieldsAreWeighed(t *testing.T) {
 	}
 }
 
-// TestSmallMessagesNameTheirFlag sends a message of 1 MiB to each unary method but ModelInfer and
-// RepositoryModelLoad, and then a byte more.
+// TestSmallMessagesNameTheirFlag checks that each unary method except ModelInfer and
+// RepositoryModelLoad accepts a message of 1 MiB and rejects a larger one.
 func TestSmallMessagesNameTheirFlag(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
 	message := func(size int) []byte { // an unknown field: its tag and its length take five bytes
@@ -91,10 +91,10 @@ func TestSmallMessagesNameTheirFlag(t *testing.T) {
 	}
 }
 
-// TestHalfOpenCallsAreCharged opens calls and sends nothing else. They are charged to their
-// connection, and rejected when there is no room for more.
+// TestHalfOpenCallsAreCharged checks that calls that were opened without a message are charged to
+// their connection, and are rejected when the account is full.
 func TestHalfOpenCallsAreCharged(t *testing.T) {
-	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20}) // of which a quarter is for the transport
+	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20}) // a quarter of it is for the transport
 	const room = (16 << 20) / callCost
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		var clients []*rawClient
@@ -121,7 +121,7 @@ func TestHalfOpenCallsAreCharged(t *testing.T) {
 	}
 }
 
-// TestHeadersAreCharged sends calls with many headers.
+// TestHeadersAreCharged checks that the headers of calls are charged.
 func TestHeadersAreCharged(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t)
@@ -141,8 +141,8 @@ func TestHeadersAreCharged(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutHandlersAreChargedNoLonger: calls that the library ends before their handler
-// starts leave no charge.
+// TestCallsWithoutHandlersAreChargedNoLonger checks that calls that the library ends before their
+// handler starts leave no charge.
 func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t)
@@ -162,8 +162,7 @@ func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
 	s.idle(t, 1)
 }
 
-// TestPartialMessagesAreCharged: the received part of a message is charged, no matter where it
-// stops.
+// TestPartialMessagesAreCharged checks that the received part of an incomplete message is charged.
 func TestPartialMessagesAreCharged(t *testing.T) {
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		t.Run(method, func(t *testing.T) {
@@ -189,8 +188,8 @@ func TestPartialMessagesAreCharged(t *testing.T) {
 	}
 }
 
-// TestUnreadSmallRepliesAreCharged: every reply to a client whose window is closed is charged,
-// however small, until the connection ends.
+// TestUnreadSmallRepliesAreCharged checks that even small replies to a client with a closed window
+// stay charged until the client reads them.
 func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -215,8 +214,8 @@ func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 	s.idle(t, 1)
 }
 
-// TestRepliesThatNobodyTakesEndTheConnection: the server gets back the memory of replies to a
-// client that keeps its connection open with a closed window.
+// TestRepliesThatNobodyTakesEndTheConnection checks that WriteTimeout ends a connection with a
+// closed window, and that the memory of its replies is released.
 func TestRepliesThatNobodyTakesEndTheConnection(t *testing.T) {
 	s := start(t, Config{WriteTimeout: 100 * time.Millisecond}, nil)
 	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -225,8 +224,8 @@ func TestRepliesThatNobodyTakesEndTheConnection(t *testing.T) {
 	s.idle(t, 0)
 }
 
-// TestUnreadErrorsAreCharged: calls that have ended with an error stay charged while the client
-// does not read.
+// TestUnreadErrorsAreCharged checks that calls that ended with an error stay charged while the
+// client does not read.
 func TestUnreadErrorsAreCharged(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t)
@@ -243,7 +242,8 @@ func TestUnreadErrorsAreCharged(t *testing.T) {
 	s.idle(t, 1)
 }
 
-// TestAConnectionCanBeEnded: the account knows connections by name and can end a busy one.
+// TestAConnectionCanBeEnded checks that the account lists connections by name and can end a busy
+// one.
 func TestAConnectionCanBeEnded(t *testing.T) {
 	s := start(t, Config{}, nil)
 	c := s.raw(t)
@@ -263,8 +263,8 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 	s.idle(t, 0)
 }
 
-// TestSmallValuesAreBounded sends values of the largest size, and one byte larger. A stream continues
-// after a refusal.
+// TestSmallValuesAreBounded checks that values of the maximum size are accepted and larger ones
+// rejected, and that a stream continues after a rejection.
 func TestSmallValuesAreBounded(t *testing.T) {
 	s := startSmall(t, Config{MaxLoadFiles: 10}, budget.Config{Limit: 1 << 30})
 	of := func(n int) string { return strings.Repeat("x", n) }
@@ -284,7 +284,7 @@ func TestSmallValuesAreBounded(t *testing.T) {
 			q.Inputs[0].Parameters = paramsOf(of(n), true)
 		}},
 		{"the list of all parameters", 1 << 20, "; --client-max-parameters-size changes the limit", func(q *kserve.ModelInferRequest, n int) {
-			// Each of the two lists has its name, tags and lengths beside the text.
+			// Each of the two maps counts names, tags and lengths in addition to the text.
 			q.Parameters = paramsOf("a", of(1<<19-11))
 			q.Inputs[0].Parameters = paramsOf("b", of(n-1<<19-11))
 		}},
@@ -317,8 +317,8 @@ func TestSmallValuesAreBounded(t *testing.T) {
 	wantStatus(t, err, codes.InvalidArgument, "'parameters' has 12 entries, but at most 11 are allowed")
 }
 
-// TestRefusedCallsKeepTheirConnection: a connection whose calls are rejected for lack of memory
-// counts as used. A connection that has never had a call is evicted first.
+// TestRefusedCallsKeepTheirConnection checks that calls rejected for lack of memory count as use of
+// their connection. A connection without any call is evicted first.
 func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	s := start(t, Config{MaxConnections: 2}, nil)
 	if err := s.account.Take(budget.Transport, s.account.Most(budget.Transport)); err != nil {
@@ -340,8 +340,8 @@ func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 2 })
 }
 
-// TestRefusedCallsLeaveNoTimer: calls with distant deadlines that are rejected, for lack of memory
-// or for their names, leave nothing behind when their connection has ended.
+// TestRefusedCallsLeaveNoTimer checks that calls with distant deadlines that are rejected, for lack
+// of memory or for their path, leave no memory in use after their connection has ended.
 func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 	s := start(t, Config{}, nil)
 	const calls = 5000
@@ -369,8 +369,8 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 	}
 }
 
-// TestARefusalWithoutRoomEndsItsStream: if memory is too short to encode an error, the stream ends
-// with that error.
+// TestARefusalWithoutRoomEndsItsStream checks that a stream ends with an error if there is no
+// memory to encode that error as a reply.
 func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 	s := start(t, Config{}, nil)
 	stream := s.open(t, rpcContext(t))
@@ -388,8 +388,8 @@ func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 	}
 }
 
-// TestAReplyThatIsTooLargeEndsItsOwnStream: a reply that can never fit into the account, here
-// because of its classes, ends no other client's stream.
+// TestAReplyThatIsTooLargeEndsItsOwnStream checks that a reply that can never fit into the account,
+// here because of its classes, ends only its own client's stream.
 func TestAReplyThatIsTooLargeEndsItsOwnStream(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
 	small := rawRequest("classes", "FP32", []int64{1, 4}, make([]byte, 16))

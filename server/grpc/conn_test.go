@@ -30,7 +30,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// writeCertificate makes a self-signed certificate for 127.0.0.1 and returns its files.
+// writeCertificate writes a self-signed certificate for 127.0.0.1 and returns its files.
 func writeCertificate(t *testing.T, name string) (certFile, keyFile string) {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), name)
@@ -96,8 +96,9 @@ func (p *packed) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// TestCompressionLevelAppliesToInferences: a level other than none compresses the replies to
-// inferences, whether the requests were compressed or not, and no other replies.
+// TestCompressionLevelAppliesToInferences checks that a compression level other than none
+// compresses the replies to inferences, whatever the compression of the requests, and no other
+// replies.
 func TestCompressionLevelAppliesToInferences(t *testing.T) {
 	for _, level := range message.CompressionLevels {
 		for _, method := range []string{"identity", "gzip", "deflate"} {
@@ -119,7 +120,7 @@ func TestCompressionLevelAppliesToInferences(t *testing.T) {
 	}
 }
 
-// stuckConn is a client's connection that reads a given number of bytes and then blocks until the
+// stuckConn is a client's connection that blocks after writing a given number of bytes, until the
 // server has closed it.
 type stuckConn struct {
 	net.Conn
@@ -136,7 +137,7 @@ func (c *stuckConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read detects that the server has closed the connection. Otherwise the client would wait 5 s to
+// Read detects that the server has closed the connection. Otherwise the client would try for 5 s to
 // write its GOAWAY.
 func (c *stuckConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
@@ -151,8 +152,8 @@ func (c *stuckConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestReadTimeoutEndsUnfinishedRequests: a request that its client does not finish fails, whether
-// it is read at once or in pieces.
+// TestReadTimeoutEndsUnfinishedRequests checks that a request that its client does not complete
+// fails after ReadTimeout, whether the server reads it whole or in pieces.
 func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 	for _, size := range []int{10000, 1 << 20} {
 		s := start(t, Config{ReadTimeout: 50 * time.Millisecond}, nil)
@@ -167,8 +168,8 @@ func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 		}
 		s.settled(t)
 	}
-	// A stream may be idle for longer. If the loaded machine reads messages too slowly for the
-	// shortest timeout, the test retries with a longer one.
+	// A stream may be idle for longer. If a busy machine reads messages too slowly for the shortest
+	// timeout, the test retries with a longer one.
 	for timeout := time.Millisecond; ; timeout *= 10 {
 		err := idleStream(t, timeout)
 		if err == nil {
@@ -180,7 +181,7 @@ func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// idleStream leaves a stream idle between two messages for longer than the read timeout.
+// idleStream keeps a stream idle for longer than the read timeout between two messages.
 func idleStream(t *testing.T, timeout time.Duration) error {
 	s := start(t, Config{ReadTimeout: timeout}, nil)
 	stream := s.open(t, rpcContext(t))
@@ -191,7 +192,7 @@ func idleStream(t *testing.T, timeout time.Duration) error {
 			case <-time.After(timeout + 20*time.Millisecond):
 			}
 		}
-		if err := stream.Send(int32s("id_int32", n)); err != nil && err != io.EOF { // then Recv says why
+		if err := stream.Send(int32s("id_int32", n)); err != nil && err != io.EOF { // Recv returns the reason
 			return err
 		}
 		a, err := stream.Recv()
@@ -205,8 +206,8 @@ func idleStream(t *testing.T, timeout time.Duration) error {
 	return nil
 }
 
-// TestAConnectionWithACallIsNotIdle: a connection is evicted only when nothing of any call is left,
-// not even a status that the client has not read.
+// TestAConnectionWithACallIsNotIdle checks that a connection is not evicted while a call remains on
+// it, even if only its status has not been read yet.
 func TestAConnectionWithACallIsNotIdle(t *testing.T) {
 	s := start(t, Config{}, nil)
 	s.raw(t).read()
@@ -234,8 +235,9 @@ func TestAConnectionWithACallIsNotIdle(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, conn.closeIdle)
 }
 
-// TestAnEvictedClientKnowsThatItsCallWasNotExecuted: a client whose connection is evicted at the
-// moment of its call calls again by itself, or is told that the connection was draining.
+// TestAnEvictedClientKnowsThatItsCallWasNotExecuted checks that a client whose connection is
+// evicted while it sends a call either retries by itself or learns that the connection was
+// draining.
 func TestAnEvictedClientKnowsThatItsCallWasNotExecuted(t *testing.T) {
 	soon := grpc.ConnectParams{MinConnectTimeout: servertest.Patience, Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}}
 	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 1}}, nil,
@@ -255,7 +257,7 @@ func TestAnEvictedClientKnowsThatItsCallWasNotExecuted(t *testing.T) {
 		switch _, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 2)); {
 		case err == nil:
 			answered++
-		case status.Convert(err).Message() != "the connection is draining": // the library calls again only once
+		case status.Convert(err).Message() != "the connection is draining": // the library retries only once
 			t.Fatalf("call %d: %v", n, err)
 		}
 		other.Wait()

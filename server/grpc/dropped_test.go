@@ -12,8 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestDroppedRepliesLetTheirMemoryGo: a client that has not read its reply closes its connection. The
-// response is part of something that refers to the RPC, as those of backends in this process are.
+// TestDroppedRepliesLetTheirMemoryGo checks that a reply's memory is released if the client closes
+// its connection without reading. The response is part of a value that refers to the RPC, as with
+// backends in this process.
 func TestDroppedRepliesLetTheirMemoryGo(t *testing.T) {
 	type inRPC struct {
 		response infer.Response

@@ -18,7 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestBadRequestsReadAsClientsExpect sends invalid requests. The error texts are Triton's.
+// TestBadRequestsReadAsClientsExpect checks that the errors of invalid requests have Triton's
+// texts.
 func TestBadRequestsReadAsClientsExpect(t *testing.T) {
 	s := start(t, Config{}, servertest.NewCore(servertest.NewModel("ident", 0)))
 	for _, test := range []struct {
@@ -118,8 +119,8 @@ func TestBadRequestsReadAsClientsExpect(t *testing.T) {
 	}
 }
 
-// TestLongErrorsAreCut: a client with the usual header limit of 8 KiB receives the code and the
-// beginning of a text of any length.
+// TestLongErrorsAreCut checks that a client with the usual header limit of 8 KiB receives the code
+// and the beginning of an error text of any length.
 func TestLongErrorsAreCut(t *testing.T) {
 	const before, after = "the model says '", "'"
 	whole := ""
@@ -130,7 +131,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 	s := start(t, Config{}, servertest.NewCore(fails), grpc.WithMaxHeaderListSize(8<<10))
 	for _, test := range []struct {
 		what, piece string
-		n, keep     int // how often the text has the piece, and how often the client gets it; keep == n: all of it
+		n, keep     int // how often the text and the client's copy contain the piece; keep == n: all of it
 	}{
 		{"4 KiB", "x", maxText - len(before+after), maxText - len(before+after)},
 		{"a byte more", "x", maxText - len(before+after) + 1, maxText - maxCutMark - len(before)},
@@ -159,7 +160,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 	}
 }
 
-// FuzzShortText: the shortened text is within the bounds and is a prefix of the original.
+// FuzzShortText checks that a shortened text is within the limits and is a prefix of the original.
 func FuzzShortText(f *testing.F) {
 	for _, seed := range []string{"", "short", "ü%\n", "\xff\xfe", "a\xe2\x82", "😀x"} {
 		f.Add(seed, 1)
@@ -187,7 +188,7 @@ func FuzzShortText(f *testing.F) {
 	})
 }
 
-// TestUnusedRawContentsAreIgnored: entries of raw_input_contents that no input uses are ignored.
+// TestUnusedRawContentsAreIgnored checks that surplus entries of raw_input_contents are ignored.
 func TestUnusedRawContentsAreIgnored(t *testing.T) {
 	s := start(t, Config{}, nil)
 	q := int32s("id_int32", 5000)

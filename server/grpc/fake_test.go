@@ -24,7 +24,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// testServer is a gRPC front end that runs over fakes, and a client of it.
+// testServer is a gRPC front end over fakes, with a client.
 type testServer struct {
 	*FrontEnd
 	core   *servertest.Core
@@ -32,16 +32,16 @@ type testServer struct {
 	conn   *grpc.ClientConn
 	client grpcservice.GRPCInferenceServiceClient
 	cancel context.CancelFunc // ends the context of Run
-	stop   func() error       // that, and returns what Run returned
+	stop   func() error       // cancels, and returns the result of Run
 }
 
-// start runs a front end until the test ends, and then checks that all memory has been released.
+// start runs a front end until the test ends. All memory must then have been released.
 func start(t testing.TB, cfg Config, core *servertest.Core, dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	return startWith(t, cfg, core, func(*server.Parts, *servertest.Blocks) {}, dial...)
 }
 
-// startWith is start with modified parts.
+// startWith is start with parts modified by change.
 func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*server.Parts, *servertest.Blocks), dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	if core == nil {
@@ -83,8 +83,8 @@ func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.Clien
 	return conn, grpcservice.NewGRPCInferenceServiceClient(conn)
 }
 
-// settled waits until no memory of any request is held. Responses that a broken connection has
-// dropped are released by the garbage collector.
+// settled waits until no request holds memory. Responses dropped with a broken connection are
+// released by the garbage collector.
 func (s *testServer) settled(t testing.TB) {
 	t.Helper()
 	testkit.Eventually(t, servertest.Patience, func() bool {
@@ -96,7 +96,7 @@ func (s *testServer) settled(t testing.TB) {
 	})
 }
 
-// rpcContext returns a context that ends with the test, or if the test hangs.
+// rpcContext returns a context that ends with the test, or after a time limit if the test hangs.
 func rpcContext(t testing.TB, keys ...string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*servertest.Patience)
@@ -112,7 +112,7 @@ func wantStatus(t testing.TB, err error, code codes.Code, message string) {
 	}
 }
 
-// paramOf returns an InferParameter; nil gives one without a value.
+// paramOf returns an InferParameter, which has no value if v is nil.
 func paramOf(v any) *kserve.InferParameter {
 	switch v := v.(type) {
 	case bool:
@@ -129,7 +129,7 @@ func paramOf(v any) *kserve.InferParameter {
 	return &kserve.InferParameter{}
 }
 
-// paramsOf makes a map of alternating names and values.
+// paramsOf makes a parameter map from alternating names and values.
 func paramsOf(pairs ...any) map[string]*kserve.InferParameter {
 	m := map[string]*kserve.InferParameter{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -138,14 +138,14 @@ func paramsOf(pairs ...any) map[string]*kserve.InferParameter {
 	return m
 }
 
-// rawRequest asks a model for one tensor of raw bytes.
+// rawRequest returns a request with one input tensor of raw bytes.
 func rawRequest(model, datatype string, shape []int64, data []byte) *kserve.ModelInferRequest {
 	return &kserve.ModelInferRequest{ModelName: model,
 		Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: datatype, Shape: shape}},
 		RawInputContents: [][]byte{data}}
 }
 
-// int32s is a request for n elements of INT32.
+// int32s returns a request with n elements of INT32.
 func int32s(model string, n int) *kserve.ModelInferRequest {
 	data := make([]byte, 4*n)
 	for i := range data {
@@ -154,7 +154,7 @@ func int32s(model string, n int) *kserve.ModelInferRequest {
 	return rawRequest(model, "INT32", []int64{int64(n)}, data)
 }
 
-// decoupledModel responds with the responses that f sends.
+// decoupledModel returns a decoupled model whose Infer is f.
 func decoupledModel(name string, f func(ctx context.Context, req *infer.Request, send infer.Sender) error) *servertest.Model {
 	m := servertest.NewModel(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	m.Info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
@@ -165,7 +165,7 @@ func decoupledModel(name string, f func(ctx context.Context, req *infer.Request,
 // benchCodec sends pre-encoded messages and counts the received bytes.
 type benchCodec struct{}
 
-// benchReply is the length of a message.
+// benchReply is the length of a received message.
 type benchReply int
 
 func (benchCodec) Name() string { return "proto" }

@@ -20,8 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestInferCarriesEveryType sends tensors of each data type through a model: small and large, raw
-// and, if there is a field for the type, typed.
+// TestInferCarriesEveryType checks that tensors of each data type pass through a model unchanged:
+// small and large, raw and, if InferTensorContents has a field for the type, typed.
 func TestInferCarriesEveryType(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for d := infer.Bool; d <= infer.BF16; d++ {
@@ -83,7 +83,7 @@ func TestInferCarriesEveryType(t *testing.T) {
 	}
 }
 
-// TestInferAsksTheCore checks the request that the Core receives.
+// TestInferAsksTheCore checks the infer.Request that the Core receives.
 func TestInferAsksTheCore(t *testing.T) {
 	core := servertest.NewCore()
 	s := start(t, Config{ForwardPattern: "^X-|^y$"}, core)
@@ -112,7 +112,7 @@ func TestInferAsksTheCore(t *testing.T) {
 		t.Errorf("the core got parameters %+v, want %+v", r.Parameters, want)
 	}
 
-	// Every optional field is missing.
+	// All optional fields are missing.
 	q = &kserve.ModelInferRequest{ModelName: "multi", Parameters: paramsOf("sequence_id", strings.Repeat("é", 64), "priority", 3,
 		"i", -5, "d", 0.5, "t", "", "f", false)}
 	if _, err := s.client.ModelInfer(rpcContext(t), q); err != nil {
@@ -127,7 +127,7 @@ func TestInferAsksTheCore(t *testing.T) {
 	}
 }
 
-// TestInferRepliesWithTheResponse checks the reply to each response.
+// TestInferRepliesWithTheResponse checks the replies to various responses.
 func TestInferRepliesWithTheResponse(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789"), 1000)
 	odd := servertest.NewModel("odd", 0, "OUTPUT0 INT32 -1")
@@ -163,7 +163,8 @@ func TestInferRepliesWithTheResponse(t *testing.T) {
 	}
 }
 
-// TestInferOutcomesBecomeStatuses ends RPCs in every way that a Core can.
+// TestInferOutcomesBecomeStatuses checks the status of an RPC for each way in which a Core can end
+// it.
 func TestInferOutcomesBecomeStatuses(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -232,8 +233,8 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 	wantStatus(t, err, codes.InvalidArgument, "class result not available for output due to unsupported type 'BYTES'")
 }
 
-// TestSharedResponseReleasesEachReferenceOnce sends one block as two outputs, and fails the reply
-// at the last moment: each reference is released once.
+// TestSharedResponseReleasesEachReferenceOnce sends one block as two outputs and lets the reply
+// fail late. Each reference must be released once.
 func TestSharedResponseReleasesEachReferenceOnce(t *testing.T) {
 	m := servertest.NewModel("twice", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	m.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
@@ -265,8 +266,8 @@ func TestSharedResponseReleasesEachReferenceOnce(t *testing.T) {
 	s.settled(t)
 }
 
-// TestReplacedBeforeItRuns: a model that is replaced before its request runs, over gRPC, for a
-// unary RPC and a stream.
+// TestReplacedBeforeItRuns checks that a request whose version is replaced before it runs is
+// executed by the successor, for a unary RPC and a stream.
 func TestReplacedBeforeItRuns(t *testing.T) {
 	const want = "\x0e\x00\x00\x002.000000:1:new"
 	classified := func() *kserve.ModelInferRequest {

@@ -13,8 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestLeaveSendsClientsAwayAndServes: connected clients receive a GOAWAY, which ends their
-// connections after their RPCs. Clients that connect later are served, and receive one, too.
+// TestLeaveSendsClientsAwayAndServes checks that connected clients receive a GOAWAY, which ends
+// their connections after their RPCs, and that clients that connect later are served and receive
+// one too.
 func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))
@@ -61,8 +62,8 @@ func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 	}
 }
 
-// TestShutdownAfterLeaveEndsRPCsOfBoth: RPCs in flight on connections from before and after Leave
-// end in time.
+// TestShutdownAfterLeaveEndsRPCsOfBoth checks that a shutdown ends RPCs in flight on connections
+// from before and after Leave in time.
 func TestShutdownAfterLeaveEndsRPCsOfBoth(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))

@@ -27,7 +27,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestRestrictedMethodsNeedTheKey restricts groups of methods.
+// TestRestrictedMethodsNeedTheKey checks that methods in restricted groups require the configured
+// header.
 func TestRestrictedMethodsNeedTheKey(t *testing.T) {
 	s := start(t, Config{Restricted: []server.Restriction{
 		{Groups: []string{"health", "inference"}, Header: "Key", Value: "secret"},
@@ -69,8 +70,8 @@ func TestRestrictedMethodsNeedTheKey(t *testing.T) {
 	}
 }
 
-// TestReservedHeaderIsRefusedInTurn: forwarded metadata must not have a reserved name; errors that
-// come earlier in Triton's order win.
+// TestReservedHeaderIsRefusedInTurn checks that forwarded metadata must not have a reserved name,
+// and that earlier errors in Triton's order take precedence.
 func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
 	s := start(t, Config{ForwardPattern: "t"}, nil)
 	const refusal = "Header 'timeout' is reserved for Triton usage and cannot be forwarded."
@@ -97,7 +98,7 @@ func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
 	}
 }
 
-// TestCompressionWorksBothWays sends and receives with each method and level.
+// TestCompressionWorksBothWays sends and receives compressed messages with each method and level.
 func TestCompressionWorksBothWays(t *testing.T) {
 	for _, level := range []string{"none", "low", "medium", "high"} {
 		s := start(t, Config{Compression: level}, nil)
@@ -124,8 +125,8 @@ func TestCompressionWorksBothWays(t *testing.T) {
 	}
 }
 
-// TestMessageLimitCountsDecompressedBytes rejects messages that are too large, on the wire or
-// decompressed.
+// TestMessageLimitCountsDecompressedBytes checks that a message above the limit is rejected,
+// whether it is that large on the wire or only after decompression.
 func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 	s := start(t, Config{MaxMessageBytes: 100 << 10}, nil)
 	_, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 25000))
@@ -143,7 +144,8 @@ func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 	}
 }
 
-// TestWithoutMemoryOneRequestIsRefused: lack of memory for a request fails only that request.
+// TestWithoutMemoryOneRequestIsRefused checks that a request without memory fails alone: other
+// requests of the same stream succeed.
 func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
 	defer servertest.Leave(s.account, budget.Blocks, 1<<20)()
@@ -167,10 +169,10 @@ func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 	}
 }
 
-// TestConnectionLimitClosesNewcomers: new connections beyond the limit are closed.
+// TestConnectionLimitClosesNewcomers checks that new connections beyond the limit are closed.
 func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 50 * time.Millisecond}}, nil)
-	stream := s.open(t, rpcContext(t)) // which keeps its connection busy
+	stream := s.open(t, rpcContext(t)) // keeps its connection busy
 	sendAll(t, stream, withID(int32s("id_int32", 1), "a"))
 	receive(t, stream)
 	c, err := net.Dial("tcp", s.Addr().String())
@@ -185,7 +187,7 @@ func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	if _, end := receiveAll(t, stream); end != io.EOF {
 		t.Errorf("the stream ends with %v", end)
 	}
-	// When idle, it is evicted for another one, and its client reconnects.
+	// An idle connection is evicted in favor of a new one, and its client reconnects.
 	for range 2 {
 		testkit.Eventually(t, servertest.Patience, func() bool {
 			_, client := s.dial(t)
@@ -195,7 +197,8 @@ func TestConnectionLimitClosesNewcomers(t *testing.T) {
 	}
 }
 
-// TestStreamReadsNoMoreThanMayBeInFlight sends more requests than may be in flight.
+// TestStreamReadsNoMoreThanMayBeInFlight checks that a stream stops reading requests while the
+// maximum number is in flight.
 func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 	gate := make(chan struct{})
 	var inside, most atomic.Int64
@@ -221,7 +224,7 @@ func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 	}
 }
 
-// TestConfigNamesWhatIsRefused is a table of invalid settings.
+// TestConfigNamesWhatIsRefused checks the errors for invalid settings.
 func TestConfigNamesWhatIsRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"Port is 65536, want 0 to 65535":                                    {Port: 65536},
@@ -239,7 +242,8 @@ func TestConfigNamesWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestGarbageEndsOneConnection sends bytes that are not HTTP/2, or stops in the middle of a frame.
+// TestGarbageEndsOneConnection sends bytes that are not HTTP/2, or a partial frame, and checks that
+// only that connection ends.
 func TestGarbageEndsOneConnection(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x00", strings.Repeat("\xff", 1000)} {
@@ -258,7 +262,7 @@ func TestGarbageEndsOneConnection(t *testing.T) {
 	}
 }
 
-// TestEntriesCountAgainstTheLimit: a call whose message would exceed the limit when it is decoded is
+// TestEntriesCountAgainstTheLimit checks that a message that would exceed the limit once decoded is
 // rejected.
 func TestEntriesCountAgainstTheLimit(t *testing.T) {
 	s := start(t, Config{}, nil)

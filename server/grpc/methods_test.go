@@ -147,7 +147,7 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 		{"TraceSetting", traced("trace_mode", "opentelemetry"), &kserve.TraceSettingResponse{}, codes.OK, traceSettings("1000", "6")},
 		{"Nothing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},
 		{"/some.Other/Thing", &kserve.ServerLiveRequest{}, &kserve.ServerLiveResponse{}, codes.Unimplemented, ""},
-		// Fields that a message has not are passed over.
+		// Fields that the message type does not have are skipped.
 		{"ModelReady", &kserve.ModelStatistics{Name: "batch", Version: "1", InferenceCount: 3}, &kserve.ModelReadyResponse{}, codes.OK, "ready: true"},
 	} {
 		s.invoke(t, test.method, test.request, test.answer, test.code, test.want)
@@ -162,7 +162,7 @@ func traced(key string, values ...string) *kserve.TraceSettingRequest {
 	return &kserve.TraceSettingRequest{Settings: map[string]*kserve.TraceSettingRequest_SettingValue{key: {Value: values}}}
 }
 
-// traceSettings is the reply of a server that traces nothing.
+// traceSettings returns the trace settings of a server that traces nothing.
 func traceSettings(rate, count string) string {
 	text := ""
 	for _, pair := range [][2]string{
@@ -173,7 +173,7 @@ func traceSettings(rate, count string) string {
 	return text
 }
 
-// TestStatisticsOfAllIgnoreTheVersion: a version is meaningless without a model.
+// TestStatisticsOfAllIgnoreTheVersion checks that a version without a model is ignored.
 func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
 	s := start(t, Config{}, nil)
 	got, err := s.client.ModelStatistics(rpcContext(t), &kserve.ModelStatisticsRequest{Version: "7"})
@@ -183,13 +183,13 @@ func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
 	}
 }
 
-// TestUnparsableMessagesAreRefused sends bytes that are not a message of the method.
+// TestUnparsableMessagesAreRefused checks the error for bytes that are not a message of the method.
 func TestUnparsableMessagesAreRefused(t *testing.T) {
 	s := start(t, Config{}, nil)
 	for _, method := range []string{"ServerLive", "ModelReady", "ModelInfer"} {
 		for _, body := range []string{"\x0a\xff", "\x0b", "\x0a\x01\xff"} {
 			if method == "ServerLive" && body == "\x0a\x01\xff" {
-				continue // it has no field 1, any bytes will do
+				continue // it has no field 1, so any bytes are accepted
 			}
 			err := s.conn.Invoke(rpcContext(t), service+method, []byte(body), &kserve.ServerLiveResponse{}, grpc.ForceCodec(rawCodec{}))
 			wantStatus(t, err, codes.Internal, "Unable to parse request")
@@ -269,7 +269,7 @@ func TestLogSettingsAreChangedAndShown(t *testing.T) {
 	}
 }
 
-// TestLoadOutlivesClient: a load goes on after its client has disconnected.
+// TestLoadOutlivesClient checks that a load continues after its client has disconnected.
 func TestLoadOutlivesClient(t *testing.T) {
 	core := servertest.NewCore()
 	begun, left, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)

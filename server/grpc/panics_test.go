@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// brokenCore panics when it is asked for the model "broken".
+// brokenCore panics when Target is called for the model "broken".
 type brokenCore struct{ server.Core }
 
 func (c brokenCore) Target(name string, version int64) (models.Target, error) {
@@ -20,9 +20,9 @@ func (c brokenCore) Target(name string, version int64) (models.Target, error) {
 	return c.Core.Target(name, version)
 }
 
-// TestAPanicEndsItsOwnRequestOfAStream: the request is answered in its turn, whether the panic
-// occurs before it begins or while its inputs are built. Its memory is released, and the stream
-// continues to its end.
+// TestAPanicEndsItsOwnRequestOfAStream checks that a request gets an error in its turn if its
+// handling panics, before the core has it or while its inputs are built, that its memory is
+// released, and that the stream continues.
 func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
 	s := start(t, Config{}, nil)
 	s.FrontEnd.core = brokenCore{s.FrontEnd.core}

@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 )
 
-// rawClient sends arbitrary HTTP/2 frames. It replies to nothing, and reads only once read is
-// called.
+// rawClient sends arbitrary HTTP/2 frames. It acknowledges nothing, and reads only after a call of
+// read.
 type rawClient struct {
 	net.Conn
 	*http2.Framer
@@ -64,8 +64,8 @@ func (c *rawClient) open(path string, more ...string) uint32 {
 	return id
 }
 
-// send sends the beginning of a message with an announced length of size bytes. It ends the stream
-// if the message is complete.
+// send sends the beginning of a message whose announced length is size. It ends the stream if the
+// message is complete.
 func (c *rawClient) send(id uint32, size int, body []byte) {
 	c.t.Helper()
 	whole := size == len(body)

@@ -27,7 +27,8 @@ func withRegions(t testing.TB, path *string) func(*server.Parts, *servertest.Blo
 	}
 }
 
-// TestRegionMethodsAnswerByTheTable registers, lists and unregisters regions of both kinds.
+// TestRegionMethodsAnswerByTheTable registers, lists and unregisters system and CUDA regions, and
+// compares the replies with a table.
 func TestRegionMethodsAnswerByTheTable(t *testing.T) {
 	var path string
 	s := startWith(t, Config{}, nil, withRegions(t, &path))
@@ -69,20 +70,21 @@ func TestRegionMethodsAnswerByTheTable(t *testing.T) {
 	}
 }
 
-// inRegion places a tensor in a client's region.
+// inRegion returns the parameters that place a tensor in a client's region.
 func inRegion(region string, offset, size int) map[string]*kserve.InferParameter {
 	return paramsOf("shared_memory_region", region, "shared_memory_offset", offset, "shared_memory_byte_size", size)
 }
 
-// placed returns a request for an INT32 tensor of n elements, from one range of the region to
-// another.
+// placed returns a request whose INT32 input of n elements is at from in the region, and whose
+// output has room bytes at to.
 func placed(model string, n, from, to, room int) *kserve.ModelInferRequest {
 	return &kserve.ModelInferRequest{ModelName: model,
 		Inputs:  []*kserve.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "INT32", Shape: []int64{int64(n)}, Parameters: inRegion("r", from, 4*n)}},
 		Outputs: []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: inRegion("r", to, room)}}}
 }
 
-// registered runs a front end with one region, "r", of the file at path, which counts up.
+// registered runs a front end with a region "r", which contains the INT32 values 0, 1, 2 and so on.
+// path is the region's file.
 func registered(t *testing.T, core *servertest.Core) (s *testServer, path string) {
 	t.Helper()
 	s = startWith(t, Config{}, core, withRegions(t, &path))
@@ -104,7 +106,7 @@ func registered(t *testing.T, core *servertest.Core) (s *testServer, path string
 	return s, path
 }
 
-// lies returns the n bytes of the file at offset.
+// lies returns n bytes of the file at offset.
 func lies(t *testing.T, path string, offset, n int) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -114,8 +116,8 @@ func lies(t *testing.T, path string, offset, n int) []byte {
 	return data[offset:][:n]
 }
 
-// TestInferencesUseRegions reads inputs from a client's region and writes outputs to it, small and
-// large, with invalid cases.
+// TestInferencesUseRegions checks that inferences read inputs from a client's region and write
+// outputs to it, for small and large tensors, and checks the errors of invalid ranges.
 func TestInferencesUseRegions(t *testing.T) {
 	s, path := registered(t, nil)
 	for _, n := range []int{0, 3, 5000} {
@@ -130,7 +132,7 @@ func TestInferencesUseRegions(t *testing.T) {
 		}
 	}
 
-	// One input in the region, the other in the message; one output of each kind.
+	// One input is in the region and the other in the message, and so are the outputs.
 	got, err := s.client.ModelInfer(rpcContext(t), &kserve.ModelInferRequest{ModelName: "multi",
 		Inputs: []*kserve.ModelInferRequest_InferInputTensor{{Name: "INPUT0", Datatype: "INT32", Shape: []int64{1}, Parameters: inRegion("r", 28, 4)},
 			{Name: "INPUT3", Datatype: "BOOL", Shape: []int64{2}}},
@@ -167,7 +169,8 @@ func TestInferencesUseRegions(t *testing.T) {
 	refused(placed("id_int32", 2, 0, 65536, 8), codes.InvalidArgument, "shared memory region 'r' has been truncated by its owner")
 }
 
-// TestNothingIsWrittenForAClientThatHasLeft: the client may have reused its memory.
+// TestNothingIsWrittenForAClientThatHasLeft checks that no output is written to the region of a
+// client that has disconnected, because it may have reused the memory.
 func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	core := servertest.NewCore()
 	entered, left := make(chan struct{}), make(chan struct{})
@@ -188,7 +191,7 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 		t.Error("the request that was cancelled succeeded")
 	}
 	<-left
-	if err := s.stop(); err != nil { // when the request has ended
+	if err := s.stop(); err != nil { // after the request has ended
 		t.Error(err)
 	}
 	if data := lies(t, path, 500_000, 8); !bytes.Equal(data, make([]byte, 8)) {
@@ -196,9 +199,9 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	}
 }
 
-// TestStreamsUseRegions: each response of a stream is in the region when its message arrives, even
-// if the region has been unregistered meanwhile. A response that does not fit is an error of its
-// own.
+// TestStreamsUseRegions checks that each response of a stream is in the region when its message
+// arrives, even if the region was unregistered meanwhile, and that a response that does not fit is
+// an error by itself.
 func TestStreamsUseRegions(t *testing.T) {
 	next := make(chan struct{})
 	three := decoupledModel("three", func(_ context.Context, r *infer.Request, send infer.Sender) error {
@@ -244,7 +247,7 @@ func TestStreamsUseRegions(t *testing.T) {
 	}
 }
 
-// TestStreamsThatEndLeaveNoRegion: waiting responses that are never written keep no part of the
+// TestStreamsThatEndLeaveNoRegion checks that queued responses that are never written release the
 // region after their client has disconnected.
 func TestStreamsThatEndLeaveNoRegion(t *testing.T) {
 	sent := make(chan struct{})
@@ -276,8 +279,8 @@ func TestStreamsThatEndLeaveNoRegion(t *testing.T) {
 	})
 }
 
-// TestOutputsInTheirPlaces: if the backend has written an output to the client's region, the reply
-// describes it, and the region is not written again but released.
+// TestOutputsInTheirPlaces checks that an output that the backend has written to the client's
+// region is described in the reply but not written again, and that the region is released.
 func TestOutputsInTheirPlaces(t *testing.T) {
 	m := servertest.NewModel("puts", 0, "INPUT0 INT32 -1", "OUTPUT0 UINT8 -1")
 	m.Infer = servertest.PutInPlace(100_000)

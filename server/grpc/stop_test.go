@@ -21,11 +21,11 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// waiting is a model whose requests wait for gate, or for the end of their context, which ended
-// counts.
+// waiting is a model whose requests wait for gate or for the end of their context. ended counts the
+// latter.
 type waiting struct {
 	*servertest.Model
-	late          bool // it answers although the context has ended
+	late          bool // it responds although the context has ended
 	gate          chan struct{}
 	inside, ended atomic.Int64
 }
@@ -60,7 +60,7 @@ func (w *waiting) await(t testing.TB, n int64) {
 }
 
 // expire lets the deadline of an RPC pass while its request is inside the model. It retries with a
-// later deadline if the request does not get that far.
+// later deadline if the request does not reach the model in time.
 func (w *waiting) expire(t *testing.T, rpc func(ctx context.Context) error) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; w.ended.Load() == 0; limit *= 2 {
@@ -68,7 +68,7 @@ func (w *waiting) expire(t *testing.T, rpc func(ctx context.Context) error) {
 			t.Fatal("no request came to the model before its deadline")
 		}
 		ctx, cancel := context.WithTimeout(rpcContext(t), limit)
-		// A late answer may still be in time for the client's own clock.
+		// By the client's own clock a late answer may still be in time.
 		if err := rpc(ctx); status.Code(err) != codes.DeadlineExceeded && !(w.late && err == nil) {
 			t.Errorf("got %v", err)
 		}
@@ -77,8 +77,8 @@ func (w *waiting) expire(t *testing.T, rpc func(ctx context.Context) error) {
 	}
 }
 
-// TestCancelEndsTheContext: cancellation, an expired deadline and a lost connection end the contexts
-// of the client's requests.
+// TestCancelEndsTheContext checks that cancellation, an expired deadline and a lost connection end
+// the contexts of the client's requests.
 func TestCancelEndsTheContext(t *testing.T) {
 	type leave func(t *testing.T, s *testServer, w *waiting)
 	infer := func(ctx context.Context, client grpcservice.GRPCInferenceServiceClient) <-chan error {
@@ -134,7 +134,7 @@ func TestCancelEndsTheContext(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_ = stream.Send(int32s("waits", 5000)) // why it failed, Recv says
+				_ = stream.Send(int32s("waits", 5000)) // Recv returns the reason
 				_, err = stream.Recv()
 				return err
 			})
@@ -153,8 +153,8 @@ func TestCancelEndsTheContext(t *testing.T) {
 	}
 }
 
-// TestShutdownAnswersWhatIsInFlight: requests in flight are answered, new ones are rejected, and
-// streams without requests end.
+// TestShutdownAnswersWhatIsInFlight checks that a shutdown answers requests in flight, rejects new
+// ones and ends streams without requests.
 func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{}, servertest.NewCore(w.Model))
@@ -182,7 +182,7 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	if err := <-unary; err != nil {
 		t.Errorf("the unary RPC in flight: %v", err)
 	}
-	// b is rejected, or comes too late for the stream. The stream ends after a or b, unless its
+	// b is rejected, or arrives too late for the stream. The stream ends after a or b, unless its
 	// client has half-closed it before.
 	got, end := receiveAll(t, busy)
 	refused := []string{"waits/1 a true 20000", "/ b -: " + errStopping.Message}
@@ -195,7 +195,7 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestShutdownLateEndsContexts: after ExitTimeout, contexts and connections end.
+// TestShutdownLateEndsContexts checks that contexts and connections end after ExitTimeout.
 func TestShutdownLateEndsContexts(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, Config{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(w.Model))
@@ -213,7 +213,7 @@ func TestShutdownLateEndsContexts(t *testing.T) {
 	}
 }
 
-// TestShutdownNamesHeldRequests: Run reports requests that a model does not release.
+// TestShutdownNamesHeldRequests checks that Run reports requests that a model does not release.
 func TestShutdownNamesHeldRequests(t *testing.T) {
 	gate := make(chan struct{})
 	m := servertest.NewModel("holds", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
@@ -234,8 +234,8 @@ func TestShutdownNamesHeldRequests(t *testing.T) {
 	s.stop = func() error { return nil }
 }
 
-// TestBackpressureReachesTheModel: a model that sends faster than its client reads waits, and
-// continues when the client reads.
+// TestBackpressureReachesTheModel checks that a model that sends faster than its client reads is
+// blocked, and continues when the client reads.
 func TestBackpressureReachesTheModel(t *testing.T) {
 	const answers, size = 300, 100 << 10
 	var sent atomic.Int64
@@ -250,8 +250,8 @@ func TestBackpressureReachesTheModel(t *testing.T) {
 	s = start(t, Config{MaxStreamBytes: 1 << 20}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<20))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"))
-	// The model can send the bytes that may be queued, one more response, and the transport's
-	// buffers.
+	// The model can send as many bytes as may be queued, one more response, and what fits into the
+	// transport's buffers.
 	testkit.Eventually(t, servertest.Patience, func() bool { return sent.Load() >= 10 })
 	if n := sent.Load(); n > 40 {
 		t.Errorf("the model has sent %d answers to a client that does not read", n)
@@ -265,7 +265,8 @@ func TestBackpressureReachesTheModel(t *testing.T) {
 	}
 }
 
-// TestResponseLimitHoldsForEachRequest: MaxStreamResponses applies to each request separately.
+// TestResponseLimitHoldsForEachRequest checks that MaxStreamResponses limits each request
+// separately.
 func TestResponseLimitHoldsForEachRequest(t *testing.T) {
 	var sent [2]atomic.Int64
 	var s *testServer
@@ -288,8 +289,8 @@ func TestResponseLimitHoldsForEachRequest(t *testing.T) {
 	}
 }
 
-// TestStalledStreamEnds: a client that blocks a model for too long loses its stream, and the model's
-// next responses are dropped.
+// TestStalledStreamEnds checks that a client that blocks a model for too long loses its stream, and
+// that further responses of the model are dropped.
 func TestStalledStreamEnds(t *testing.T) {
 	var s *testServer
 	done := make(chan struct{})
@@ -332,8 +333,8 @@ func (w *fakeWindow) Release() {
 	w.mu.Unlock()
 }
 
-// TestSlotsLetResponsesQueue: responses with slots are queued without blocking the model. A client
-// that reads none of them loses its stream.
+// TestSlotsLetResponsesQueue checks that responses with slots are queued without blocking the
+// model, and that a client that reads none of them loses its stream.
 func TestSlotsLetResponsesQueue(t *testing.T) {
 	var s *testServer
 	window := &fakeWindow{}
@@ -359,7 +360,7 @@ func TestSlotsLetResponsesQueue(t *testing.T) {
 			window.mu.Unlock()
 			r := s.answer(req, 100<<10, i == 299)
 			r.Slot = window
-			send(r) // never waits: more than MaxStreamResponses and MaxStreamBytes are out
+			send(r) // must not block: more than MaxStreamResponses and MaxStreamBytes are queued
 		}
 		return nil
 	})
@@ -374,8 +375,8 @@ func TestSlotsLetResponsesQueue(t *testing.T) {
 	s.settled(t)
 }
 
-// TestWriteTimeoutEndsUnreadAnswers: the memory of a reply that its client does not read is
-// released.
+// TestWriteTimeoutEndsUnreadAnswers checks that the memory of an unread reply is released after
+// WriteTimeout.
 func TestWriteTimeoutEndsUnreadAnswers(t *testing.T) {
 	s := start(t, Config{WriteTimeout: 10 * time.Millisecond}, nil, grpc.WithStaticStreamWindowSize(1<<16))
 	lazy, err := s.conn.NewStream(rpcContext(t), &grpc.StreamDesc{ServerStreams: true}, service+"ModelInfer")

@@ -22,7 +22,7 @@ import (
 
 type clientStream = grpc.BidiStreamingClient[kserve.ModelInferRequest, kserve.ModelStreamInferResponse]
 
-// open begins a stream.
+// open starts a stream.
 func (s *testServer) open(t testing.TB, ctx context.Context, options ...grpc.CallOption) clientStream {
 	t.Helper()
 	stream, err := s.client.ModelStreamInfer(ctx, options...)
@@ -41,7 +41,7 @@ func sendAll(t testing.TB, stream clientStream, requests ...*kserve.ModelInferRe
 	}
 }
 
-// receive returns the next message, as text without the bytes of tensors.
+// receive returns the next message as text, with the sizes of its tensors instead of their bytes.
 func receive(t testing.TB, stream clientStream) string {
 	t.Helper()
 	a, err := stream.Recv()
@@ -51,7 +51,7 @@ func receive(t testing.TB, stream clientStream) string {
 	return brief(a)
 }
 
-// brief is "<model>/<version> <id> <final>[ <bytes>…][: <error>]".
+// brief formats a message as "<model>/<version> <id> <final>[ <bytes>…][: <error>]".
 func brief(a *kserve.ModelStreamInferResponse) string {
 	r := a.InferResponse
 	final := "-"
@@ -91,7 +91,7 @@ func withID(q *kserve.ModelInferRequest, id string, params ...any) *kserve.Model
 	return q
 }
 
-// answer returns a response of model "m" with one output of n bytes, from blocks if n is large.
+// answer returns a response with one output of n bytes, which comes from blocks if n is large.
 func (s *testServer) answer(req *infer.Request, n int, final bool) *infer.Response {
 	t := infer.Tensor{Name: "OUTPUT0", DataType: infer.Uint8, Shape: []int64{int64(n)}}
 	if n > message.BlockSize {
@@ -144,7 +144,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 	}
 }
 
-// TestStreamMessagesAreWhole compares whole messages.
+// TestStreamMessagesAreWhole compares complete messages of a stream, including errors.
 func TestStreamMessagesAreWhole(t *testing.T) {
 	s := start(t, Config{}, nil)
 	stream := s.open(t, rpcContext(t))
@@ -176,8 +176,8 @@ func TestStreamMessagesAreWhole(t *testing.T) {
 	}
 }
 
-// TestStreamOrderFollowsRequests: replies keep the order of their requests, except for decoupled
-// models.
+// TestStreamOrderFollowsRequests checks that replies have the order of their requests, except those
+// of decoupled models.
 func TestStreamOrderFollowsRequests(t *testing.T) {
 	gates := map[string]chan struct{}{}
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -208,8 +208,9 @@ func TestStreamOrderFollowsRequests(t *testing.T) {
 	}
 }
 
-// TestStreamEntersRequestsInOrder: each request enters its scheduler, or is answered, before the
-// next one does. None waits for the response to another.
+// TestStreamEntersRequestsInOrder checks that each request of a stream enters its scheduler, or
+// gets its response, before the next request does, and that no request waits for the response to
+// another.
 func TestStreamEntersRequestsInOrder(t *testing.T) {
 	gate := make(chan struct{})
 	var mu sync.Mutex
@@ -225,7 +226,7 @@ func TestStreamEntersRequestsInOrder(t *testing.T) {
 		case "refused":
 			return infer.Errorf(infer.InvalidArg, "no")
 		case "answered":
-			send(s.answer(req, 1, true)) // as out of a cache: it enters nothing
+			send(s.answer(req, 1, true)) // as from a cache: it enters no scheduler
 			return nil
 		}
 		req.Entered()
@@ -255,8 +256,8 @@ func TestStreamEntersRequestsInOrder(t *testing.T) {
 	}
 }
 
-// TestStreamErrorEndsTheStreamIfAsked: with triton_grpc_error the first error of a model ends the
-// stream with its status, and the other requests are cancelled.
+// TestStreamErrorEndsTheStreamIfAsked checks that with triton_grpc_error the first error ends the
+// stream with its status and cancels the other requests.
 func TestStreamErrorEndsTheStreamIfAsked(t *testing.T) {
 	waits := decoupledModel("waits", func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		<-ctx.Done()
@@ -276,7 +277,8 @@ func TestStreamErrorEndsTheStreamIfAsked(t *testing.T) {
 	s.settled(t)
 }
 
-// TestStreamsAnswerManyAtOnce keeps many requests in flight on many streams.
+// TestStreamsAnswerManyAtOnce keeps many requests in flight on several streams, and checks that all
+// are answered.
 func TestStreamsAnswerManyAtOnce(t *testing.T) {
 	const streams, requests = 4, 300
 	s := start(t, Config{MaxStreamRequests: 16, MaxStreamBytes: 1 << 20}, nil)

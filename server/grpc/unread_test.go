@@ -22,7 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// endOf reads a stream to its end.
+// endOf reads a stream to its end and returns the error.
 func endOf(stream clientStream) error {
 	for {
 		if _, err := stream.Recv(); err != nil {
@@ -31,8 +31,8 @@ func endOf(stream clientStream) error {
 	}
 }
 
-// TestUnreadStreamHoldsLittleAndEnds: the replies that wait for a client that does not read hold
-// almost none of the models' memory, ordered or not, and the stream ends in time.
+// TestUnreadStreamHoldsLittleAndEnds checks that replies queued for a client that does not read
+// hold almost none of the models' memory, ordered or not, and that the stream ends in time.
 func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	testkit.Story(t)
 	const requests, size = 1000, 8 << 10
@@ -53,8 +53,9 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 			for i := range requests {
 				sendAll(t, stream, withID(int32s(name, 1), fmt.Sprint(i)))
 			}
-			// Lent are the few replies that the queue keeps and those in the transport. Goroutines that
-			// have not queued their reply yet lend more; after the end of the stream nothing is lent.
+			// Only the few replies in the queue and in the transport may hold lent memory.
+			// Goroutines that have not queued their reply yet hold more. After the end of the
+			// stream nothing is lent.
 			if !testkit.Within(servertest.Patience, func() bool {
 				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.active.Count() > 0
 			}) {
@@ -69,13 +70,13 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	}
 }
 
-// TestUnreadStreamsFillAccount: the replies of unread streams take no more than their share of the
-// account. Such streams are ended one after another; a stream that is read continues.
+// TestUnreadStreamsFillAccount checks that the replies of unread streams do not exceed their share
+// of the account: such streams end one after another, and a stream that is read continues.
 func TestUnreadStreamsFillAccount(t *testing.T) {
 	const streams, requests, elements = 8, 400, 900
 	core := servertest.NewCore()
 	s := start(t, Config{}, core, grpc.WithStaticStreamWindowSize(1<<16))
-	const most = (8 << 20) / (requests * elements * 4) // streams for whose replies there is room
+	const most = (8 << 20) / (requests * elements * 4) // number of streams whose replies fit
 	account := budget.New(budget.Config{Limit: 16 << 20})
 	s.waiting = replies.NewStreams(account)
 	_, reader := s.dial(t)
@@ -89,13 +90,13 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	for range streams {
 		unread = append(unread, s.open(t, rpcContext(t)))
 	}
-	// Before anything is sent: otherwise streams that have not begun look ended.
+	// This must precede the first message. Otherwise streams that have not begun would look ended.
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.waiting.Count() == 1+streams })
 	for _, stream := range unread {
 		go func() {
 			for i := range requests {
 				if stream.Send(withID(int32s("id_int32", elements), fmt.Sprint(i))) != nil {
-					break // it has been ended
+					break // the server has ended it
 				}
 			}
 			_ = stream.CloseSend()
@@ -138,8 +139,8 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestPausedStreamsAreCharged: the window of a stream that is not read, which its client may fill,
-// is charged. Streams end when there is no room for more.
+// TestPausedStreamsAreCharged checks that the flow-control window of a stream that is not read is
+// charged, because its client may fill it, and that streams end when the account is full.
 func TestPausedStreamsAreCharged(t *testing.T) {
 	const streams = 5
 	gate := make(chan struct{})
@@ -154,7 +155,7 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 		return waits.Echo(ctx, req, send)
 	}
 	s := start(t, Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
-	account := budget.New(budget.Config{Limit: 3 * 4 * streamWindow}) // of which a quarter is for the transport
+	account := budget.New(budget.Config{Limit: 3 * 4 * streamWindow}) // a quarter of it is for the transport
 	s.waiting = replies.NewStreams(account)
 	var open []clientStream
 	for range streams {
@@ -163,7 +164,7 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 		open = append(open, stream)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		// Not before all have begun: three that have would look the same.
+		// All streams must have begun: with only three of them the counts would be the same.
 		return begun.Load() == streams && s.waiting.Count() == 3 && account.Used(budget.Transport) == 3*streamWindow
 	})
 	close(gate)
@@ -183,8 +184,8 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, func() bool { return account.Total() == 0 })
 }
 
-// TestUnreadRepliesAreChargedAndEnd: unread replies to unary RPCs are charged until their connection
-// ends, which it does after a timeout.
+// TestUnreadRepliesAreChargedAndEnd checks that unread replies to unary RPCs are charged until
+// their connection ends, which happens after a timeout.
 func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 	s := startWith(t, Config{}, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
 		blocks.Account = budget.New(budget.Config{Limit: 1 << 30, Limits: budget.Limits{RequestID: 1 << 20}})
@@ -192,12 +193,12 @@ func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 	})
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
 	ctx, leave := context.WithCancel(rpcContext(t))
-	// Larger than the window of an RPC, which the library enlarges for clients that read, and on the
-	// heap, as the head of the reply.
+	// The reply exceeds an RPC's window, which the library enlarges for clients that read. It is on
+	// the heap, as part of the head of the reply.
 	const rpcs, size = 50, 1 << 18
 	for range rpcs {
 		go func() {
-			// A stream of the library's that is opened, and never read.
+			// The client opens the stream but never reads it.
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, grpcservice.GRPCInferenceService_ModelInfer_FullMethodName)
 			if err == nil {
 				_ = stream.SendMsg(withID(int32s("id_int32", 1), strings.Repeat("i", size)))

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLargeHeadsAreCharged checks that the head of a request is charged to its connection until the
-// reply has been sent, and that a head without room is rejected.
+// reply has been sent, and that a head that exceeds the available memory is rejected.
 func TestLargeHeadsAreCharged(t *testing.T) {
 	var held int64
 	address, account := Running(t, Config{}, func(w *Reply, r *Request) {

@@ -12,7 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// TestPartialHeadsKeepNobodyOut fills a server with connections that have sent one byte each.
+// TestPartialHeadsKeepNobodyOut checks that connections that have sent one byte each do not keep
+// new connections out.
 func TestPartialHeadsKeepNobodyOut(t *testing.T) {
 	address, _ := http1.Running(t, http1.Config{MaxConnections: 4}, echo)
 	for range 12 {
@@ -34,7 +35,8 @@ func TestPartialHeadsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TestAHolderCanBeEnded ends a connection as a holder of memory while it serves a request.
+// TestAHolderCanBeEnded checks that the account can end a connection that holds memory while it
+// serves a request.
 func TestAHolderCanBeEnded(t *testing.T) {
 	serves := make(chan struct{})
 	address, account := http1.Running(t, http1.Config{}, func(w *http1.Reply, r *http1.Request) {

@@ -13,8 +13,9 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// TestRefusedRequestsGetTheirReply: while all connections are busy, each request gets 503, also one
-// with a large body and behind a flood of connections that send nothing. These get the reply, too.
+// TestRefusedRequestsGetTheirReply checks that each request gets 503 while all connections are
+// busy, even with a large body and after a flood of silent connections. Silent connections get 503
+// too.
 func TestRefusedRequestsGetTheirReply(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	address, _ := http1.Running(t, http1.Config{MaxConnections: 1}, func(w *http1.Reply, _ *http1.Request) {
@@ -33,7 +34,7 @@ func TestRefusedRequestsGetTheirReply(t *testing.T) {
 		for range 2 * http1.LobbySize {
 			silent = append(silent, http1.Dial(t, address))
 		}
-		for _, c := range silent[:http1.LobbySize] { // they have made room
+		for _, c := range silent[:http1.LobbySize] { // evicted from the lobby
 			if text, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 503 ") {
 				t.Fatalf("a silent client got %q and error %v, want 503", text, err)
 			}
@@ -52,9 +53,9 @@ func TestRefusedRequestsGetTheirReply(t *testing.T) {
 	close(release)
 }
 
-// TestRequestsOfEvictedConnectionsGetAReply: a client whose connection is evicted at the moment of its
-// request gets 503, or its answer on a new connection. An HTTP client does not repeat a POST whose
-// connection ends without a reply.
+// TestRequestsOfEvictedConnectionsGetAReply checks that a client whose connection is evicted while
+// it sends a request gets 503, or its response on a new connection. HTTP clients do not retry a
+// POST whose connection ends without a reply.
 func TestRequestsOfEvictedConnectionsGetAReply(t *testing.T) {
 	address, _ := http1.Running(t, http1.Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 1}}, func(w *http1.Reply, _ *http1.Request) {
 		w.Send(http.StatusOK, nil)

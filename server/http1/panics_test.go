@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// brokenConn panics when it is read, and reports when it is closed.
+// brokenConn panics in Read and signals when it is closed.
 type brokenConn struct {
 	net.Conn
 	closed chan struct{}
@@ -29,7 +29,7 @@ func (c *brokenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// handedListener accepts connections from a channel.
+// handedListener accepts the connections of a channel.
 type handedListener struct {
 	conns chan net.Conn // sent to by the test
 	done  chan struct{}
@@ -52,8 +52,8 @@ func (l *handedListener) Close() error {
 
 func (l *handedListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestAPanicEndsItsOwnConnection panics between requests, when there is nothing to reply to. The
-// connection is closed and forgotten, and others are served.
+// TestAPanicEndsItsOwnConnection checks that a panic between requests, when no reply is due, closes
+// and forgets the connection, and that other connections are served.
 func TestAPanicEndsItsOwnConnection(t *testing.T) {
 	s := http1.NewServer(http1.Config{}, nil, http1.Handler{Serve: func(w *http1.Reply, _ *http1.Request) { w.Send(http.StatusOK, []byte("here")) }}, zerolog.Nop())
 	l := &handedListener{conns: make(chan net.Conn), done: make(chan struct{})}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestContinueFailsWithoutAWaitOnceTheClientHasGone checks that the write timeout passes once, not
-// with each piece.
+// TestContinueFailsWithoutAWaitOnceTheClientHasGone checks that Continue fails at once after the
+// write timeout has passed, instead of waiting for each piece.
 func TestContinueFailsWithoutAWaitOnceTheClientHasGone(t *testing.T) {
 	failures := make(chan error, 3)
 	client, ended := Served(t, Config{WriteTimeout: 50 * time.Millisecond}, func(w *Reply, _ *Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 )
 
-// streamThree replies with a short piece, an empty one, and one longer than InlineReply.
+// streamThree streams a short piece, an empty piece, and a piece longer than InlineReply.
 func streamThree(w *http1.Reply, _ *http1.Request) {
 	w.ContentType, w.Header = "text/event-stream", http1.Field{Name: "x-load", Value: "JSON {}"}
 	w.Begin(http.StatusOK)
@@ -90,8 +90,8 @@ func TestStreamedReplyWithoutPiecesIsWhole(t *testing.T) {
 	}
 }
 
-// TestPanicCutsStreamedReplyOff checks that a client does not take a partial reply for a complete
-// one.
+// TestPanicCutsStreamedReplyOff checks that a client can tell a reply cut off by a panic from a
+// complete one.
 func TestPanicCutsStreamedReplyOff(t *testing.T) {
 	client, _ := http1.Served(t, http1.Config{}, func(w *http1.Reply, _ *http1.Request) {
 		w.Begin(http.StatusOK)

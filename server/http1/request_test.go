@@ -54,9 +54,9 @@ func TestPathLeavesQueryAndHostOut(t *testing.T) {
 	}
 }
 
-// FuzzRequestFraming compares accepted requests with net/http: both must see the same method,
-// target and headers, the same body, and the same bytes after it. Otherwise a request could be
-// smuggled past a proxy.
+// FuzzRequestFraming checks that net/http sees the same method, target, headers and body in each
+// accepted request, and the same bytes after it. Otherwise a request could be smuggled past a
+// proxy.
 func FuzzRequestFraming(f *testing.F) {
 	for _, tt := range http1test.Hostile {
 		f.Add([]byte(tt.Text + http1test.Get("/next")))
@@ -107,7 +107,7 @@ func FuzzRequestFraming(f *testing.F) {
 	})
 }
 
-// readConn is a connection from which a test reads.
+// readConn is a connection that reads from r and discards writes.
 type readConn struct {
 	net.Conn
 	r *bytes.Reader

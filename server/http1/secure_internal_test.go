@@ -12,7 +12,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestSecureRequestThatComesEarlyIsWhole sends a request whose first byte the watch reads.
+// TestSecureRequestThatComesEarlyIsWhole checks that the next request is complete although the
+// disconnect watcher has read its first byte.
 func TestSecureRequestThatComesEarlyIsWhole(t *testing.T) {
 	var watch *disconnectWatcher
 	paths := make(chan string, 2)
@@ -21,7 +22,7 @@ func TestSecureRequestThatComesEarlyIsWhole(t *testing.T) {
 		if r.Path() == "/first" {
 			watch = &w.c.watch
 			r.Watch()
-			<-watch.done // the look that has read the byte has ended
+			<-watch.done // the watcher has read the byte and ended
 			watch.done <- struct{}{}
 			r.Unwatch()
 			if r.Context().Err() != nil {
@@ -53,8 +54,8 @@ func TestSecureRequestThatComesEarlyIsWhole(t *testing.T) {
 	}
 }
 
-// TestIdleSecureConnectionIsClosedWithoutWaiting evicts a connection, with the locks of all
-// connections held.
+// TestIdleSecureConnectionIsClosedWithoutWaiting checks that closeIdle, which is called with locks
+// of all connections held, closes a TLS connection without waiting for its client.
 func TestIdleSecureConnectionIsClosedWithoutWaiting(t *testing.T) {
 	var c *conn
 	client, ended := ServedSecurely(t, Config{}, func(w *Reply, _ *Request) {

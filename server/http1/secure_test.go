@@ -60,7 +60,7 @@ func TestPlainRequestIsToldThatTLSIsServed(t *testing.T) {
 	for sent, want := range map[string]string{
 		"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n": "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 56\r\n" +
 			"Connection: close\r\n\r\nthis port serves HTTPS, and the request came without TLS",
-		"\x80\x80\x80\x80\x80": "", // noise gets an alert of TLS or nothing, and no HTTP
+		"\x80\x80\x80\x80\x80": "", // noise gets a TLS alert or nothing, but no HTTP
 	} {
 		client, ended := http1.ServedSecurely(t, http1.Config{}, echo)
 		socket := client.NetConn()
@@ -76,8 +76,9 @@ func TestPlainRequestIsToldThatTLSIsServed(t *testing.T) {
 	}
 }
 
-// TestSecureClientThatLeavesIsSeen disconnects during a request: the end of TLS comes as bytes on
-// the socket, which are not another request.
+// TestSecureClientThatLeavesIsSeen checks that a client's disconnect ends its request, with and
+// without a TLS close alert. The alert is bytes on the socket, which must not be taken for another
+// request.
 func TestSecureClientThatLeavesIsSeen(t *testing.T) {
 	for name, leave := range map[string]func(*tls.Conn) error{
 		"with a word": (*tls.Conn).Close,
@@ -108,7 +109,8 @@ func TestSecureClientThatLeavesIsSeen(t *testing.T) {
 	}
 }
 
-// TestSecureClientThatOnlyConnectsIsEnded connects and sends nothing, or no TLS.
+// TestSecureClientThatOnlyConnectsIsEnded checks that a TLS server closes connections that send
+// nothing, or something other than TLS.
 func TestSecureClientThatOnlyConnectsIsEnded(t *testing.T) {
 	for name, says := range map[string]string{"nothing": "", "plain HTTP": "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "noise": strings.Repeat("\x16", 600)} {
 		t.Run(name, func(t *testing.T) {

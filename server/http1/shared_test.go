@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// Running runs a server with an account until the test ends, and returns its address. At the end
-// nothing may be charged.
+// Running runs a server with an account until the test ends, and returns its address. Nothing may
+// be charged at the end.
 func Running(t *testing.T, cfg Config, serve func(*Reply, *Request)) (address string, account *budget.Account) {
 	t.Helper()
 	account = budget.New(budget.Config{Limit: 64 << 20})
@@ -48,7 +48,7 @@ func Dial(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(time.Minute)) // of a test that hangs
+	_ = c.SetDeadline(time.Now().Add(time.Minute)) // for a test that hangs
 	return c
 }
 
@@ -81,11 +81,11 @@ func Served(t *testing.T, cfg Config, serve func(*Reply, *Request)) (net.Conn, <
 		_ = l.Close()
 		<-ended
 	})
-	_ = client.SetDeadline(time.Now().Add(time.Minute)) // of a test that hangs
+	_ = client.SetDeadline(time.Now().Add(time.Minute)) // for a test that hangs
 	return client, ended
 }
 
-// ServedSecurely is served through TLS.
+// ServedSecurely is Served over TLS.
 func ServedSecurely(t *testing.T, cfg Config, serve func(*Reply, *Request)) (*tls.Conn, <-chan struct{}) {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), "server")

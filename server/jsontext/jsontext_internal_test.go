@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestJSONValues walks over containers with and without a span.
+// TestJSONValues checks reading members and elements of containers, some of which are long enough
+// to have a span.
 func TestJSONValues(t *testing.T) {
 	long := strings.Repeat(`"]}\"",`, 300)
 	text := `{"a":{"x":[` + long + `1],"y":[[],{}]},"b\u0063":-7,"a":5,"d":[1,[2,` + long + `3],"e"]}`
@@ -50,8 +51,8 @@ func TestJSONValues(t *testing.T) {
 	}
 }
 
-// FuzzJSON compares the syntax with encoding/json's. Standard JSON must be accepted and read alike,
-// unless it is too deep, has a number that is too big, or half a character.
+// FuzzJSON checks that JSON valid for encoding/json is accepted and read alike, unless it is nested
+// too deeply, has a number that is too large, or has half of a surrogate pair.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-2.5e-3,true,null,"\u00e9\ud83d\ude00"]}`, "[NaN]", "1e309", `"\\\""`, "-0", "12345678901234567890.5", "[[[]]]", `{"":[null,"\u0080\ud800"]}`} {
 		f.Add([]byte(seed))

@@ -39,7 +39,7 @@ func TestJSONSyntax(t *testing.T) {
 	}
 }
 
-// TestScanChargesSpans scans nested arrays around long strings, each of which has a span.
+// TestScanChargesSpans checks that the spans of nested arrays around long strings are charged.
 func TestScanChargesSpans(t *testing.T) {
 	text := []byte("[" + strings.Repeat(nested(99, 1200)+",", 1000) + "0]")
 	account := budget.New(budget.Config{Limit: 64 << 20})
@@ -63,9 +63,9 @@ func nested(depth, size int) string {
 	return strings.Repeat("[", depth) + `"` + strings.Repeat("a", size) + `"` + strings.Repeat("]", depth)
 }
 
-// TestWalksAreLinear walks over everything in documents of one size with different nesting. Short
-// arrays have no span: without Document.walked each level would read all levels below it again,
-// which takes about 50 times as long.
+// TestWalksAreLinear checks that a walk over a deeply nested document takes about as long as one
+// over a flat document of the same size. Short arrays have no span: without Document.walked each
+// level would read all levels below it again, which takes about 50 times as long.
 func TestWalksAreLinear(t *testing.T) {
 	const size = 1 << 20
 	flat := scanned(t, "["+strings.Repeat("[],[],", size/6)+"0]")
@@ -103,7 +103,7 @@ func visit(v jsontext.Value) {
 	}
 }
 
-// BenchmarkScan scans a request of 1,000 numbers, and walks over its members.
+// BenchmarkScan scans a request with 1,000 numbers and walks over its members.
 func BenchmarkScan(b *testing.B) {
 	text := []byte(`{"id":"1","inputs":[{"name":"INPUT0","shape":[1000],"datatype":"FP32","data":[` + strings.Repeat("0.125,", 999) + "1]}]}")
 	var s jsontext.Scanner

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// TestLongNumbers compares numbers with many digits with strconv, which reads all digits, and
-// checks that they take no memory of their length.
+// TestLongNumbers checks that numbers with many digits have the same value as in strconv, which
+// reads all digits, and that reading them takes no memory proportional to their length.
 func TestLongNumbers(t *testing.T) {
 	zeros, nines := strings.Repeat("0", 2000), strings.Repeat("9", 2000)
 	half := "1.00000000000000011102230246251565404236316680908203125" // between 1 and the next double

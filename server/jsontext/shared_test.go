@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// walkJSON reads everything in a value.
+// walkJSON visits everything in a value.
 func walkJSON(t *testing.T, v Value) {
 	if end := v.end(); end <= v.at || end > len(v.t.buf) {
 		t.Fatalf("value at %d ends at %d of %d", v.at, end, len(v.t.buf))

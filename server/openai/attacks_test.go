@@ -27,7 +27,7 @@ func liveHeap() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
-// peaks returns the peaks of the heap, beyond its size before, and of the charges while f runs.
+// peaks returns by how much the heap grows while f runs, and the peak of the charges.
 func (s *service) peaks(f func()) (heap, charged int64) {
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	runtime.GC()
@@ -67,7 +67,7 @@ func (s *service) send(path, body string) string {
 	return fmt.Sprint(reply.StatusCode, " ", string(b[:n]))
 }
 
-// replies is a model that sends one response with these outputs.
+// replies returns the Infer function of a model that sends one response with these outputs.
 func replies(outputs ...infer.Tensor) func(context.Context, *infer.Request, infer.Sender) error {
 	return func(_ context.Context, _ *infer.Request, send infer.Sender) error {
 		send(&infer.Response{Outputs: outputs, Final: true})
@@ -75,8 +75,8 @@ func replies(outputs ...infer.Tensor) func(context.Context, *infer.Request, infe
 	}
 }
 
-// TestAttacksAreCharged sends large requests and has models send large responses. The heap must
-// grow by at most twice the charged bytes and 32 MiB, and the server must answer.
+// TestAttacksAreCharged sends large requests and lets models send large responses. The heap must
+// grow by at most twice the charged bytes plus 32 MiB, and the server must reply.
 func TestAttacksAreCharged(t *testing.T) {
 	const mib = 1 << 20
 	chat := func(messages, more string) string { return `{"model":"m","messages":[` + messages + `]` + more + `}` }
@@ -152,7 +152,7 @@ func TestAttacksAreCharged(t *testing.T) {
 	}
 }
 
-// TestUnreadRepliesStayCharged checks that a reply that its client does not read stays charged.
+// TestUnreadRepliesStayCharged checks that a reply stays charged while its client does not read it.
 func TestUnreadRepliesStayCharged(t *testing.T) {
 	const size = 32 << 20
 	s := serve(t, openai.Config{}, textModel("m", "python", replies(bytesTensor("text_output", strings.Repeat("a", size))), "text_input"))
@@ -165,7 +165,7 @@ func TestUnreadRepliesStayCharged(t *testing.T) {
 	if _, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		t.Fatal(err)
 	}
-	first := make([]byte, 1) // the reply has begun, and its rest waits
+	first := make([]byte, 1) // the reply has begun, and the rest is queued
 	if _, err := io.ReadFull(c, first); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,8 @@ func TestUnreadRepliesStayCharged(t *testing.T) {
 	}
 }
 
-// TestLeavingClientEndsItsRendering disconnects while a template loops.
+// TestLeavingClientEndsItsRendering checks that the rendering of a template ends when its client
+// disconnects.
 func TestLeavingClientEndsItsRendering(t *testing.T) {
 	endless := "{% for i in range(100000) %}{% for j in range(100000) %}{% if messages[0].content is upper %}{% endif %}{% endfor %}{% endfor %}"
 	s := serve(t, openai.Config{ChatTemplate: filepath.Join(folder(t, map[string]string{"t": endless}), "t")}, textModel("m", "python", says("a"), "text_input"))
@@ -198,7 +199,8 @@ func TestLeavingClientEndsItsRendering(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return s.blocks.Account.Total() == 0 })
 }
 
-// TestErrorsSayWhoseTheyAre checks statuses: a client may retry after a 503, but not after a 400.
+// TestErrorsSayWhoseTheyAre checks the statuses of errors: a client may retry after 503, but not
+// after 400.
 func TestErrorsSayWhoseTheyAre(t *testing.T) {
 	fails := func(code infer.Code) func(context.Context, *infer.Request, infer.Sender) error {
 		return func(context.Context, *infer.Request, infer.Sender) error { return infer.Errorf(code, "why") }
@@ -224,8 +226,8 @@ func TestErrorsSayWhoseTheyAre(t *testing.T) {
 	}
 }
 
-// TestSmallValuesAreBounded sends values of the largest size, and one larger. Errors repeat at most
-// 4 KiB of a client's text.
+// TestSmallValuesAreBounded checks that values of the maximum size are accepted and larger ones
+// rejected, and that errors repeat at most 4 KiB of a client's text.
 func TestSmallValuesAreBounded(t *testing.T) {
 	m := textModel("m", "python", says("a"), "text_input", "stop_words")
 	m.Info.Config.Input[1].Dims = []int64{-1}

@@ -28,7 +28,8 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// textModel has inputs of these names, of type BYTES or of a type after a colon.
+// textModel returns a model whose inputs have these names and the type BYTES, or the type after a
+// colon.
 func textModel(name, backend string, run func(ctx context.Context, q *infer.Request, send infer.Sender) error, inputs ...string) *servertest.Model {
 	cfg := &kserve.ModelConfig{Name: name, Backend: backend}
 	for _, in := range inputs {
@@ -53,8 +54,8 @@ func numberTensor(name string, n int32) infer.Tensor {
 	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: []int64{1}, Data: binary.LittleEndian.AppendUint32(nil, uint32(n))}
 }
 
-// says is a model that sends these texts, an error for each that begins with "!", and then the end
-// of the stream.
+// says returns the Infer function of a model that sends these texts, with an error for each text
+// that begins with "!", and then ends the stream.
 func says(texts ...string) func(context.Context, *infer.Request, infer.Sender) error {
 	return func(_ context.Context, _ *infer.Request, send infer.Sender) error {
 		for _, text := range texts {
@@ -77,7 +78,7 @@ type service struct {
 	url    string
 }
 
-// serve runs a front end until the test ends. Then all memory must have been returned.
+// serve runs a front end until the test ends. All memory must then have been released.
 func serve(t *testing.T, cfg openai.Config, list ...*servertest.Model) *service {
 	t.Helper()
 	return serveTraced(t, cfg, nil, list...)
@@ -108,10 +109,10 @@ func serveTraced(t *testing.T, cfg openai.Config, traces *tracing.Tracer, list .
 
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// changing matches the parts that differ between two equal requests.
+// changing matches the parts of a reply that differ between equal requests.
 var changing = regexp.MustCompile(`"cmpl-[0-9a-f-]{36}"|"created":\d+`)
 
-// post returns the status and the body, without ids and times.
+// post sends a body and returns the status and the reply, without ids and times.
 func (s *service) post(path, body string) string {
 	s.t.Helper()
 	reply, err := client.Post(s.url+path, "application/json", strings.NewReader(body))
@@ -166,7 +167,8 @@ func TestStreamsAreEventsWithAnEnd(t *testing.T) {
 	}
 }
 
-// TestFaultsOfFields checks the texts, which are those of the framework of Triton's front end.
+// TestFaultsOfFields checks the errors of invalid fields. Their texts are those of the framework
+// that Triton's front end uses.
 func TestFaultsOfFields(t *testing.T) {
 	s := serve(t, openai.Config{}, textModel("m", "python", says("a"), "text_input", "max_tokens:INT32"))
 	const detail = `422 {"detail":[`
@@ -205,7 +207,8 @@ func TestFaultsOfFields(t *testing.T) {
 	}
 }
 
-// TestInputsFollowTheModel checks that inputs have the types and shapes of the model.
+// TestInputsFollowTheModel checks that the inputs of a request have the types and shapes of the
+// model's configuration.
 func TestInputsFollowTheModel(t *testing.T) {
 	m := textModel("m", "python", says("a"), "text_input", "max_tokens:INT64", "seed:UINT64", "temperature:FP64", "stop_words")
 	m.Info.Config.Input[4].Dims = []int64{-1}
@@ -233,7 +236,8 @@ func TestInputsFollowTheModel(t *testing.T) {
 	}
 }
 
-// TestLeavingClientCancelsItsStream has a model wait for its client, which disconnects.
+// TestLeavingClientCancelsItsStream checks that a model's request is cancelled when the client of
+// its stream disconnects.
 func TestLeavingClientCancelsItsStream(t *testing.T) {
 	var cancelled atomic.Bool
 	s := serve(t, openai.Config{}, textModel("m", "python", func(ctx context.Context, _ *infer.Request, send infer.Sender) error {
@@ -251,7 +255,8 @@ func TestLeavingClientCancelsItsStream(t *testing.T) {
 	testkit.Eventually(t, servertest.Patience, cancelled.Load)
 }
 
-// TestLargeBodiesAreRefused sends bodies of known and unknown length that are too large.
+// TestLargeBodiesAreRefused checks that bodies that are too large are rejected, whether their
+// length is announced or not.
 func TestLargeBodiesAreRefused(t *testing.T) {
 	s := serve(t, openai.Config{REST: rest.Config{MaxInputBytes: 64}}, textModel("m", "python", says("a"), "text_input"))
 	large := `{"model":"m","prompt":"` + strings.Repeat("p", 64) + `"}`
@@ -259,7 +264,7 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	if got := s.post("/v1/completions", large); got != `413 {"error":{"message":"Request size of 89`+want {
 		t.Errorf("got %s", got)
 	}
-	reply, err := client.Post(s.url+"/v1/completions", "application/json", io.MultiReader(strings.NewReader(large))) // of unknown length
+	reply, err := client.Post(s.url+"/v1/completions", "application/json", io.MultiReader(strings.NewReader(large))) // unknown length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +274,8 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 	}
 }
 
-// TestBodiesNestToTheDepthOfAllJSON sends bodies with 100 open brackets, whose fields are checked,
-// and with 101.
+// TestBodiesNestToTheDepthOfAllJSON checks that 100 nested brackets are accepted and 101 are
+// rejected, as in all JSON that the server reads.
 func TestBodiesNestToTheDepthOfAllJSON(t *testing.T) {
 	s := serve(t, openai.Config{}, textModel("m", "python", says("a"), "text_input"))
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
@@ -306,8 +311,8 @@ func TestFloatsArePrintedAsInPython(t *testing.T) {
 	}
 }
 
-// probable is a model of vLLM's form that sends two pieces of a text and the log probabilities of
-// their tokens.
+// probable is the Infer function of a vLLM model that sends a text in two pieces, with the log
+// probabilities of their tokens.
 func probable(_ context.Context, q *infer.Request, send infer.Sender) error {
 	pieces := []struct{ text, logprobs string }{
 		{"\u00e9 b", `[{"7": {"logprob": -0.5, "rank": 2, "decoded_token": "x"}, "8": {"logprob": -0.25, "rank": 1, "decoded_token": "\u00e9"}}, ` +

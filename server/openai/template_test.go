@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/server/openai"
 )
 
-// folder writes files into a new folder.
+// folder writes files to a new directory.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,7 +23,7 @@ func folder(t *testing.T, files map[string]string) string {
 
 const line = `{"model":"m","messages":[{"role":"user","content":"p"}]}`
 
-// TestTemplatesOfTokenizers checks where templates are found and which tokens they see.
+// TestTemplatesOfTokenizers checks where templates are found and which special tokens they can use.
 func TestTemplatesOfTokenizers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files          map[string]string

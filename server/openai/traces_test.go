@@ -18,7 +18,8 @@ import (
 
 var traceName = regexp.MustCompile(`HTTP_[A-Z_]+`)
 
-// TestTracedRequestsAreStamped traces a whole text and a stream, with a core that does not trace.
+// TestTracedRequestsAreStamped checks the timestamps of a traced request and a traced stream, with
+// a core that does not trace.
 func TestTracedRequestsAreStamped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "trace.json")
 	path := file + ".0" // the file of a count's traces

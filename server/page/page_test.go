@@ -28,10 +28,10 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// evil is markup, as a name or a text.
+// evil is markup that is used as a name or a text.
 const evil = `<script>alert("x")</script>`
 
-// noFiles is a repository whose configurations are markup.
+// noFiles is a repository whose configurations contain markup.
 type noFiles struct{}
 
 func (noFiles) ConfigText(model string, _ int64) (string, []byte, error) {
@@ -41,7 +41,7 @@ func (noFiles) ConfigText(model string, _ int64) (string, []byte, error) {
 	return "models/" + model + "/config.pbtxt", []byte("# " + evil + "\nname: \"m\"\n"), nil
 }
 
-// site is a page that runs over fakes.
+// site is a page over fakes.
 type site struct {
 	t      *testing.T
 	core   *servertest.Core
@@ -50,7 +50,7 @@ type site struct {
 	client http.Client
 }
 
-// start runs a page until the test ends. Then all memory must have been released.
+// start runs a page until the test ends. All memory must then have been released.
 func start(t *testing.T, cfg page.Config, core *servertest.Core) *site {
 	t.Helper()
 	for name := range core.Models {
@@ -83,7 +83,7 @@ func start(t *testing.T, cfg page.Config, core *servertest.Core) *site {
 	return s
 }
 
-// reply is a reply whose body has been read.
+// reply is a reply with its body.
 type reply struct {
 	*http.Response
 	text string
@@ -114,7 +114,8 @@ func (s *site) get(path string) reply {
 
 var tokenField = regexp.MustCompile(`name="token" value="([^"]+)"`)
 
-// form returns a browser's POST from the page, with these fields; "file NAME" is a file.
+// form returns a browser's POST from the page with these fields. A field named "file NAME" is a
+// file.
 func (s *site) form(path string, fields ...string) *http.Request {
 	s.t.Helper()
 	if s.token == "" {
@@ -170,8 +171,8 @@ func wants(t *testing.T, what string, got reply, status int, texts ...string) {
 	}
 }
 
-// TestPagesShowModels reads the pages of models in all states, with names and reasons that are
-// markup.
+// TestPagesShowModels checks the pages of models in all states, and that markup in names and
+// reasons is escaped.
 func TestPagesShowModels(t *testing.T) {
 	s := start(t, page.Config{}, servertest.NewCore(servertest.NewModel(evil, 0, "INPUT0 FP32 4", "OUTPUT0 FP32 4")))
 	escaped := "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;"
@@ -188,7 +189,7 @@ func TestPagesShowModels(t *testing.T) {
 	}
 }
 
-// TestEveryReplyIsGuarded checks the headers of pages, files and errors.
+// TestEveryReplyIsGuarded checks the security headers of pages, files and errors.
 func TestEveryReplyIsGuarded(t *testing.T) {
 	s := start(t, page.Config{}, servertest.NewCore())
 	script := regexp.MustCompile(`/static/[0-9a-f]{16}/page\.js`).FindString(s.get("/").text)
@@ -213,7 +214,8 @@ func TestEveryReplyIsGuarded(t *testing.T) {
 	}
 }
 
-// TestFormMakesRequests sends the form, and reads the answer beside the sent values.
+// TestFormMakesRequests checks the request that the form makes, and that the page shows the
+// response beside the sent values.
 func TestFormMakesRequests(t *testing.T) {
 	s := start(t, page.Config{}, servertest.NewCore())
 	got := s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "2, 4", "values.0", "[[1,2,3,4],[5,6,7,8]]", "id", "r1", "parameters", `{"a": 1, "b": "<i>", "c": 0.5, "d": true}`)
@@ -246,7 +248,8 @@ func TestFormMakesRequests(t *testing.T) {
 	}
 }
 
-// TestSequencesHaveFields sends an id, start and end.
+// TestSequencesHaveFields checks that the form of a sequence model has fields for the sequence's
+// id, start and end.
 func TestSequencesHaveFields(t *testing.T) {
 	m := servertest.NewModel("sequence", 0, "INPUT0 INT32 1", "OUTPUT0 INT32 1")
 	m.Info.Config.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{}}
@@ -262,7 +265,8 @@ func TestSequencesHaveFields(t *testing.T) {
 	}
 }
 
-// TestStreamsAreCut has a model that sends responses until it is told to stop.
+// TestStreamsAreCut checks that a model that sends responses endlessly is cancelled after the last
+// response that is shown.
 func TestStreamsAreCut(t *testing.T) {
 	m := servertest.NewModel("endless", 0, "INPUT0 INT32 1", "OUTPUT0 INT32 1")
 	m.Info.Config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
@@ -277,7 +281,8 @@ func TestStreamsAreCut(t *testing.T) {
 	wants(t, "answer", s.post("/models/endless/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Response 64", "the request was then cancelled")
 }
 
-// TestOnlyThePageActs sends requests of scripts and forms of other sites: none reaches a model.
+// TestOnlyThePageActs checks that requests from scripts and forms of other sites never reach a
+// model.
 func TestOnlyThePageActs(t *testing.T) {
 	core := servertest.NewCore()
 	s := start(t, page.Config{Explicit: true}, core)
@@ -313,7 +318,8 @@ func TestOnlyThePageActs(t *testing.T) {
 	}
 }
 
-// TestControlLoadsAndUnloads uses the forms of a server whose clients control models.
+// TestControlLoadsAndUnloads checks the forms that load and unload models on a server with explicit
+// model control.
 func TestControlLoadsAndUnloads(t *testing.T) {
 	core := servertest.NewCore()
 	s := start(t, page.Config{Explicit: true}, core)
@@ -346,7 +352,7 @@ func TestNothingIsControlledUnlessClientsMay(t *testing.T) {
 			t.Error("the page offers to load a model")
 		}
 		if cfg.Explicit {
-			s.token = "x" // no page has a form
+			s.token = "x" // no page contains a form
 			continue
 		}
 		wants(t, "load", s.post("/models/idle/load"), 403, "--model-control-mode=explicit")
@@ -356,7 +362,7 @@ func TestNothingIsControlledUnlessClientsMay(t *testing.T) {
 	}
 }
 
-// TestLoadHoldsNoPage reads the pages while a load hangs.
+// TestLoadHoldsNoPage checks that pages can be read while a load hangs.
 func TestLoadHoldsNoPage(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	core := servertest.NewCore()
@@ -380,7 +386,7 @@ func TestLoadHoldsNoPage(t *testing.T) {
 	wants(t, "load", <-done, 409, "it was released")
 }
 
-// TestRestrictedGroupsAreClosed restricts each group that a part of the page shows.
+// TestRestrictedGroupsAreClosed checks that the page does not show the data of restricted groups.
 func TestRestrictedGroupsAreClosed(t *testing.T) {
 	for _, c := range []struct{ group, path, gone string }{
 		{server.GroupModelRepository, "/", "id_int32"},
@@ -403,7 +409,8 @@ func TestRestrictedGroupsAreClosed(t *testing.T) {
 	}
 }
 
-// TestBodiesAreBounded sends forms that are too long, of unknown length, and of other types.
+// TestBodiesAreBounded checks that forms that are too long, of unknown length or of another type
+// are rejected.
 func TestBodiesAreBounded(t *testing.T) {
 	cfg := page.Config{Explicit: true}
 	cfg.MaxInputBytes = 10_000
@@ -425,7 +432,8 @@ func TestBodiesAreBounded(t *testing.T) {
 	wants(t, "half a form", s.do(r), 400, "malformed")
 }
 
-// TestPanicsEndOneRequest has a model that panics: the page goes on and no memory is lost.
+// TestPanicsEndOneRequest checks that a panic in a model ends only its request, and that no memory
+// leaks.
 func TestPanicsEndOneRequest(t *testing.T) {
 	m := servertest.NewModel("panics", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	m.Infer = func(context.Context, *infer.Request, infer.Sender) error { panic("a bug") }
@@ -437,7 +445,7 @@ func TestPanicsEndOneRequest(t *testing.T) {
 	wants(t, "the page after it", s.get("/"), 200)
 }
 
-// states is a Status with a version that has lost a process, and a log with markup.
+// states is a Status with a version that has lost a process, and a log that contains markup.
 type states struct{}
 
 func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot {
@@ -468,7 +476,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 	}
 }
 
-// TestFiguresAreShown reads the status of a version, and the log.
+// TestFiguresAreShown checks that the page shows the status of a version and the log.
 func TestFiguresAreShown(t *testing.T) {
 	s := start(t, page.Config{Explicit: true}, servertest.NewCore())
 	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
@@ -497,8 +505,8 @@ func TestFiguresAreShown(t *testing.T) {
 	}
 }
 
-// TestModelsWithoutVersionsHaveReasons has one that the index lists without a state, and one that
-// it does not list.
+// TestModelsWithoutVersionsHaveReasons checks that the page shows why a model has no version, for a
+// model that the index lists without a state and for one that it does not list.
 func TestModelsWithoutVersionsHaveReasons(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "enum"}}

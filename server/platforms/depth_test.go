@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestJSONNestsToOneDepth sends a body with 100 open brackets to each endpoint that reads JSON, and one
-// with 101.
+// TestJSONNestsToOneDepth checks that each endpoint that reads JSON accepts 100 nested brackets and
+// rejects 101.
 func TestJSONNestsToOneDepth(t *testing.T) {
 	core := servertest.NewCore()
 	parts := server.Parts{Core: core, Logging: &servertest.Log[server.LogSettings]{}}

@@ -60,7 +60,7 @@ func (f *FakeRepositories) String() string {
 	return fmt.Sprint(f.Registered)
 }
 
-// testFront is a front end of SageMaker over fakes.
+// testFront is a SageMaker front end over fakes.
 type testFront struct {
 	core         *servertest.Core
 	repositories *FakeRepositories
@@ -188,7 +188,7 @@ func TestStatusFollowsTheText(t *testing.T) {
 
 const loadBatch = `{"model_name":"batch","url":"BASE/batch/model"}`
 
-// TestLoadsAreTakenBack checks that failed loads are undone, also after a panic.
+// TestLoadsAreTakenBack checks that failed loads are undone, even after a panic.
 func TestLoadsAreTakenBack(t *testing.T) {
 	f := startSageMaker(t)
 	f.core.Panics = true
@@ -215,8 +215,8 @@ func TestLoadsAreTakenBack(t *testing.T) {
 	}
 }
 
-// TestUnloadsWaitBoundedly also checks that only the first of two concurrent unloads reports
-// success.
+// TestUnloadsWaitBoundedly checks that an unload waits for a limited time, and that only the first
+// of two concurrent unloads reports success.
 func TestUnloadsWaitBoundedly(t *testing.T) {
 	f := startSageMaker(t)
 	begun, end := make(chan time.Duration, 2), make(chan struct{}) // a value for each unload; closed for both

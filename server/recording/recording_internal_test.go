@@ -17,8 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/models"
 )
 
-// TestOnlyReadersOfARecordingHaveItsKey checks that others cannot read the file of the key, that
-// the key is found from a model's folder and from a record, and that it is the same in a copy and
+// TestOnlyReadersOfARecordingHaveItsKey checks that other users cannot read the key file, that the
+// key is found from a model's directory and from a record, and that it stays the same in a copy and
 // for the next server.
 func TestOnlyReadersOfARecordingHaveItsKey(t *testing.T) {
 	directory := t.TempDir()
@@ -64,8 +64,8 @@ func TestOnlyReadersOfARecordingHaveItsKey(t *testing.T) {
 	}
 }
 
-// TestRecordingIsBounded checks the bounds of the number of files, of their bytes, and of waiting
-// records.
+// TestRecordingIsBounded checks the limits on the number of records, on their bytes and on records
+// waiting to be written.
 func TestRecordingIsBounded(t *testing.T) {
 	var log testkit.Buffer
 	directory := t.TempDir()
@@ -94,8 +94,8 @@ func TestRecordingIsBounded(t *testing.T) {
 	if got := len(readAll(t, directory)); got != 3 {
 		t.Errorf("got %d records, want 3", got)
 	}
-	// Existing records count. The third comes when the directory is full, and is lost if it was
-	// already waiting.
+	// Existing records count. The third record arrives when the directory is full, and is lost if
+	// it was already waiting.
 	if r := send(Config{MaxRequests: 5}, 3, 10); r.Written() != 2 || r.Lost() > 1 || r.Open() {
 		t.Errorf("got %d written, %d lost, open %t, want 2, at most 1, false", r.Written(), r.Lost(), r.Open())
 	}
@@ -112,7 +112,8 @@ func TestRecordingIsBounded(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatCannotBeWritten checks that only the recording ends, not the requests.
+// TestDirectoryThatCannotBeWritten checks that a write error ends only the recording, not the
+// requests.
 func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	directory := t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"m": "a file where the folder of the model would be", "x/1" + Extension + temporary: "half"})
@@ -146,7 +147,8 @@ func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestTextsOfRecordsAreCharged records a request and a response with large texts.
+// TestTextsOfRecordsAreCharged checks that large texts of a recorded request and response are
+// charged.
 func TestTextsOfRecordsAreCharged(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 1 << 30})
 	r, err := New(Config{Directory: t.TempDir(), Memory: account})

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// example has all fields of a record.
+// example returns a record with all fields.
 func example() *recording.Record {
 	one := func(name string, data []byte) recording.Tensor {
 		return recording.Tensor{Tensor: infer.Tensor{Name: name, DataType: infer.Uint8, Shape: []int64{int64(len(data))}, Data: data}}
@@ -60,7 +60,7 @@ func TestRecordsSurviveTheirFile(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v\nwant %+v", name, got, err, want)
 		}
-		for end := range b.Len() { // cut off anywhere
+		for end := range b.Len() { // truncated at any point
 			if _, err := recording.Read(bytes.NewReader(b.Bytes()[:end]), int64(end)); err == nil {
 				t.Fatalf("%s: the first %d of %d bytes are taken for a record", name, end, b.Len())
 			}
@@ -68,7 +68,8 @@ func TestRecordsSurviveTheirFile(t *testing.T) {
 	}
 }
 
-// TestFileIsAsDocumented has the two parts of a request that docs/record.md shows.
+// TestFileIsAsDocumented checks that docs/record.md shows two parts of a request's record as they
+// are written.
 func TestFileIsAsDocumented(t *testing.T) {
 	r := &recording.Record{Model: "add_sub", Version: 1, Received: time.Date(2026, 11, 23, 4, 15, 0, 123456789, time.UTC), Took: 412 * time.Microsecond, Request: recording.Message{
 		Asked: infer.LatestVersion, ID: "7", Parameters: []infer.Parameter{{Name: "sequence_id", Kind: infer.IntParameter, Int: 3}}, Wanted: []string{"SUM"},
@@ -111,7 +112,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// lent counts its releases.
+// lent is a Memory that counts its releases.
 type lent struct{ released *int }
 
 func (lent) Retain()    {}
@@ -128,13 +129,14 @@ func (f foreign) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return slices.Clone(f.data), f.lent, nil
 }
 
-// recorded records one request to a model with this answer, and reads the files.
+// recorded records one request to a model whose responses answer sends, and returns the records.
 func recorded(t *testing.T, config recording.Config, req *infer.Request, answer func(req *infer.Request, send infer.Sender) error) []*recording.Record {
 	t.Helper()
 	return recording.RecordedIn(t.Context(), t, config, req, answer)
 }
 
-// TestReplayedRequestsAreNotRecorded checks that a replayed request reaches its model.
+// TestReplayedRequestsAreNotRecorded checks that a replayed request reaches its model but is not
+// recorded.
 func TestReplayedRequestsAreNotRecorded(t *testing.T) {
 	reached := 0
 	answer := func(*infer.Request, infer.Sender) error { reached++; return nil }
@@ -143,8 +145,8 @@ func TestReplayedRequestsAreNotRecorded(t *testing.T) {
 	}
 }
 
-// TestPipesAreNoRecords checks that a pipe does not block, and that a file that claims to be huge
-// takes no memory.
+// TestPipesAreNoRecords checks that a named pipe in place of a record does not block, and that a
+// file that claims to be huge takes no memory.
 func TestPipesAreNoRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "1"+recording.Extension)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -166,7 +168,8 @@ func TestPipesAreNoRecords(t *testing.T) {
 	}
 }
 
-// TestRequestsAreRecordedAsClientsSentThem checks the record of one request.
+// TestRequestsAreRecordedAsClientsSentThem checks the record of a request, with redacted tensors
+// and parameters.
 func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 	released := 0
 	req := &infer.Request{
@@ -216,7 +219,7 @@ func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 }
 
 // TestWhatIsNotARequestIsNotRecorded checks that a rejected request is recorded with its error, and
-// one that a version's successor gets is not.
+// that a request that moves to a version's successor or is for another model is not recorded.
 func TestWhatIsNotARequestIsNotRecorded(t *testing.T) {
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion, Inputs: []infer.Tensor{recording.UintTensor("A", 1)}}
@@ -233,8 +236,8 @@ func TestWhatIsNotARequestIsNotRecorded(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreOneTensor checks that a raw body is recorded as a request with a tensor: an
-// element of BYTES has its length before it.
+// TestBodiesThatAreOneTensor checks that a raw body is recorded as a request with one tensor, and
+// that an element of BYTES is preceded by its length.
 func TestBodiesThatAreOneTensor(t *testing.T) {
 	for _, test := range []struct {
 		datatype infer.DataType
@@ -256,8 +259,8 @@ func TestBodiesThatAreOneTensor(t *testing.T) {
 	}
 }
 
-// TestNothingIsRecordedUnlessAsked checks that the front ends get the core itself without a
-// directory.
+// TestNothingIsRecordedUnlessAsked checks that without a directory the front ends use the core
+// itself.
 func TestNothingIsRecordedUnlessAsked(t *testing.T) {
 	r, err := recording.New(recording.Config{})
 	core := &recording.FakeCore{}

@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// FakeCore has one model with the responses of a test.
+// FakeCore has one model, whose responses infer sends.
 type FakeCore struct {
 	server.Core
 	info  models.Info

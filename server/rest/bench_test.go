@@ -67,7 +67,7 @@ func binaryRequest(model string, size int) []byte {
 	return append(request, make([]byte, size)...)
 }
 
-// benchExchange sends one request and reads its reply, whose body is at most as large as reply.
+// benchExchange sends one request and reads its reply into the buffer reply.
 func benchExchange(b *testing.B, c net.Conn, r *bufio.Reader, request, reply []byte, atLeast int) {
 	b.Helper()
 	sent := make(chan error, 1)

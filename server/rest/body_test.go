@@ -20,13 +20,13 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// binaryInput returns the JSON of a request with one input of size bytes, which follow.
+// binaryInput returns the JSON of a request with one binary input of size bytes.
 func binaryInput(size int) string {
 	return fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}],%s}`, size, size, binaryOutput)
 }
 
-// announce sends the head of a request whose binary input has size bytes, and the first sent of
-// these.
+// announce sends the head of a request that announces a binary input of size bytes, and the first
+// sent bytes of it.
 func announce(t *testing.T, s *rest.TestServer, size, sent int) *rest.TestConn {
 	t.Helper()
 	c := s.Connect(t)
@@ -37,7 +37,7 @@ func announce(t *testing.T, s *rest.TestServer, size, sent int) *rest.TestConn {
 }
 
 // TestAnnouncedBodiesTakeNothing checks that clients that announce large bodies without sending
-// them leave the memory to others.
+// them reserve no memory.
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{HeaderTimeout: 2 * rest.Patience}}, nil)
 	const each = 100 << 20 // together twice the limit
@@ -63,8 +63,8 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	})
 }
 
-// TestBodiesOfAllSizes reads bodies whose sizes are around the steps in which they are read, with
-// Openers that accept and reject bare announcements.
+// TestBodiesOfAllSizes checks bodies whose sizes are close to the steps in which they are read,
+// with an Opener that accepts announcements of unread bytes and with one that rejects them.
 func TestBodiesOfAllSizes(t *testing.T) {
 	sees := rest.Model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
 	sees.Infer = func(_ context.Context, r *infer.Request, send infer.Sender) error {
@@ -111,7 +111,8 @@ func TestBodiesOfAllSizes(t *testing.T) {
 	}
 }
 
-// TestBehindARawBodyIsRoom checks that the length of an element of BYTES is charged with the body.
+// TestBehindARawBodyIsRoom checks that a raw body has room for the length of a BYTES element, and
+// that this room is charged.
 func TestBehindARawBodyIsRoom(t *testing.T) {
 	raw := rest.Model("raw", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
@@ -154,8 +155,8 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 	}
 }
 
-// TestBodyThatOutgrowsTheMemory is rejected when it does, and releases everything. A body that is
-// larger than all memory is rejected at once.
+// TestBodyThatOutgrowsTheMemory checks that a body is rejected and its memory released when the
+// account is full, and that a body larger than the whole account is rejected at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	free := servertest.Leave(s.Blocks.Account, budget.Blocks, 1<<20)

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// result is a reply in comparable form.
+// result is a reply in a form that can be compared.
 type result struct {
 	Status int
 	Header http.Header
@@ -23,7 +23,7 @@ type result struct {
 	Closes bool // the connection ends after it
 }
 
-// String returns the status, the type and the body.
+// String returns the status, the content type and the body.
 func (r result) String() string {
 	return fmt.Sprintf("%d %s %s", r.Status, r.Header.Get("Content-Type"), r.Body)
 }
@@ -48,7 +48,7 @@ func (c *TestConn) Send(text string) {
 	}
 }
 
-// Receive reads the reply to a request of that method.
+// Receive reads the reply to a request with the given method.
 func (c *TestConn) Receive(method string) result {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.R, &http.Request{Method: method})
@@ -63,7 +63,7 @@ func (c *TestConn) Receive(method string) result {
 	return result{resp.StatusCode, resp.Header, string(body), resp.Close}
 }
 
-// WantEnd fails the test unless the server closes the connection without another byte.
+// WantEnd fails the test unless the server closes the connection without sending another byte.
 func (c *TestConn) WantEnd() {
 	c.t.Helper()
 	if b, err := io.ReadAll(c.R); len(b) > 0 {

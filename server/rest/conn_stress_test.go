@@ -14,8 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// TestGoodClientsAreServedBesideOthers runs clients of all kinds at once. Well-behaved ones must be
-// served, whatever the others do.
+// TestGoodClientsAreServedBesideOthers checks that well-behaved clients are served while other
+// clients misbehave.
 func TestGoodClientsAreServedBesideOthers(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	const clients, rounds = 16, 30

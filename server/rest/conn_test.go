@@ -55,8 +55,8 @@ func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 	}
 }
 
-// TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies, and
-// splits them at every byte.
+// TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies, split
+// at every byte, and checks the order of the replies.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
@@ -76,8 +76,8 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// TestEmptyRepliesKeepTheConnection has an HTTP/1.0 client that detects an empty reply only by its
-// length.
+// TestEmptyRepliesKeepTheConnection checks that an empty reply has a length, by which an HTTP/1.0
+// client detects its end.
 func TestEmptyRepliesKeepTheConnection(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	c := s.Connect(t)
@@ -107,7 +107,7 @@ func TestExpectContinueIsAnsweredFirst(t *testing.T) {
 	if got := c.Receive("POST"); got.Status != 200 {
 		t.Fatalf("got %s, want 200", got)
 	}
-	// A client whose request is rejected is not asked for the body.
+	// A client whose request is rejected does not get 100 Continue.
 	request = rest.Text("POST", "/v2/models/unknown/infer", json, "Expect: 100-continue")
 	c.Send(strings.TrimSuffix(request, json))
 	if got := c.Receive("POST"); got.Status != 404 || !got.Closes {
@@ -138,7 +138,7 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 			rest.ErrorBody("Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."), false},
 	} {
 		c := s.Connect(t)
-		go func() { _, _ = io.WriteString(c.Conn, head+tt.body) }() // which the server may not read
+		go func() { _, _ = io.WriteString(c.Conn, head+tt.body) }() // the server may not read it
 		got := c.Receive("POST")
 		if !strings.HasPrefix(got.String(), tt.want) {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
@@ -150,7 +150,7 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 	}
 }
 
-// TestClientLeavesInBody closes connections in the middle of all kinds of bodies. startHTTP checks
+// TestClientLeavesInBody closes connections in the middle of all kinds of bodies. StartHTTP checks
 // that the memory of the requests is released.
 func TestClientLeavesInBody(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
@@ -175,7 +175,7 @@ func TestClientLeavesInBody(t *testing.T) {
 	}
 }
 
-// TestClientLeavesInInference expects the context of a request to end when its client closes the
+// TestClientLeavesInInference checks that the context of a request ends when its client closes the
 // connection while the model works.
 func TestClientLeavesInInference(t *testing.T) {
 	began, cause := make(chan struct{}), make(chan error, 1)
@@ -201,8 +201,8 @@ func TestClientLeavesInInference(t *testing.T) {
 	}
 }
 
-// TestSlowInferencesKeepTheirClient checks that a client that stays is not taken for disconnected,
-// and that its connection remains usable.
+// TestSlowInferencesKeepTheirClient checks that a waiting client is not mistaken for a disconnected
+// one, and that its connection remains usable.
 func TestSlowInferencesKeepTheirClient(t *testing.T) {
 	slow := rest.Model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
@@ -231,8 +231,8 @@ func TestSlowInferencesKeepTheirClient(t *testing.T) {
 	}
 }
 
-// TestSlowClientsAreDisconnected has clients that stop sending, each at another point. Otherwise
-// they have all the time they need.
+// TestSlowClientsAreDisconnected checks that a client that stops sending is disconnected by the
+// timeout for that part of a request.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	const short = 200 * time.Millisecond
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
@@ -260,8 +260,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	}
 }
 
-// TestClientDoesNotRead expects the server to give up on a client that does not read its reply, and
-// to release the reply's memory.
+// TestClientDoesNotRead checks that the server closes the connection of a client that does not read
+// its reply, and releases the reply's memory.
 func TestClientDoesNotRead(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
 	c := s.Connect(t)
@@ -273,7 +273,7 @@ func TestClientDoesNotRead(t *testing.T) {
 }
 
 // TestTooManyConnectionsCloseTheIdlest checks that the connection that has been idle for longest
-// makes room for a new one. If all are busy the new one gets an error.
+// makes room for a new one, and that the new one gets an error if all are busy.
 func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
@@ -286,8 +286,8 @@ func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	first := s.Connect(t)
 	first.Send(liveRequest)
 	first.Receive("GET")
-	// The client of the first one may be about to send its next request. The second, which has sent
-	// none, makes room.
+	// The client of the first connection may be about to send its next request. The second
+	// connection, which has not sent a request yet, makes room.
 	second := s.Connect(t)
 	third := s.Connect(t)
 	third.Send(liveRequest)
@@ -313,7 +313,8 @@ func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	rest.Eventually(t, "there is room again", func() bool { return s.Do(t, "GET", "/v2/health/live", "").Status == 200 })
 }
 
-// TestHugeContentLengthAllocatesNothing announces a huge body.
+// TestHugeContentLengthAllocatesNothing checks that a request that announces a huge body is
+// rejected.
 func TestHugeContentLengthAllocatesNothing(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
@@ -370,7 +371,8 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// TestShutdownWithStuckModel has a model that ends only with its context.
+// TestShutdownWithStuckModel checks that Run returns after ExitTimeout although a model returns
+// only when its context ends.
 func TestShutdownWithStuckModel(t *testing.T) {
 	began := make(chan struct{})
 	stuck := rest.Model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")

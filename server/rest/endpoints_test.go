@@ -80,7 +80,7 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 		{"POST /v2/logging", `{"log_format":"x"}`, "503 application/json " + rest.ErrorBody("invalid argument for --log_format, got: x")},
 		{"POST /v2/logging", `{"log_file":"x"}`, "501 application/json " + rest.ErrorBody("log file location can not be updated through network protocol")},
 		{"POST /v2/logging", ``, "500 application/json " + rest.ErrorBody("failed to parse the request JSON buffer: The document is empty. at 0")},
-		{"GET /v2/logging", "", `200 application/json {"log_file":"","log_info":true,`}, // members before the wrong one take effect
+		{"GET /v2/logging", "", `200 application/json {"log_file":"","log_info":true,`}, // members before the invalid one take effect
 		{"GET /v2/systemsharedmemory/status", "", "200 application/json []"},
 		{"GET /v2/cudasharedmemory/region/a%20b/status", "", "404 application/json " + rest.ErrorBody("Unable to find cuda shared memory region: 'a b'")},
 		{"GET /v2/systemsharedmemory/region/r/status", "", "404 application/json " + rest.ErrorBody("Unable to find system shared memory region: 'r'")},
@@ -143,7 +143,7 @@ func TestHealthTellsWhenUnready(t *testing.T) {
 	}
 }
 
-// TestLoadOutlivesClient closes the connection while a load runs.
+// TestLoadOutlivesClient checks that a load continues after its client has disconnected.
 func TestLoadOutlivesClient(t *testing.T) {
 	core := servertest.NewCore()
 	began, left, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)

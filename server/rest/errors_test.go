@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestInferErrorsReadAsClientsExpect checks the texts, statuses and types of errors.
+// TestInferErrorsReadAsClientsExpect checks the texts, statuses and content types of errors.
 func TestInferErrorsReadAsClientsExpect(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 4096}, nil)
 	const (
@@ -156,7 +156,8 @@ func TestInferWithoutMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestReplyWithoutMemoryIsAnError has a JSON reply that is larger than the remaining memory.
+// TestReplyWithoutMemoryIsAnError checks that a JSON reply larger than the available memory becomes
+// a 503.
 func TestReplyWithoutMemoryIsAnError(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	defer servertest.Leave(s.Blocks.Account, budget.JSON, 100_000)()

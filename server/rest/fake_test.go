@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// The fakes of a front end in tests.
+// The fakes behind a front end under test.
 type (
 	FakeModel = servertest.Model
 	fakeCore  = servertest.Core
@@ -30,7 +30,7 @@ func Model(name string, maxBatch int32, tensors ...string) *FakeModel {
 // fakeBlocks is an Allocator and an Opener that counts unreleased memory.
 type fakeBlocks struct {
 	servertest.Blocks
-	Unproven atomic.Bool // a bare announcement gets no memory
+	Unproven atomic.Bool // an announcement without data gets no memory
 }
 
 func (b *fakeBlocks) open(n, arrived int) (server.Filling, error) {
@@ -44,7 +44,7 @@ func (b *fakeBlocks) open(n, arrived int) (server.Filling, error) {
 	return block, nil
 }
 
-// TestServer is an HTTP front end that runs over fakes.
+// TestServer is an HTTP front end over fakes.
 type TestServer struct {
 	*FrontEnd
 	Core   *fakeCore
@@ -53,8 +53,8 @@ type TestServer struct {
 	Stop   func() error // ends Run and returns its result
 }
 
-// StartHTTP runs a front end until the test ends. Then all memory must have been released and no
-// error may have been logged: releasing a block twice panics, which is logged.
+// StartHTTP runs a front end until the test ends. All memory must then have been released, and no
+// error may have been logged, because a panic from releasing a block twice is logged.
 func StartHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.Parts, *servertest.Blocks)) *TestServer {
 	t.Helper()
 	if core == nil {
@@ -104,7 +104,7 @@ func (s *TestServer) Dial(t testing.TB) net.Conn {
 	return c
 }
 
-// Eventually waits until ok, or fails the test.
+// Eventually waits until ok returns true, or fails the test.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/inference"
 )
 
-// FuzzConnection sends arbitrary bytes.
+// FuzzConnection sends arbitrary bytes to a connection.
 func FuzzConnection(f *testing.F) {
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
 	for _, seed := range []string{
@@ -27,8 +27,7 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// FuzzInfer sends arbitrary bodies to the inference endpoint, in all the forms that a body can
-// have.
+// FuzzInfer sends arbitrary bodies in all supported forms to the inference endpoint.
 func FuzzInfer(f *testing.F) {
 	for _, head := range []string{
 		oneInput("INT32", "[2]", `"data":[1,2]`), oneInput("FP64", "[2,1]", `"data":[[1.5e3],[NaN]]`), oneInput("BYTES", "[2]", `"data":["a\u00e9","\\"]`),

@@ -33,7 +33,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 	rest.Eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
 }
 
-// refuses reports whether a server has ended with an HTTP error, or without a reply.
+// refuses reports whether a server's last reply is an HTTP error, or there is no reply.
 func refuses(statuses []int) bool {
 	if len(statuses) == 0 {
 		return true
@@ -66,8 +66,8 @@ func startReference(t *testing.T) string {
 	return socket.Addr().String()
 }
 
-// statuses sends text and, after it, a last request. It returns the statuses of all replies but the
-// last, which shows that the connection was open.
+// statuses sends text followed by a valid request. It returns the statuses of all replies except
+// that to the valid request, whose reply shows that the connection was still open.
 func statuses(t *testing.T, addr, text string) (list []int, open bool) {
 	t.Helper()
 	raw, err := net.Dial("tcp", addr)
@@ -77,7 +77,7 @@ func statuses(t *testing.T, addr, text string) (list []int, open bool) {
 	defer raw.Close()
 	_ = raw.SetDeadline(time.Now().Add(rest.Patience))
 	const last = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-	sent := make(chan struct{}) // closed when the server has read it, or will not
+	sent := make(chan struct{}) // closed once the server has read it, or will not read it
 	go func() {
 		defer close(sent)
 		_, _ = io.WriteString(raw, text+last)

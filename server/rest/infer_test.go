@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// answerTo returns the body of an echo of one tensor.
+// answerTo returns the body of an echo model's reply with one tensor.
 func answerTo(model, datatype, shape, rest string) string {
 	return fmt.Sprintf(`{"model_name":"%s","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"%s","shape":%s,%s}]}`, model, datatype, shape, rest)
 }
@@ -86,8 +86,8 @@ func TestBinaryTensorsComeBackWhole(t *testing.T) {
 	}
 }
 
-// TestJSONAndBinaryMixInOneRequest alternates JSON and binary inputs and requests outputs of both
-// forms, including an empty binary one.
+// TestJSONAndBinaryMixInOneRequest checks requests with alternating JSON and binary inputs and
+// outputs, including an empty binary output.
 func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	head := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}},` +
@@ -105,7 +105,7 @@ func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got.Body, want)
 	}
 
-	// Only an empty binary output: the reply is JSON.
+	// The only binary output is empty: the reply is JSON.
 	got = s.Infer(t, "id_int32", strings.Replace(oneInput("INT32", "[0]", `"data":[]`), "}]}", "}],"+binaryOutput+"}", 1), "")
 	if want := "200 application/json " + answerTo("id_int32", "INT32", "[0]", `"parameters":{"binary_data_size":0}`); got.String() != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -206,7 +206,7 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 	}
 }
 
-// TestOddResponsesBecomeErrors has models with invalid responses.
+// TestOddResponsesBecomeErrors checks the errors for invalid responses of models.
 func TestOddResponsesBecomeErrors(t *testing.T) {
 	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *rest.FakeModel {
 		m := rest.Model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
@@ -262,7 +262,7 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 		if got := s.Infer(t, tt.model, oneInput("INT32", "[1]", `"data":[1]`), "").String(); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.model, got, tt.want)
 		}
-		// And with an input that is in a block.
+		// The same with an input that is in a block.
 		head := oneInput("UINT8", "[9000]", `"parameters":{"binary_data_size":9000}`)
 		if got := s.Infer(t, tt.model, head, strings.Repeat("x", 9000)).String(); got != tt.want && tt.model != "decoupled" {
 			t.Errorf("%s with a block:\n got %s\nwant %s", tt.model, got, tt.want)
@@ -270,8 +270,8 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 	}
 }
 
-// TestReplacedBeforeItRuns checks that a request whose version is replaced between its head and its
-// execution runs on the successor, whose labels its classes have.
+// TestReplacedBeforeItRuns checks that a request whose version is replaced after its head was read
+// runs on the successor and gets the successor's labels.
 func TestReplacedBeforeItRuns(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(servertest.ReplacedModel()))
 	head := `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
-// TestReadInstancesNamesWhatIsWrong checks that errors state the found and the expected value.
+// TestReadInstancesNamesWhatIsWrong checks that errors name the actual and the expected value.
 func TestReadInstancesNamesWhatIsWrong(t *testing.T) {
 	const body = `want {"count":<number>,"group":<name>}, of which the group may be absent`
 	const number = "want a whole number from 1 to 1024"

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestJSONNestsToOneDepthEverywhere sends bodies with 100 and 101 open brackets to each endpoint
-// that reads JSON.
+// TestJSONNestsToOneDepthEverywhere checks that each endpoint that reads JSON accepts 100 nested
+// brackets and rejects 101.
 func TestJSONNestsToOneDepthEverywhere(t *testing.T) {
 	path := ""
 	s := StartHTTP(t, Config{}, nil, WithRegions(t, &path))

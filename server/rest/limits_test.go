@@ -18,7 +18,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestEndpointsThatNeedLittleAcceptLittle sends a body of 1 MiB, and of one byte more, to each.
+// TestEndpointsThatNeedLittleAcceptLittle checks that endpoints with small requests accept a body
+// of 1 MiB and reject a larger one.
 func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	path := ""
 	s := rest.StartHTTP(t, rest.Config{}, nil, rest.WithRegions(t, &path))
@@ -49,8 +50,8 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	}
 }
 
-// TestValuesThatAreSmallByNatureAreBounded sends values of the maximal length, and one byte longer.
-// The error repeats little of them.
+// TestValuesThatAreSmallByNatureAreBounded checks that values of the maximum length are accepted
+// and longer ones rejected, with an error that repeats little of them.
 func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{MaxLoadFiles: 3}, nil)
 	const infer, generate, load = "/v2/models/id_uint8/infer", "/v2/models/id_uint8/generate", "/v2/repository/models/m/load"
@@ -104,8 +105,8 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnreadRepliesAreCharged requests large replies of each kind without reading them. The bytes
-// are charged to their connections until the server gives up.
+// TestUnreadRepliesAreCharged checks that large unread replies of each kind are charged to their
+// connections until the server closes these.
 func TestUnreadRepliesAreCharged(t *testing.T) {
 	const size = 16 << 20 // more than the buffers of a socket hold
 	core := servertest.NewCore()
@@ -131,8 +132,8 @@ func TestUnreadRepliesAreCharged(t *testing.T) {
 	}
 }
 
-// TestBodiesAreAttributedToTheirConnections checks that each connection is the holder of its body
-// while it arrives, although the pool charges for large bodies.
+// TestBodiesAreAttributedToTheirConnections checks that a connection holds its body while it
+// arrives, although the pool charges for large bodies.
 func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	const size = 4 << 20
@@ -152,7 +153,8 @@ func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
 	rest.Eventually(t, "nothing is attributed after the reply", func() bool { return held() == 0 })
 }
 
-// TestLargeRepliesNeedMemory checks that small ones do not.
+// TestLargeRepliesNeedMemory checks that a large reply fails while the account is full, and a small
+// one does not.
 func TestLargeRepliesNeedMemory(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", 1<<20)}}
@@ -170,8 +172,8 @@ func TestLargeRepliesNeedMemory(t *testing.T) {
 	}
 }
 
-// TestAttacksStayWithinTheirCharge sends the bodies that take most memory for their size, five at
-// once, and compares the live heap with the account.
+// TestAttacksStayWithinTheirCharge sends five bodies at once that need the most memory for their
+// size, and checks that the live heap stays within a bound given by the charges.
 func TestAttacksStayWithinTheirCharge(t *testing.T) {
 	const size = 4 << 20
 	nested := strings.Repeat("[", 98) + `"` + strings.Repeat("a", 926) + `"` + strings.Repeat("]", 98) + ","
@@ -214,7 +216,8 @@ func TestAttacksStayWithinTheirCharge(t *testing.T) {
 	}
 }
 
-// TestPagesOfOtherSitesChangeNothing sends changes with the headers of browsers.
+// TestPagesOfOtherSitesChangeNothing checks that requests that change the server are rejected if
+// their headers show that a browser sends them for another site.
 func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	path := ""
 	s := rest.StartHTTP(t, rest.Config{AllowOrigins: []string{"https://good.example"}}, nil, rest.WithRegions(t, &path))
@@ -244,7 +247,8 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestSmallRepliesAreCompressedOnlyForThoseWhoAsk compares a list of codings with a single one.
+// TestSmallRepliesAreCompressedOnlyForThoseWhoAsk checks that a small reply is compressed only if
+// the client accepts a single coding, and a large one also if it accepts several.
 func TestSmallRepliesAreCompressedOnlyForThoseWhoAsk(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {

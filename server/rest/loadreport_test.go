@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// blockSamples returns samples of alternating kinds and numbers.
+// blockSamples returns samples from alternating kinds and numbers.
 func blockSamples(kindsAndNumbers ...string) (list []metrics.Sample) {
 	for i := 0; i+1 < len(kindsAndNumbers); i += 2 {
 		list = append(list, metrics.Sample{
@@ -58,8 +58,8 @@ func TestLoadReportsHaveTheFormOfTriton(t *testing.T) {
 	}
 }
 
-// TestGenerationsReportTheLoad also checks that nothing else does: neither errors before the
-// model's first response nor other endpoints.
+// TestGenerationsReportTheLoad checks that replies of the generate endpoints report the load in the
+// requested format, and that requests that reach no model and other endpoints do not.
 func TestGenerationsReportTheLoad(t *testing.T) {
 	core := servertest.NewCore(Model("text", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1"))
 	core.Panics = true // the log is not checked

@@ -61,8 +61,8 @@ func TestMetricsServeThePage(t *testing.T) {
 	}
 }
 
-// TestLongPagesAreSentPieceByPiece checks that a page of one write has a length, a longer one is
-// chunked, and its handler stops when the client disconnects.
+// TestLongPagesAreSentPieceByPiece checks that a page of one write has a Content-Length, that a
+// longer page is chunked, and that its handler stops when the client disconnects.
 func TestLongPagesAreSentPieceByPiece(t *testing.T) {
 	var most atomic.Int64       // pieces of a page
 	left := make(chan error, 1) // receives the handler's error after its client has disconnected

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestOpenAPIHasEveryEndpoint checks the path and the methods of each endpoint: the amplification
-// test (integration/amplification) takes the endpoints from the document.
+// TestOpenAPIHasEveryEndpoint checks that the document has the path and the methods of each
+// endpoint. The amplification test (integration/amplification) takes the endpoints from it.
 func TestOpenAPIHasEveryEndpoint(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}

@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/openapi"
 )
 
-// TestPageNamesTheAddresses requests the page like curl, like a browser and like a probe, which
-// gets Triton's reply.
+// TestPageNamesTheAddresses requests the page as curl, a browser and a probe would. The probe gets
+// Triton's reply.
 func TestPageNamesTheAddresses(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{Addresses: []string{"gRPC: port 8001"}}, nil)
 	for _, path := range []string{"/", "/docs"} {
@@ -36,7 +36,8 @@ func TestPageNamesTheAddresses(t *testing.T) {
 	}
 }
 
-// TestPageIsRestrictedAsItsContents closes one of the groups whose data is on the page.
+// TestPageIsRestrictedAsItsContents checks that the page needs the header of each restricted group
+// whose data it shows.
 func TestPageIsRestrictedAsItsContents(t *testing.T) {
 	for _, group := range []string{server.GroupMetadata, server.GroupModelRepository, server.GroupModelConfig} {
 		s := rest.StartHTTP(t, rest.Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "Key", Value: "v"}}}, nil)
@@ -51,7 +52,8 @@ func TestPageIsRestrictedAsItsContents(t *testing.T) {
 	}
 }
 
-// TestOpenAPIHasTheServersPaths checks a server without models; integration has some.
+// TestOpenAPIHasTheServersPaths checks the document of a server without models; package integration
+// tests it with models.
 func TestOpenAPIHasTheServersPaths(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	got := s.Do(t, "GET", "/openapi.json", "")
@@ -70,8 +72,8 @@ func TestOpenAPIHasTheServersPaths(t *testing.T) {
 	}
 }
 
-// TestOriginsDecideWhatBrowsersMayRead sends a browser's preflight requests and requests from pages
-// of other sites.
+// TestOriginsDecideWhatBrowsersMayRead checks the replies to a browser's preflight requests and to
+// requests from pages of other sites.
 func TestOriginsDecideWhatBrowsersMayRead(t *testing.T) {
 	preflight := []string{"Origin: https://a.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: content-type,x-key"}
 	for _, c := range []struct {

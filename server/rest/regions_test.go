@@ -14,7 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestRegionEndpointsAnswerByTheTable registers, shows and unregisters regions of both kinds.
+// TestRegionEndpointsAnswerByTheTable registers, lists and unregisters system and CUDA regions, and
+// compares the replies with a table.
 func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 	var path string
 	s := rest.StartHTTP(t, rest.Config{}, nil, rest.WithRegions(t, &path))
@@ -72,8 +73,8 @@ func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 	}
 }
 
-// TestInferencesUseRegions has inputs and outputs in a client's region, and each way to name a
-// range outside the region.
+// TestInferencesUseRegions checks inferences with inputs and outputs in a client's region, and the
+// errors for ranges outside the region.
 func TestInferencesUseRegions(t *testing.T) {
 	var path string
 	s := rest.StartHTTP(t, rest.Config{}, nil, rest.WithRegions(t, &path))
@@ -151,7 +152,8 @@ func TestInferencesUseRegions(t *testing.T) {
 	lies(0, "\x07\x00\x00\x00\x08\x00\x00\x00\x00")
 	lies(5000, strings.Repeat("large   ", 1250)+"\x00")
 
-	// A JSON input, a binary one, and one in a region, and an output in a region, in one request.
+	// One request with a JSON input, a binary input and an input in a region, and with an output in
+	// a region.
 	got := s.Infer(t, "multi", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"shared_memory_region":"far","shared_memory_byte_size":8}},`+
 		`{"name":"INPUT1","datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}},{"name":"INPUT3","datatype":"BOOL","shape":[1],"data":[true]}],`+
 		`"outputs":[{"name":"OUTPUT3"},{"name":"OUTPUT0","parameters":{"shared_memory_region":"near","shared_memory_offset":8,"shared_memory_byte_size":9}},`+
@@ -177,8 +179,8 @@ func TestInferencesUseRegions(t *testing.T) {
 	}
 }
 
-// TestNothingIsWrittenForAClientThatHasLeft checks that the memory, which may have another use, is
-// left alone.
+// TestNothingIsWrittenForAClientThatHasLeft checks that no output is written to the region of a
+// client that has disconnected, because it may have reused the memory.
 func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	var path string
 	core := servertest.NewCore()
@@ -200,7 +202,7 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	<-entered
 	_ = c.Close()
 	<-left
-	if err := s.Stop(); err != nil { // when the request has ended
+	if err := s.Stop(); err != nil { // after the request has ended
 		t.Error(err)
 	}
 	if data, err := os.ReadFile(path); err != nil || data[0] != 0 {
@@ -208,7 +210,8 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 	}
 }
 
-// TestRegionsInUseOutliveTheirNames unregisters a region while a request uses it.
+// TestRegionsInUseOutliveTheirNames checks that a request can still use a region that is
+// unregistered meanwhile.
 func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 	var path string
 	core := servertest.NewCore()
@@ -241,8 +244,8 @@ func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 	}
 }
 
-// TestOutputsInTheirPlaces checks the reply for an output that the backend has written to the
-// client's region: the front end leaves the region alone and releases it.
+// TestOutputsInTheirPlaces checks that an output that the backend has written to the client's
+// region is described in the reply but not written again, and that the region is released.
 func TestOutputsInTheirPlaces(t *testing.T) {
 	var path string
 	m := servertest.NewModel("puts", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
@@ -266,7 +269,7 @@ func TestOutputsInTheirPlaces(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	// The last request releases it after its reply.
+	// The last request releases the region after its reply.
 	rest.Eventually(t, "the region is no longer mapped", func() bool {
 		maps, err := os.ReadFile("/proc/self/maps")
 		return err == nil && !strings.Contains(string(maps), path)

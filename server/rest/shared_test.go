@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// fakeSocket is a client that has sent all its input, and reads everything.
+// fakeSocket is a client that has sent all its input and reads everything.
 type fakeSocket struct {
 	net.Conn
 	in  *bytes.Reader
@@ -43,8 +43,8 @@ func (l errorLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ServeBytes serves a client's input and returns its output. No handler may panic, each reply must
-// be valid, and all memory must be released.
+// ServeBytes serves a client's input and returns the number of replies. No handler may panic, each
+// reply must be valid, and all memory must be released.
 func ServeBytes(t testing.TB, cfg Config, input []byte) (replies int) {
 	t.Helper()
 	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: budget.New(budget.Config{Limit: 64 << 20})}}

@@ -19,7 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
-// TestTraceSettings compares with the replies of Triton 2.51.0 to the same sequence of requests.
+// TestTraceSettings compares the replies to a series of requests with those of Triton 2.51.0.
 func TestTraceSettings(t *testing.T) {
 	s := rest.StartHTTP(t, rest.Config{}, nil)
 	settings := func(rate, count, frequency string) string {
@@ -64,7 +64,8 @@ func TestTraceSettings(t *testing.T) {
 	}
 }
 
-// TestTracedRequestsAreStamped traces requests of a front end whose core does not trace.
+// TestTracedRequestsAreStamped checks the timestamps of traced requests with a core that does not
+// trace.
 func TestTracedRequestsAreStamped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
 	var clock atomic.Int64

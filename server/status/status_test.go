@@ -82,11 +82,11 @@ func TestPercentilesAreInterpolated(t *testing.T) {
 	}
 }
 
-// world is a server of one version, whose figures a test changes.
+// world is a server with one version, whose figures a test changes.
 type world struct {
 	mu      sync.Mutex
 	figures metrics.Figures
-	hangs   chan struct{} // not nil: collections wait until it is closed
+	hangs   chan struct{} // if not nil, collections wait until it is closed
 }
 
 // count returns a copy of the figures.
@@ -142,7 +142,7 @@ func (w *world) keeper() *Keeper {
 	})
 }
 
-// serve counts requests in the bucket.
+// serve counts requests in a bucket of the histogram.
 func (w *world) serve(requests int, bucket int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +173,8 @@ func TestKeeperJoinsAndRemembers(t *testing.T) {
 			t.Errorf("got %+v", m)
 		}
 
-		// 100 requests a minute in the bucket up to 250 µs, then 900 in the one up to 10 ms.
+		// 100 requests per minute in the bucket up to 250 µs, then 900 requests in the bucket up to
+		// 10 ms.
 		for range 14 * 6 {
 			w.serve(100, 2)
 			time.Sleep(Step)
@@ -198,7 +199,7 @@ func TestKeeperJoinsAndRemembers(t *testing.T) {
 			t.Errorf("got %+v after 20 idle minutes, want nothing", m.Recent[2])
 		}
 
-		// After a reload counters begin at 0.
+		// After a reload the counters start from 0.
 		w.reload()
 		w.serve(3, 2)
 		time.Sleep(time.Second)
@@ -233,7 +234,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestReadersWaitForNothing blocks a collection, as a lock that a load holds would.
+// TestReadersWaitForNothing checks that Snapshot returns the previous snapshot while a collection
+// is blocked, for example by a lock that a load holds.
 func TestReadersWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{figures: metrics.Figures{Model: "m", Version: 1}}

@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/infer/trace"
 )
 
-// received has the spans that a collector has received.
+// received contains the spans that a collector has received.
 type received struct {
 	mu       sync.Mutex
 	resource []string
@@ -203,7 +203,8 @@ func TestWrongSettingsOfModes(t *testing.T) {
 	}
 }
 
-// TestACollectorThatRefuses checks that its errors affect neither requests nor the shutdown.
+// TestACollectorThatRefuses checks that errors of a collector affect neither requests nor the
+// shutdown.
 func TestACollectorThatRefuses(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -220,8 +221,8 @@ func TestACollectorThatRefuses(t *testing.T) {
 	}
 }
 
-// TestActivitiesOfBackendsMakeSpans has activities that Triton turns into spans: pairs of names
-// that end in _START and _END, and activities between them.
+// TestActivitiesOfBackendsMakeSpans checks which activities become spans, as in Triton: pairs of
+// names that end in _START and _END, with the activities between them.
 func TestActivitiesOfBackendsMakeSpans(t *testing.T) {
 	tracer, r := collecting(t, nil)
 	headers := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
@@ -260,8 +261,8 @@ func TestActivitiesOfBackendsMakeSpans(t *testing.T) {
 	}
 }
 
-// TestActivitiesAreDeep begins more nested spans than allowed: deeper ones are events of the
-// deepest, with their ends.
+// TestActivitiesAreDeep checks that spans nested more deeply than allowed become events of the
+// deepest span.
 func TestActivitiesAreDeep(t *testing.T) {
 	var entries []trace.Entry
 	for _, suffix := range []string{"_START", "_END"} {
@@ -293,7 +294,8 @@ func TestActivitiesAreDeep(t *testing.T) {
 	}
 }
 
-// TestIDsOfRequestsAreCutInSpans sends the beginning of a long id: spans wait for the collector.
+// TestIDsOfRequestsAreCutInSpans checks that a span has only the beginning of a long request id,
+// because spans are kept until the collector accepts them.
 func TestIDsOfRequestsAreCutInSpans(t *testing.T) {
 	tracer, r := collecting(t, nil)
 	root := tracer.Sample("m", false, func(string) (string, bool) { return "", false })

@@ -24,7 +24,7 @@ func clock() func() int64 {
 	return func() int64 { return n.Add(1000) }
 }
 
-// tracerOf makes a Tracer of mode triton that samples each request, into a file of the test's.
+// tracerOf makes a Tracer in mode triton that samples each request and writes to a temporary file.
 func tracerOf(t *testing.T, change func(*Config)) (tracer *Tracer, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "trace.json")
@@ -46,7 +46,7 @@ func tracerOf(t *testing.T, change func(*Config)) (tracer *Tracer, path string) 
 
 func noHeader(string) (string, bool) { return "", false }
 
-// request has a request sampled and executed, and reports whether it is traced.
+// request samples and executes a request, and reports whether it is traced.
 func request(tracer *Tracer, model, id string) bool {
 	if !tracer.On() {
 		return false
@@ -58,7 +58,7 @@ func request(tracer *Tracer, model, id string) bool {
 	return root != nil
 }
 
-// requests has requests sampled, and tells which are traced, by their numbers from 1.
+// requests samples n requests, and returns the numbers of the traced ones, from 1.
 func requests(tracer *Tracer, model string, n int) (traced []int) {
 	for i := range n {
 		if request(tracer, model, fmt.Sprint(i+1)) {
@@ -68,7 +68,7 @@ func requests(tracer *Tracer, model string, n int) (traced []int) {
 	return traced
 }
 
-// inFile returns the ids of the requests in a trace file, "" for a missing file.
+// inFile returns the ids of the requests in a trace file, or "" if the file does not exist.
 func inFile(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -92,7 +92,7 @@ func inFile(t *testing.T, path string) string {
 
 func given[T any](v T) Update[T] { return Update[T]{Given: true, Value: v} }
 
-// change changes a setting that is to be accepted.
+// change changes a setting, and fails the test if the change is rejected.
 func change(t *testing.T, tracer *Tracer, model string, c Change) {
 	t.Helper()
 	if err := tracer.Change(model, c); err != nil {
@@ -142,8 +142,8 @@ func TestTheCountIsUsedUp(t *testing.T) {
 	}
 }
 
-// TestACountThatIsUsedUpHasAFileOfItsOwn checks, as in Triton, that earlier traces stay in the
-// other file.
+// TestACountThatIsUsedUpHasAFileOfItsOwn checks that traces of a count go to a numbered file once
+// the count is used up, and that earlier traces stay in the other file, as in Triton.
 func TestACountThatIsUsedUpHasAFileOfItsOwn(t *testing.T) {
 	tracer, path := tracerOf(t, nil)
 	requests(tracer, "m", 20)
@@ -170,8 +170,8 @@ func TestACountThatIsUsedUpHasAFileOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestFilesAreBounded writes more traces than there is room for. The files are readable only by
-// their owner.
+// TestFilesAreBounded checks that trace files do not exceed their limit, and that only their owner
+// can read them.
 func TestFilesAreBounded(t *testing.T) {
 	for _, frequency := range []uint32{0, 2} {
 		var log strings.Builder
@@ -255,7 +255,8 @@ func TestFilesOfEachFrequency(t *testing.T) {
 	}
 }
 
-// TestATraceThatOutlivesItsSetting ends a trace after its setting has been replaced.
+// TestATraceThatOutlivesItsSetting checks that a trace that ends after its setting was replaced is
+// still written.
 func TestATraceThatOutlivesItsSetting(t *testing.T) {
 	tracer, path := tracerOf(t, nil)
 	root := tracer.Sample("m", false, noHeader)
@@ -386,7 +387,8 @@ func TestLevelsAreReadAsTritonReadsThem(t *testing.T) {
 	}
 }
 
-// TestLostFilesAreNoError has a directory at the path of the file.
+// TestLostFilesAreNoError checks that traces that cannot be written, because a directory is at the
+// path of the file, are only logged.
 func TestLostFilesAreNoError(t *testing.T) {
 	var log strings.Builder
 	directory := t.TempDir()
@@ -406,7 +408,7 @@ func TestLostFilesAreNoError(t *testing.T) {
 	}
 }
 
-// TestEntriesOfFiles compares the text of a file byte by byte.
+// TestEntriesOfFiles compares a trace file byte by byte with the expected text.
 func TestEntriesOfFiles(t *testing.T) {
 	tracer, path := tracerOf(t, func(c *Config) { c.Level = Timestamps | Tensors })
 	root := tracer.Sample("m", false, noHeader)
@@ -455,7 +457,7 @@ func TestADisabledTracer(t *testing.T) {
 	}
 }
 
-// TestOffCostsNothing counts the allocations of a request while nothing is sampled.
+// TestOffCostsNothing checks that a request allocates nothing while tracing is off.
 func TestOffCostsNothing(t *testing.T) {
 	tracer, _ := tracerOf(t, func(c *Config) { c.Level = Off })
 	if n := testing.AllocsPerRun(100, func() {
@@ -467,8 +469,9 @@ func TestOffCostsNothing(t *testing.T) {
 	}
 }
 
-// TestTextsOfTensorsAreOnTheAccount traces tensors, some of which find no room. Those are left out,
-// and all charges are returned when the trace has been written.
+// TestTextsOfTensorsAreOnTheAccount checks that traced tensors are charged, that tensors that do
+// not fit into the account are omitted, and that all charges are returned once the trace is
+// written.
 func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 64 << 20})
 	tracer, path := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })
@@ -477,7 +480,7 @@ func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 	free := account.Most(budget.JSON)
 	root.Tensor(trace.QueueInput, "small", "INT32", []int64{1}, []byte{7, 0, 0, 0})
 	used := account.Used(budget.JSON)
-	root.Tensor(trace.QueueInput, "large", "UINT8", []int64{free}, make([]byte, free/4)) // each byte can become four, three times
+	root.Tensor(trace.QueueInput, "large", "UINT8", []int64{free}, make([]byte, free/4)) // each byte can become four bytes, in three copies
 	root.Tensor(trace.QueueInput, "after", "INT32", []int64{1}, []byte{8, 0, 0, 0})
 	if now := account.Used(budget.JSON); used <= 0 || now != 2*used {
 		t.Errorf("one text takes %d bytes, two take %d", used, now)
@@ -494,7 +497,8 @@ func TestTextsOfTensorsAreOnTheAccount(t *testing.T) {
 	}
 }
 
-// TestDroppedTracesGiveTheirMemoryBack ends a trace after its tracer.
+// TestDroppedTracesGiveTheirMemoryBack checks that a trace that ends after its tracer was closed
+// returns its charges.
 func TestDroppedTracesGiveTheirMemoryBack(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 64 << 20})
 	tracer, _ := tracerOf(t, func(c *Config) { c.Level, c.Memory = Tensors, account })

@@ -141,7 +141,8 @@ func TestRunFindsLeaks(t *testing.T) {
 	}
 }
 
-// TestMarkIsSeenWhileAProcessExecs looks for the mark of a process that constantly calls exec.
+// TestMarkIsSeenWhileAProcessExecs checks that the mark of a process that constantly calls exec is
+// found.
 func TestMarkIsSeenWhileAProcessExecs(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "again")
 	if err := os.WriteFile(script, []byte("exec /bin/sh \"$0\"\n"), 0o600); err != nil {

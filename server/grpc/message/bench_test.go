@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// benchRequests are the messages for comparing this package's decoder with generated code
+// benchRequests returns the messages that compare this package's decoder with generated code
 // (docs/decisions/0018-grpc-codec.md).
 func benchRequests() map[string]*kserve.ModelInferRequest {
 	raw := func(inputs, size int) *kserve.ModelInferRequest {
@@ -38,14 +38,14 @@ func benchRequests() map[string]*kserve.ModelInferRequest {
 	return map[string]*kserve.ModelInferRequest{"4B": raw(1, 4), "sequence": sequence, "1MiB": raw(1, 1<<20), "100inputs": raw(100, 4), "typed64KiB": typed}
 }
 
-// lent is memory of a pool that has one block.
+// lent is a pool's memory with a single block.
 type lent struct{ data []byte }
 
 func (*lent) Retain()  {}
 func (*lent) Release() {}
 
-// BenchmarkDecode decodes each message: with this package, with generated code that copies
-// everything, and with generated code for all fields but raw_input_contents.
+// BenchmarkDecode decodes each message in three ways: with this package, with generated code, which
+// copies everything, and with generated code for all fields except raw_input_contents.
 func BenchmarkDecode(b *testing.B) {
 	account := budget.New(budget.Config{Limit: 1 << 40})
 	block := &lent{make([]byte, 2<<20)}
@@ -101,7 +101,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// decodeMixed copies raw_input_contents to their final memory and leaves the rest to generated code.
+// decodeMixed copies raw_input_contents to their final memory and leaves the rest to generated
+// code.
 func decodeMixed(s *source, q *kserve.ModelInferRequest, alloc func(int) ([]byte, infer.Memory, error)) error {
 	var rest []byte
 	var raw [][]byte
@@ -146,7 +147,8 @@ type benchRoom struct{ BufferPool }
 
 func (r *benchRoom) Lend(n int) (*[]byte, error) { return r.Get(max(n, poolSmallest)), nil }
 
-// BenchmarkEncode encodes responses with this package, and their heads with generated code.
+// BenchmarkEncode encodes responses with this package, and their non-tensor parts with generated
+// code.
 func BenchmarkEncode(b *testing.B) {
 	room := &benchRoom{}
 	for name, shape := range map[string]struct{ outputs, size int }{"4B": {1, 4}, "1MiB": {1, 1 << 20}, "100outputs": {100, 4}} {

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// frames returns b as a transport would, in frames of the given size.
+// frames returns a reader of b that delivers frames of the given size, as a transport would.
 func frames(b []byte, frame int) func(n int) (mem.BufferSlice, error) {
 	return func(n int) (mem.BufferSlice, error) {
 		if n > len(b) {
@@ -42,7 +42,7 @@ func decodeBytes(b []byte, frame int, alloc server.Allocator) (*message, error) 
 	return m, m.decode(&s, alloc)
 }
 
-// example has every kind of field.
+// example returns a request with every kind of field.
 func example() *kserve.ModelInferRequest {
 	param := func(v any) *kserve.InferParameter {
 		p := &kserve.InferParameter{}
@@ -80,7 +80,7 @@ func example() *kserve.ModelInferRequest {
 	}
 }
 
-// checkDecode compares the decoder with the protobuf library.
+// checkDecode checks that the decoder agrees with the protobuf library on a message.
 func checkDecode(t *testing.T, b []byte, frame int) {
 	t.Helper()
 	want := &kserve.ModelInferRequest{}
@@ -111,8 +111,8 @@ func checkDecode(t *testing.T, b []byte, frame int) {
 	}
 }
 
-// proto converts a message to the library's type. The decoder keeps a data type as a number, so its
-// text is taken from like if that has the same type.
+// proto converts a message to the library's type. The decoder keeps a data type as a number, so
+// proto takes its text from like if the types match.
 func (m *message) proto(t *testing.T, like *kserve.ModelInferRequest) *kserve.ModelInferRequest {
 	t.Helper()
 	params := func(in []param) map[string]*kserve.InferParameter {
@@ -161,8 +161,8 @@ func (m *message) proto(t *testing.T, like *kserve.ModelInferRequest) *kserve.Mo
 	return a
 }
 
-// FuzzDecode: for any bytes, cut into any frames, the decoder and the protobuf library accept the
-// same messages and agree on their content.
+// FuzzDecode checks for arbitrary bytes in frames of any size that the decoder accepts the same
+// messages as the protobuf library and agrees on their content.
 func FuzzDecode(f *testing.F) {
 	whole, err := proto.Marshal(example())
 	if err != nil {
@@ -174,17 +174,17 @@ func FuzzDecode(f *testing.F) {
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 	for _, seed := range [][]byte{
 		whole, whole[:len(whole)-1], nil,
-		join(bit(7, 1, 2), bit(1, 'm'), bit(7), bit(1, 'n')),              // any order, the last name counts
+		join(bit(7, 1, 2), bit(1, 'm'), bit(7), bit(1, 'n')),              // any order; the last name counts
 		join(bit(5, bit(5, bit(2, 1, 2)...)...), bit(5)),                  // packed contents
 		bit(5, join(bit(5, 0x10, 1), bit(5, bit(2, 2, 3)...), bit(5))...), // contents in three pieces, not packed and packed
-		bit(5, 0x18, 1, 0x1a, 2, 5, 6),                                    // shape, both ways
+		bit(5, 0x18, 1, 0x1a, 2, 5, 6),                                    // shape, packed and not packed
 		bit(4, join(bit(2, 0x08, 1), bit(1, 'k'), bit(2, 0x10, 2))...),    // a map entry, its value first and twice
 		bit(4), bit(4, 0x0a, 0), bit(4, bit(2)...), // without key, without value
 		join(bit(4, bit(1, 'k')...), bit(4, join(bit(1, 'k'), bit(2, 0x08, 0))...)), // the same key twice
-		{0x08, 1}, {0x0d, 1, 2, 3, 4}, {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, // known numbers of other types
+		{0x08, 1}, {0x0d, 1, 2, 3, 4}, {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, // known numbers with other wire types
 		{0x0b, 0x0c}, {0x0b, 0x13, 0x14, 0x0c}, {0x0b, 0x14}, {0x0c}, {0x0b}, {0x0b, 15}, // groups
 		{0x0e}, {0x07}, {0x00}, {0x02, 0}, {0xfa, 0xff, 0xff, 0xff, 0x0f, 0}, {0xfa, 0xff, 0xff, 0xff, 0x1f, 0},
-		bit(1, 0xff), bit(5, bit(2, 0xc0)...), bit(4, bit(1, 0xff)...), bit(4, bit(2, bit(3, 0x80)...)...), // no UTF-8
+		bit(1, 0xff), bit(5, bit(2, 0xc0)...), bit(4, bit(1, 0xff)...), bit(4, bit(2, bit(3, 0x80)...)...), // not UTF-8
 		{0x3a, 0xff, 0xff, 0xff, 0xff, 0x0f}, {0x3a, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x02},
 		bit(5, bit(5, bit(6, 1, 2, 3)...)...), bit(5, bit(5, bit(7, 1, 2, 3, 4, 5, 6, 7, 8)...)...), bit(5, bit(5, bit(1, 0x80)...)...),
 		bit(7, bytes.Repeat([]byte{1}, 5000)...), bit(100, bytes.Repeat([]byte{1}, 5000)...),
@@ -197,7 +197,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeTakesNestedGroups nests groups as deeply as the library allows.
+// TestDecodeTakesNestedGroups checks that groups may be nested as deeply as the library allows.
 func TestDecodeTakesNestedGroups(t *testing.T) {
 	for _, depth := range []int{1, 100, maxDepth - 1, 2 * maxDepth} {
 		b := append(bytes.Repeat([]byte{0x43}, depth), bytes.Repeat([]byte{0x44}, depth)...)
@@ -205,8 +205,8 @@ func TestDecodeTakesNestedGroups(t *testing.T) {
 	}
 }
 
-// TestDecodeAllocatesWhatArrives sends messages that announce bytes which never arrive: nothing
-// large may be allocated for them.
+// TestDecodeAllocatesWhatArrives checks that nothing large is allocated for messages that announce
+// bytes that never arrive.
 func TestDecodeAllocatesWhatArrives(t *testing.T) {
 	for _, head := range [][]byte{
 		{0x3a, 0x80, 0x80, 0x80, 0x80, 0x07}, // raw contents of 1.75 GiB
@@ -245,7 +245,8 @@ func TestDecodeAllocatesWhatArrives(t *testing.T) {
 	}
 }
 
-// TestDecodeRefusesHeavyMessages sends messages that are small on the wire and large in memory.
+// TestDecodeRefusesHeavyMessages checks that messages that are small on the wire but large in
+// memory are rejected.
 func TestDecodeRefusesHeavyMessages(t *testing.T) {
 	for name, bit := range map[string][]byte{
 		"inputs": {0x2a, 0}, "outputs": {0x32, 0}, "raw": {0x3a, 0}, "parameters": {0x22, 0},
@@ -260,7 +261,7 @@ func TestDecodeRefusesHeavyMessages(t *testing.T) {
 	}
 }
 
-// TestTypedContentsBecomeBytes converts each field of InferTensorContents.
+// TestTypedContentsBecomeBytes checks the conversion of each field of InferTensorContents to bytes.
 func TestTypedContentsBecomeBytes(t *testing.T) {
 	for _, test := range []struct {
 		typ  infer.DataType
@@ -310,7 +311,7 @@ func TestTypedContentsBecomeBytes(t *testing.T) {
 	}
 }
 
-// unpack writes packed fields one value at a time.
+// unpack rewrites packed fields as one field per value.
 func unpack(t *testing.T, b []byte) (out []byte) {
 	t.Helper()
 	for len(b) > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// worst returns messages of about size bytes that are much larger in memory: as many elements of
-// each field as fit, empty or with the elements of an inner field.
+// worst returns messages of about size bytes that need far more memory once decoded: as many
+// elements of each field as fit, empty or with elements of an inner field.
 func worst(d protoreflect.MessageDescriptor, size, depth int) map[string][]byte {
 	bodies := make(map[string][]byte)
 	for i := range d.Fields().Len() {
@@ -61,8 +61,8 @@ func worst(d protoreflect.MessageDescriptor, size, depth int) map[string][]byte 
 	return bodies
 }
 
-// TestPlansWeighWhatIsDecoded: no message of the service needs more memory than its plan gives,
-// whatever its fields.
+// TestPlansWeighWhatIsDecoded checks that no message of the service needs more memory than its plan
+// estimates.
 func TestPlansWeighWhatIsDecoded(t *testing.T) {
 	service, err := protoregistry.GlobalFiles.FindDescriptorByName("inference.GRPCInferenceService")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestPlansWeighWhatIsDecoded(t *testing.T) {
 	for i := range methods.Len() {
 		d := methods.Get(i).Input()
 		if d.Name() == "ModelInferRequest" {
-			continue // which has a decoder of its own
+			continue // has its own decoder
 		}
 		typ, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 		if err != nil {
@@ -103,7 +103,7 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestPlansRefuseManyEntriesAndDepth bounds map entries and nested messages.
+// TestPlansRefuseManyEntriesAndDepth checks the limits of map entries and of nested messages.
 func TestPlansRefuseManyEntriesAndDepth(t *testing.T) {
 	plan := PlanOf(&kserve.RepositoryModelLoadRequest{})
 	_, err := plan.weigh(bytes.Repeat([]byte{0x1a, 0}, 1001), 1000, 0)

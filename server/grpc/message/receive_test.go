@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestTransportHandsOverPieces checks that messages are read while they arrive. Without this feature
-// of the library everything works, but more slowly.
+// TestTransportHandsOverPieces checks that messages can be read while they arrive. Without this
+// feature of the library everything would work, but more slowly.
 func TestTransportHandsOverPieces(t *testing.T) {
 	found := make(chan bool, 1)
 	srv := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestStallIsSeenWithoutFurtherReplies: replies that were queued before the first one is written
-// wait, too, and a client that does not read that one loses its stream.
+// TestStallIsSeenWithoutFurtherReplies checks that a client that does not read the first of several
+// queued replies loses its stream, even if no further reply is queued.
 func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall = time.Second
@@ -49,8 +49,8 @@ type slot struct{}
 func (slot) Retain()  {}
 func (slot) Release() {}
 
-// TestFullStreamIsGivenUpEarlier: a model whose responses have slots is not blocked, so a client that
-// leaves Limits.Bytes unread loses its stream after Full.
+// TestFullStreamIsGivenUpEarlier checks that a client that leaves Limits.Bytes unread loses its
+// stream after Full. Full replaces Stall because responses with slots do not block their model.
 func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const full = time.Second
@@ -82,8 +82,8 @@ func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 	})
 }
 
-// TestOneStreamEndsForAllThatFindNoRoom: if many goroutines find the account full at once, one ends
-// the stream with the largest charge, and the others use the memory that this frees.
+// TestOneStreamEndsForAllThatFindNoRoom checks that only the stream with the largest charge ends
+// when many goroutines find the account full at once. The others use the memory that this frees.
 func TestOneStreamEndsForAllThatFindNoRoom(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 1 << 20})
 	streams := NewStreams(account)

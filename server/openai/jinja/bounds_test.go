@@ -16,7 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// large returns values that are far larger than the room for a rendering, by their names.
+// large returns named values that far exceed the memory for a rendering.
 func large() map[string]Value {
 	text := strings.Repeat("aB \u00e9\n<{}%s.", 1<<16)
 	numbers, texts, dict := List{}, List{}, &Dict{}
@@ -36,7 +36,7 @@ func large() map[string]Value {
 		"many": int64(1) << 30, "huge": int64(1)<<62 + 1}
 }
 
-// namesIn returns the strings of a function's switch.
+// namesIn returns the strings in the switch of a function.
 func namesIn(t *testing.T, file, function string) (names []string) {
 	t.Helper()
 	source, err := goparser.ParseFile(gotoken.NewFileSet(), file, nil, 0)
@@ -64,8 +64,8 @@ func namesIn(t *testing.T, file, function string) (names []string) {
 	return names
 }
 
-// generated returns a template for each filter, test, method, function and operator, with each
-// value and with arguments.
+// generated returns templates that apply each filter, test, method, function and operator to each
+// value, with various arguments.
 func generated(t *testing.T, values []string) (list []string) {
 	t.Helper()
 	each := func(form string, names []string) {
@@ -104,7 +104,7 @@ func generated(t *testing.T, values []string) (list []string) {
 }
 
 // TestNothingGrowsUncounted applies each filter, test, method, function and operator to large
-// values with little room. It must ask for room before it allocates, and it must end.
+// values with little memory. Each must request memory before it allocates, and must end.
 func TestNothingGrowsUncounted(t *testing.T) {
 	const (
 		room  = 256 << 10
@@ -150,7 +150,7 @@ func TestNothingGrowsUncounted(t *testing.T) {
 	}
 }
 
-// allowed are the functions that do not allocate by the size of their arguments.
+// allowed are the functions whose allocations do not depend on the size of their arguments.
 var allowed = map[string]string{
 	"fmt":     "Errorf",
 	"slices":  "Reverse SortFunc SortStableFunc",
@@ -159,8 +159,8 @@ var allowed = map[string]string{
 		"TrimRight TrimRightFunc TrimSpace TrimSuffix",
 }
 
-// TestOnlyTheMeterAllocates reads the sources. Code that runs during a rendering allocates through
-// Meter, or states the bound of the allocation in a comment on the line.
+// TestOnlyTheMeterAllocates checks in the sources that code that runs during a rendering allocates
+// through Meter, or states the bound of the allocation in a comment on the line.
 func TestOnlyTheMeterAllocates(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -193,7 +193,7 @@ func TestOnlyTheMeterAllocates(t *testing.T) {
 	}
 }
 
-// allocates names the part of a node that may allocate by the size of a value.
+// allocates names the part of a node whose allocation may depend on the size of a value.
 func allocates(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:

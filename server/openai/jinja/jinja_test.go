@@ -22,7 +22,7 @@ type golden struct {
 	Variables      json.RawMessage
 }
 
-// decode decodes JSON into a value and keeps the order of the text.
+// decode decodes JSON into a value and keeps the order of object members.
 func decode(t testing.TB, d *json.Decoder) jinja.Value {
 	t.Helper()
 	token, err := d.Token()
@@ -104,7 +104,7 @@ func TestTemplatesRenderAsInPython(t *testing.T) {
 	}
 }
 
-// TestRenderingsEnd checks that every template takes a bounded number of steps, calls and bytes.
+// TestRenderingsEnd checks that limits on steps, calls and bytes end every rendering.
 func TestRenderingsEnd(t *testing.T) {
 	errRoom := errors.New("no room")
 	left := int64(0)
@@ -148,7 +148,8 @@ func TestRenderingsEnd(t *testing.T) {
 	}
 }
 
-// TestRenderingsEndWhenTheyAreNotWanted cancels renderings during all kinds of work.
+// TestRenderingsEndWhenTheyAreNotWanted checks that a rendering ends during all kinds of work if
+// Limits.Ended returns an error.
 func TestRenderingsEndWhenTheyAreNotWanted(t *testing.T) {
 	errEnded := errors.New("ended")
 	list := jinja.List{}

@@ -1,9 +1,9 @@
 package jinja
 
-// Set is Meter.Set for values that no client has sent.
+// Set is Meter.Set without limits.
 func (d *Dict) Set(name string, v Value) { NewMeter(Limits{}).Set(d, name, v) }
 
-// Values returns the members by their names.
+// Values returns the members by name.
 func (d *Dict) Values() map[string]Value {
 	all := map[string]Value{}
 	for _, one := range d.members {
@@ -12,7 +12,7 @@ func (d *Dict) Values() map[string]Value {
 	return all
 }
 
-// Render renders with a meter of its own.
+// Render renders with its own meter.
 func (t *Template) Render(variables map[string]Value, limits Limits) (string, error) {
 	return NewMeter(limits).Render(t, variables)
 }

@@ -12,7 +12,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestAdmitRefusesOtherSites sends the headers of browsers, for this page and for others.
+// TestAdmitRefusesOtherSites checks which requests are admitted, by the headers that browsers send
+// for this page and for other sites.
 func TestAdmitRefusesOtherSites(t *testing.T) {
 	g, err := admission.New([]string{"Gpu1.example.org"})
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestOutputsAreShown has texts, pictures, other bytes, and invalid lengths.
+// TestOutputsAreShown checks how texts, pictures, other bytes and outputs with invalid lengths are
+// shown.
 func TestOutputsAreShown(t *testing.T) {
 	picture := string(Chequered(t))
 	long := strings.Repeat("é", mostText)
@@ -52,8 +53,8 @@ func TestOutputsAreShown(t *testing.T) {
 	}
 }
 
-// TestCollectorEndsStreams has a model with an endless stream. Each response is released at once,
-// and the first that is not shown stops the model.
+// TestCollectorEndsStreams checks that each response of an endless stream is released at once, and
+// that the first response that is not shown stops the model.
 func TestCollectorEndsStreams(t *testing.T) {
 	memory, stops := &counted{}, 0
 	c := &Collector{Enough: func() { stops++ }}
@@ -71,8 +72,8 @@ func TestCollectorEndsStreams(t *testing.T) {
 	}
 }
 
-// TestFloatsAreShownAsPictures checks one pixel of each picture, in the layouts and scales of
-// models, and tensors that are not pictures.
+// TestFloatsAreShownAsPictures checks one pixel of pictures in the usual layouts and scales of
+// models, and that other tensors are not shown as pictures.
 func TestFloatsAreShownAsPictures(t *testing.T) {
 	fill := func(n int, v float32) []float32 { return slices.Repeat([]float32{v}, n) }
 	planes := slices.Concat(fill(64, 1), fill(64, 0.5), fill(64, 0))
@@ -121,8 +122,8 @@ func TestFloatsAreShownAsPictures(t *testing.T) {
 	}
 }
 
-// TestOutputsCanBeSaved compares with the files of numpy.save, and has sounds, bytes and long texts
-// in BYTES.
+// TestOutputsCanBeSaved checks that saved tensors equal the files of numpy.save, and checks the
+// files for sounds, bytes and long texts in BYTES outputs.
 func TestOutputsCanBeSaved(t *testing.T) {
 	const matrix = "\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
 	for _, c := range []struct {
@@ -158,8 +159,8 @@ func TestOutputsCanBeSaved(t *testing.T) {
 	}
 }
 
-// TestWholeTensorsLeaveRoom has more large outputs than are kept whole: the first numbers of each
-// are shown.
+// TestWholeTensorsLeaveRoom checks that if there are too many large outputs to keep whole, the
+// first numbers of each are still shown.
 func TestWholeTensorsLeaveRoom(t *testing.T) {
 	c := &Collector{}
 	for range MostResponses {
@@ -173,7 +174,7 @@ func TestWholeTensorsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestCollectorCutsTexts has responses with errors and parameters that are longer than a page
+// TestCollectorCutsTexts checks that long errors and parameters are cut to the length that a page
 // shows.
 func TestCollectorCutsTexts(t *testing.T) {
 	c := &Collector{}

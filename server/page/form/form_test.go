@@ -21,7 +21,7 @@ func heap() *form.Room {
 	}
 }
 
-// TestReadMakesTensors reads typed values, and shows them again.
+// TestReadMakesTensors checks the tensors that are read from entered values, or the errors.
 func TestReadMakesTensors(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -73,7 +73,8 @@ func TestReadMakesTensors(t *testing.T) {
 	}
 }
 
-// TestFieldsProposeWhatCanBeSent reads the proposals for a model's inputs.
+// TestFieldsProposeWhatCanBeSent checks that the values that a form proposes for a model's inputs
+// can be read as tensors.
 func TestFieldsProposeWhatCanBeSent(t *testing.T) {
 	for _, c := range []struct {
 		batch int32
@@ -103,7 +104,8 @@ func TestFieldsProposeWhatCanBeSent(t *testing.T) {
 	}
 }
 
-// TestPicturesBecomeTensors reads a picture in the layouts of models, and scales it.
+// TestPicturesBecomeTensors checks the conversion and scaling of a picture to the usual layouts of
+// models.
 func TestPicturesBecomeTensors(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -148,7 +150,8 @@ func TestFilesBecomeTensors(t *testing.T) {
 	}
 }
 
-// TestHalvesAreExact converts all halves both ways, and numbers between them.
+// TestHalvesAreExact checks the conversion of all half-precision numbers in both directions, and of
+// numbers between them.
 func TestHalvesAreExact(t *testing.T) {
 	for h := range 1 << 16 {
 		v := infer.FromFP16(uint16(h))

@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/server/page/form"
 )
 
-// FuzzRead reads arbitrary text and files as each type. The result must fit its shape and the
-// limit, and must be showable.
+// FuzzRead reads arbitrary text and files as each data type. The resulting tensor must match its
+// shape and the limit, and can be shown.
 func FuzzRead(f *testing.F) {
 	f.Add(byte(infer.FP32), "2,-1", "[[1,2],[3,4]]", []byte(nil), false)
 	f.Add(byte(infer.Bytes), "2", `["a","\u00e9"]`, []byte(nil), false)

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Shown returns what an output with the same bytes would show.
+// Shown returns the text with which an output is shown.
 func Shown(t infer.Tensor) string {
 	o := output(&t, int64(len(t.Data)))
 	if t.DataType != infer.Bytes {
@@ -26,7 +26,7 @@ func Shown(t infer.Tensor) string {
 	return infer.ShapeString(t.Shape) + " " + strings.Join(texts, "|")
 }
 
-// Chequered returns a PNG of 4 x 2 pixels, red and half transparent blue.
+// Chequered returns a PNG of 4 x 2 pixels, alternately red and half-transparent blue.
 func Chequered(t *testing.T) []byte {
 	t.Helper()
 	m := image.NewNRGBA(image.Rect(0, 0, 4, 2))
@@ -55,7 +55,7 @@ func bytesOf(elements ...string) []byte {
 	return data
 }
 
-// counted is a Memory that counts.
+// counted is a Memory that counts its references.
 type counted struct{ n int }
 
 func (m *counted) Retain() { m.n++ }

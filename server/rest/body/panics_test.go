@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// brokenBody panics when all but the last of its bytes have been read.
+// brokenBody panics after left bytes have been read.
 type brokenBody struct{ left int }
 
 func (b *brokenBody) Read(p []byte) (int, error) {

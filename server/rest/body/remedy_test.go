@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
-// TestMalformedJSONSaysWhatToDo expects Triton's text first, and a remedy after it only if the text
-// shows the mistake.
+// TestMalformedJSONSaysWhatToDo checks that an error begins with Triton's text, followed by a
+// remedy if the body shows which mistake was made.
 func TestMalformedJSONSaysWhatToDo(t *testing.T) {
 	for _, c := range []struct{ text, triton, remedy string }{
 		{"\xff\xd8\xff\xe0JFIF", "Invalid value. at 0", "; the body is no JSON: a file goes to a model with one BYTES input"},

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestMemoryIsGivenBack reads accepted and rejected requests.
+// TestMemoryIsGivenBack checks that accepted and rejected requests release their memory.
 func TestMemoryIsGivenBack(t *testing.T) {
 	for _, text := range []string{`{"N":[1,2]}`, `{"N":[1,2],"M":[1,"x"]}`, `{"N":[1,2],"N":3}`} {
 		q := NewRequest(false, &kserve.ModelInput{Name: "N", DataType: kserve.DataType_TYPE_INT32, Dims: []int64{-1}},
@@ -24,7 +24,8 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestOutputWithoutFormInJSONIsAnErrorOfItsEvent checks that the event is complete.
+// TestOutputWithoutFormInJSONIsAnErrorOfItsEvent checks that an output that has no JSON form makes
+// its event a complete error.
 func TestOutputWithoutFormInJSONIsAnErrorOfItsEvent(t *testing.T) {
 	q := NewRequest(false)
 	for _, out := range []infer.Tensor{

@@ -37,8 +37,9 @@ func TestShapeTakesElementsIntoItsLastVariableDimension(t *testing.T) {
 	}
 }
 
-// TestLaterObjectGivesParametersTheirValue checks duplicate names: in one object the first counts,
-// as in Triton's parser; of two objects the later one, as models see it.
+// TestLaterObjectGivesParametersTheirValue checks which of several equal names counts: in one
+// object the first, as in Triton's parser, and in two objects that of the later one, as models see
+// it.
 func TestLaterObjectGivesParametersTheirValue(t *testing.T) {
 	many := make([]string, 100)
 	for i := range many {

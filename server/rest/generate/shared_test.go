@@ -27,7 +27,7 @@ func Decode(t *testing.T, q *Request, text string) error {
 	return q.read(doc.Root())
 }
 
-// slot counts releases, from any goroutine.
+// slot counts its releases from any goroutine.
 type slot struct{ released atomic.Int64 }
 
 func (*slot) Retain() {}

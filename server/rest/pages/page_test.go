@@ -10,7 +10,8 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestNamesOfModelsAreTexts has a model whose name is HTML and a terminal escape.
+// TestNamesOfModelsAreTexts checks that a model's name with HTML and a terminal escape sequence is
+// escaped.
 func TestNamesOfModelsAreTexts(t *testing.T) {
 	p := pages.Page{
 		Addresses: []string{"gRPC: port 8001", "Page: http://127.0.0.1:8003"}, Left: 3,

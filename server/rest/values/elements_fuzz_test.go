@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
-// FuzzJSONData decodes all possible tensor data as each type.
+// FuzzJSONData decodes arbitrary JSON arrays as tensor data of each type.
 func FuzzJSONData(f *testing.F) {
 	for _, seed := range []string{`["a","\u00e9"]`, "[1,[2,3],-4]", "[true,[false]]", "[1.5e3,[NaN]]", "[18446744073709551615]", `[{"a":[1]}]`} {
 		f.Add([]byte(seed))
@@ -22,7 +22,7 @@ func FuzzJSONData(f *testing.F) {
 	})
 }
 
-// decodeArrays decodes the arrays in a value, at any depth.
+// decodeArrays decodes each array in a value, at any depth.
 func decodeArrays(t *testing.T, v jsontext.Value) {
 	for m := v.Members(); ; {
 		_, value, ok := m.Next()
