@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server/connections"
@@ -83,5 +85,49 @@ func TestUnreadRequestsKeepTheirConnection(t *testing.T) {
 	}
 	if !c.closeIdle() {
 		t.Error("an idle connection was not closed")
+	}
+}
+
+// TestEvictedConnectionsLeaveTheLobby checks that a connection leaves the lobby whether it is evicted
+// before it is served, while it waits, or after its wait has timed out.
+func TestEvictedConnectionsLeaveTheLobby(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	accept := func(idle time.Duration) *conn {
+		client := Dial(t, listener.Addr().String())
+		t.Cleanup(func() { _ = client.Close() })
+		socket, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newConn(NewServer(Config{IdleTimeout: idle}, nil, Handler{}, zerolog.Nop()), socket, t.Context())
+	}
+	early := accept(time.Minute)
+	if !early.evict() {
+		t.Error("a new connection was not evicted")
+	}
+	early.serve()
+
+	waiting := accept(time.Minute)
+	served := make(chan struct{})
+	go func() {
+		waiting.serve()
+		close(served)
+	}()
+	testkit.Eventually(t, time.Minute, waiting.evict)
+	<-served
+
+	late := accept(time.Millisecond)
+	late.serve()
+	if late.evict() {
+		t.Error("a connection that has ended was evicted")
+	}
+	for name, c := range map[string]*conn{"early": early, "waiting": waiting, "late": late} {
+		if n := len(c.server.refused.slots); n != 0 {
+			t.Errorf("%s: got %d connections in the lobby, want none", name, n)
+		}
 	}
 }

@@ -102,6 +102,12 @@ func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 
 // serve returns when the connection has ended.
 func (c *conn) serve() {
+	// An eviction may come at any time until here, also after an error.
+	defer func() {
+		if !c.ends() {
+			c.server.refuseEvicted(c.socket)
+		}
+	}()
 	defer c.charged.Settle()
 	defer c.giveBack()
 	defer c.watch.cancel()
@@ -124,7 +130,6 @@ func (c *conn) serve() {
 		}
 		if err != nil {
 			if c.state.Load() == connEvicted {
-				c.server.refuseEvicted(c.socket)
 				return
 			}
 			c.server.log.Debug().Err(err).Msg("connection ended")
@@ -149,11 +154,14 @@ func (c *conn) closeIdle() bool {
 	return true
 }
 
-// evict is closeIdle to make room for another connection. The connection goes to the lobby, if it has
-// room, because the client's next request may be under way.
+// evict is closeIdle to make room for another connection. Without TLS the connection goes to the
+// lobby, if it has room, because the client's next request may be under way.
 func (c *conn) evict() bool {
-	if c.secure != nil || !c.judge() {
-		return c.secure != nil && c.closeIdle()
+	if c.server.cfg.TLS != nil {
+		return c.closeIdle()
+	}
+	if !c.judge() {
+		return false
 	}
 	if c.server.refused.enter(c.socket) {
 		c.state.Store(connEvicted)
@@ -335,6 +343,20 @@ func (c *conn) reads() bool {
 		runtime.Gosched()
 	}
 	return true
+}
+
+// ends rules out a later eviction, and reports whether there was none.
+func (c *conn) ends() bool {
+	for {
+		switch state := c.state.Load(); {
+		case state == connEvicted:
+			return false
+		case state == connJudged:
+			runtime.Gosched()
+		case c.state.CompareAndSwap(state, connClosing):
+			return true
+		}
+	}
 }
 
 // takeRequest makes the connection busy and returns the head in its buffer, which has that many
