@@ -45,7 +45,7 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	one.Infer = respond
 	many := decoupledModel("many", respond)
 	core := servertest.NewCore(one, many)
-	s = start(t, Config{StreamStallTimeout: 2 * time.Second}, core, grpc.WithStaticStreamWindowSize(1<<16))
+	s = start(t, Config{StreamStallTimeout: 5 * time.Second}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	for _, name := range []string{"one", "many"} {
 		t.Run(name, func(t *testing.T) {
 			served := core.Served.Load()
