@@ -345,7 +345,7 @@ func (c *conn) reads() bool {
 	return true
 }
 
-// ends rules out a later eviction, and reports whether there was none.
+// ends rules out a later eviction. It returns false if the connection has been evicted already.
 func (c *conn) ends() bool {
 	for {
 		switch state := c.state.Load(); {
