@@ -165,7 +165,7 @@ type connection struct {
 	rest     []byte
 	writeErr error
 	blocked  bool // a write waits because the client does not read
-	whole    bool // the last write ended with a frame; never set with TLS
+	whole    bool // the last write ended with a frame, or a TLS record
 	// The arguments and results of readReady. There is one reader.
 	pool mem.BufferPool
 	size int
@@ -229,7 +229,7 @@ func (c *connection) closeIdle() bool {
 	if !c.rpcs.CompareAndSwap(0, math.MinInt32) {
 		return false
 	}
-	if c.whole {
+	if c.whole && !c.listener.front.cfg.TLS.Enabled { // below TLS no frame can be written
 		_ = c.raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), goAway) })
 	}
 	_ = c.TCPConn.Close()
@@ -280,7 +280,7 @@ func (c *connection) Write(p []byte) (int, error) {
 	}
 	// The library fills its buffer while it has more to write, and TLS fills its records.
 	if err == nil && len(p) < c.listener.full {
-		c.whole = !c.listener.front.cfg.TLS.Enabled
+		c.whole = true
 		c.flushed()
 	}
 	return n, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 const (
@@ -97,6 +98,8 @@ func (w *waiter) first(c *conn) error {
 // tryRead reads if there is input, and reports whether the wait is over.
 func (c *conn) tryRead(socket uintptr) bool {
 	if !c.reads() { // before the socket has no more unread bytes, which closeIdle looks for
+		// The wait may have set its own deadline after the eviction set the lobby's.
+		_ = c.socket.SetReadDeadline(time.Now().Add(lobbyTime))
 		c.wait.err = errClosing
 		return true
 	}

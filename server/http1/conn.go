@@ -105,7 +105,7 @@ func (c *conn) serve() {
 	// An eviction may come at any time until here, also after an error.
 	defer func() {
 		if !c.ends() {
-			c.server.refuseEvicted(c.socket)
+			c.server.refuseRequest(c.socket, false)
 		}
 	}()
 	defer c.charged.Settle()
@@ -149,30 +149,32 @@ func (c *conn) closeIdle() bool {
 	if !c.judge() {
 		return false
 	}
-	c.state.Store(connClosing)
-	_ = c.socket.Close() // without TLS's close message, which might wait for the client
+	c.shut()
 	return true
 }
 
 // evict is closeIdle to make room for another connection. Without TLS the connection goes to the
 // lobby, if it has room, because the client's next request may be under way.
 func (c *conn) evict() bool {
-	if c.server.cfg.TLS != nil {
-		return c.closeIdle()
-	}
 	if !c.judge() {
 		return false
 	}
-	if c.server.refused.enter(c.socket) {
+	if c.server.cfg.TLS == nil && c.server.refused.enter(c.socket) {
 		c.state.Store(connEvicted)
-		return true
+	} else {
+		c.shut()
 	}
-	c.state.Store(connClosing)
-	_ = c.socket.Close()
 	return true
 }
 
-// judge reports whether the connection has no request, which then waits for the next state.
+// shut closes a connection that has been judged.
+func (c *conn) shut() {
+	c.state.Store(connClosing)
+	_ = c.socket.Close() // without TLS's close message, which might wait for the client
+}
+
+// judge reports whether the connection has no request. Then it is connJudged, and the caller stores
+// its next state.
 func (c *conn) judge() bool {
 	if !c.state.CompareAndSwap(connWaits, connJudged) {
 		return false

@@ -78,35 +78,22 @@ func (s *Server) refuseConn(c net.Conn) {
 	case s.cfg.TLS != nil:
 		_ = c.Close()
 	case s.refused.enter(c):
-		panics.Go(s.log, panics.Connection, func() { s.refuseRequest(c) }, nil)
+		panics.Go(s.log, panics.Connection, func() { s.refuseRequest(c, true) }, nil)
 	default:
 		s.replyFull(c)
 		_ = c.Close()
 	}
 }
 
-// refuseRequest rejects a connection when its client has sent something, or the lobby needs its place.
-func (s *Server) refuseRequest(c net.Conn) {
+// refuseRequest rejects a connection in the lobby when its client has sent something, or the lobby
+// needs its place. A client that has sent nothing gets the reply only if silent is true.
+func (s *Server) refuseRequest(c net.Conn, silent bool) {
 	defer s.refused.leave(c)
 	defer c.Close()
 	var first [1]byte
-	_, _ = c.Read(first[:])
-	s.endFull(c)
-}
-
-// refuseEvicted rejects the request of a connection that has been evicted, if one comes in time. The
-// connection has entered the lobby.
-func (s *Server) refuseEvicted(c net.Conn) {
-	defer s.refused.leave(c)
-	defer c.Close()
-	_ = c.SetReadDeadline(time.Now().Add(lobbyTime)) // its own wait may have set another one meanwhile
-	var first [1]byte
-	if n, _ := c.Read(first[:]); n > 0 {
-		s.endFull(c)
+	if n, _ := c.Read(first[:]); n == 0 && !silent {
+		return
 	}
-}
-
-func (s *Server) endFull(c net.Conn) {
 	s.replyFull(c)
 	if endOutput(c) {
 		_, _ = io.CopyN(io.Discard, c, lobbyBytes)
