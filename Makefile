@@ -5,9 +5,9 @@ PYTHON  ?= python3
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/nereid-serving/nereid/cli.version=$(VERSION)
 
-# .ci/run sets RACE=-race, which needs a C compiler, PYTHONS=all, and LONG=1 for the tests that call
-# testkit.Story or testkit.Long. "make test" does without the race detector, skips long stories, and
-# uses the newest Python alone.
+# .ci/run sets RACE=-race, which needs a C compiler, PYTHONS=all, and LONG=1, with which "make test"
+# runs the long stories (testkit.Story) and random tests for longer (testkit.Long). By default it does
+# without all three, and uses the newest Python alone.
 RACE    ?=
 PYTHONS ?= newest
 LONG    ?=
@@ -111,7 +111,7 @@ STORIES := ./integration/amplification
 
 .PHONY: test-go
 test-go:
-	$(TESTED_PYTHONS) $(PROGRESS) -halves=./integration $(RACE) -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./integration)
+	$(TESTED_PYTHONS) $(PROGRESS) -halves=./integration $(if $(LONG),,-short) $(RACE) -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./integration)
 
 .PHONY: test-python
 test-python:

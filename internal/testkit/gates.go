@@ -28,10 +28,10 @@ func Missing(t testing.TB, format string, args ...any) {
 // Otherwise they take a second or two.
 func Long() bool { return os.Getenv(longVariable) != "" }
 
-// Story skips a test that takes long, except in "make test-long" and in CI.
+// Story skips a test that takes long with the flag -short, which "make test" sets.
 func Story(t testing.TB) {
 	t.Helper()
-	if !Long() {
+	if testing.Short() {
 		t.Skip("a long story, which make test-long runs")
 	}
 }
