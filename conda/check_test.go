@@ -53,7 +53,7 @@ func otherMachine(program []byte) []byte {
 	return changed
 }
 
-// otherLoader changes a program's loader to one that does not exist on this machine.
+// otherLoader changes a program's loader to a path that does not exist on this machine.
 func otherLoader(t *testing.T, program []byte) []byte {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(program))

@@ -289,8 +289,8 @@ func TestAnnouncedBodiesLeaveMemoryToOthers(t *testing.T) {
 }
 
 // TestOutputsAreOnTheAccount checks that memory for outputs is charged until the stub returns it.
-// An output that exceeds the limit must get 500, and one that exceeds the remaining memory 503.
-// Other requests must succeed.
+// An output larger than the limit must get 500, an output larger than the remaining memory 503, and
+// other requests must succeed.
 func TestOutputsAreOnTheAccount(t *testing.T) {
 	s := start(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"large/config.pbtxt": `

@@ -344,7 +344,7 @@ func TestPluginsThatMisbehave(t *testing.T) {
 	files := make(map[string]string)
 	for i, f := range pluginFaults {
 		config := manyConfig(f.does)
-		if f.does == "hang" { // the only one that needs a short timeout
+		if f.does == "hang" { // this fault alone needs a short timeout
 			config = strings.Replace(config, `"many"`, `"hanging"`, 1)
 		}
 		files[fmt.Sprintf("m%d/config.pbtxt", i)], files[fmt.Sprintf("m%d/1/none", i)] = config, ""

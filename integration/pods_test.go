@@ -35,7 +35,7 @@ func linkServer(t *testing.T, name string) string {
 }
 
 // TestKServesCommandLineServes starts the image's entry point with the arguments of KServe's
-// runtime for Triton, followed by one that an InferenceService repeats. The models arrive after the
+// runtime for Triton and a repeated argument of an InferenceService. The models arrive after the
 // server has started, through a link that another container creates.
 func TestKServesCommandLineServes(t *testing.T) {
 	t.Setenv("MODEL_INIT_MODE", "async")

@@ -20,8 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 )
 
-// topModels creates the models for `nereid top`: one that serves, one whose stub can be made to
-// exit, and one that fails to load.
+// topModels creates the models for `nereid top`: a working model, a model whose stub exits on
+// request, and a model that fails to load.
 func topModels(t *testing.T) string {
 	t.Helper()
 	return writeFiles(t, map[string]string{

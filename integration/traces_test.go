@@ -22,7 +22,7 @@ import (
 )
 
 // tracedModels creates a model, a model that calls it twice, once with its trace, an ensemble of
-// both, a model that fails, and one that responds twice.
+// both, a failing model, and a model that responds twice.
 func tracedModels(t *testing.T) string {
 	const config = `backend: "python"
 max_batch_size: 4

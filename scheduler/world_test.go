@@ -119,7 +119,7 @@ func newPatientWorld(t testing.TB, models string, patience time.Duration) *world
 	return w
 }
 
-// send sends a request of a client, or one that the execution of outer makes.
+// send sends a client's request, or a request from the execution of outer.
 func (w *world) send(id, model, outer string, holding bool) error {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	r := &asked{request: &infer.Request{ID: id, Model: model}, model: model, cancel: cancel, outer: outer, holding: holding}

@@ -345,7 +345,7 @@ func TestInflightLimitSpansRequests(t *testing.T) {
 		time.Sleep(patienceTurn - time.Nanosecond)
 		calls("n(IN=a) n(IN=b)")
 		time.Sleep(time.Nanosecond)
-		calls("n(IN=a) n(IN=b) n(IN=c)") // the limit may be exceeded after patienceTurn, so that nobody waits forever
+		calls("n(IN=a) n(IN=b) n(IN=c)") // after patienceTurn a request may exceed the limit, so that it does not wait forever
 		for range 3 {
 			k.answer("n", "OUT=z.")
 		}

@@ -93,12 +93,12 @@ func (w *worker) set(up bool) {
 	w.up = up
 }
 
-// nobody is an Observer that counts executed requests.
-type nobody struct{ executed atomic.Int64 }
+// executedCounter is an Observer that counts executed requests.
+type executedCounter struct{ executed atomic.Int64 }
 
-func (*nobody) Pending(int)                       {}
-func (o *nobody) Executed(e *scheduler.Execution) { o.executed.Add(int64(len(e.Requests))) }
-func (*nobody) Failed(scheduler.Reason, int64)    {}
+func (*executedCounter) Pending(int)                       {}
+func (o *executedCounter) Executed(e *scheduler.Execution) { o.executed.Add(int64(len(e.Requests))) }
+func (*executedCounter) Failed(scheduler.Reason, int64)    {}
 
 // TestStormGivesEachClientItsRows sends requests of many clients, some of which leave, while
 // instances come and go. It checks that each client that stays gets its own rows and that no memory
@@ -116,7 +116,7 @@ batch_output { target_name: "Y" source_input: "X" }`)
 		t.Fatal(err)
 	}
 	var memory ledger
-	observer := &nobody{}
+	observer := &executedCounter{}
 	batcher := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: observer, Batching: batching.NewRules(config)})
 	events := NewEvents(plan, memory.allocate, nil, batcher)
 	var workers, clients sync.WaitGroup

@@ -506,7 +506,7 @@ func TestFiguresAreShown(t *testing.T) {
 }
 
 // TestModelsWithoutVersionsHaveReasons checks that the page shows why a model has no version, for a
-// model that the index lists without a state and for one that it does not list.
+// model that the index lists without a state and for an unlisted model.
 func TestModelsWithoutVersionsHaveReasons(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "enum"}}

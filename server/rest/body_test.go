@@ -64,7 +64,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 }
 
 // TestBodiesOfAllSizes checks bodies whose sizes are close to the steps in which they are read,
-// with an Opener that accepts announcements of unread bytes and with one that rejects them.
+// with Openers that accept and that reject announcements of unread bytes.
 func TestBodiesOfAllSizes(t *testing.T) {
 	sees := rest.Model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
 	sees.Infer = func(_ context.Context, r *infer.Request, send infer.Sender) error {
