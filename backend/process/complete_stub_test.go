@@ -131,7 +131,8 @@ func TestAutoCompleteFails(t *testing.T) {
 		{"raises", `raise ValueError("no")`, `(?s)^ValueError: no\n\nAt:\n  .*/1/model\.py\(\d+\): auto_complete_config\n$`, "Failed to initialize Python stub for auto-complete: ValueError: no"},
 		{"returns nothing", `return None`, `^auto_complete_config function in model 'm' must return a valid pb\.ModelConfig object\.$`, ""},
 		{"exits", `os._exit(0)`, unwell, "process exited with code 0"},
-		{"exits with a message", `os.write(2, b"last words\n"); os._exit(3)`, unwell, "last words"},
+		// The many lines keep the reader of the output busy beyond the process's end.
+		{"exits with a message", `os.write(2, b"\n" * 60000 + b"last words\n"); os._exit(3)`, unwell, "last words"},
 		{"killed", `os.kill(os.getpid(), signal.SIGKILL)`, unwell, "SIGKILL"},
 		{"segfault", `ctypes.string_at(0)`, unwell, "SIGSEGV"},
 		{"stops", `os.kill(os.getpid(), signal.SIGSTOP)`, unwell, "process did not complete its config within 1s"},

@@ -65,6 +65,7 @@ func (l *life) end(cause error) {
 	in.model.supervisor.children.Forget(l.process)
 	l.hear(false)
 	l.output.Finish()
+	l.exit.Stderr = l.output.LastLines() // cause may be l.exit, returned before they had been read
 	l.channel.Close()
 	<-l.read
 	l.bls.Close()
@@ -232,7 +233,6 @@ func (e *ending) died() error {
 		return err
 	default:
 	}
-	e.exit.Stderr = e.output.LastLines()
 	return e.exit
 }
 

@@ -61,10 +61,6 @@ func (in *Instance) runOnce(ctx context.Context, up func()) error {
 	in.noteProcess(l)
 	err = panics.Run(in.log, panics.Life, func() error { return l.blame(l.run(ctx, up)) })
 	panics.Guard(in.log, panics.Life, func() { l.end(err) }, func(error) { l.drop() })()
-	var exit *launch.ExitError
-	if errors.As(err, &exit) { // its last lines had not been read when its end was noticed
-		exit.Stderr = l.output.LastLines()
-	}
 	return err
 }
 
