@@ -62,7 +62,8 @@ const MaxEcho = 4 << 10
 
 // Errorf returns an Error of the given code. It cuts strings, byte slices and texts of errors among
 // args to MaxEcho bytes, so that a client cannot have large texts repeated to it. The message of
-// another Error is not cut.
+// another Error is not cut. If one of args is or wraps an error for lack of memory, Errorf returns
+// that one: it says nothing about the data that was being read.
 func Errorf(code Code, format string, args ...any) *Error {
 	for i, arg := range args {
 		switch v := arg.(type) {
@@ -75,7 +76,14 @@ func Errorf(code Code, format string, args ...any) *Error {
 				args[i] = []byte(Cut(v[:MaxEcho+1], MaxEcho))
 			}
 		case *Error:
+			if v != nil && v.NoRoom {
+				return v
+			}
 		case error:
+			var own *Error
+			if errors.As(v, &own) && own != nil && own.NoRoom {
+				return own
+			}
 			if text := fmt.Sprint(v); len(text) > MaxEcho { // Sprint survives a panic of Error
 				args[i] = Cut(text, MaxEcho)
 			}

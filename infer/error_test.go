@@ -2,6 +2,7 @@ package infer_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -21,6 +22,12 @@ func TestErrorsRepeatNoLargeTexts(t *testing.T) {
 	}
 	if text := infer.Errorf(infer.InvalidArg, "in: %s", infer.Errorf(infer.Internal, "%s%s", long, long)).Message; len(text) < infer.MaxEcho {
 		t.Errorf("an Error in an Error: %d bytes, want all of it", len(text))
+	}
+	full := &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: "full"}
+	for _, arg := range []error{full, fmt.Errorf("read: %w", full)} {
+		if got := infer.Errorf(infer.InvalidArg, "the body is no JSON: %v", arg); got != full {
+			t.Errorf("a lack of memory: got %v %q, want that error alone", got.Code, got)
+		}
 	}
 	if text := infer.Errorf(infer.InvalidArg, "%s %d %v", "short", 5, nil).Message; text != "short 5 <nil>" {
 		t.Errorf("got %q", text)

@@ -1,9 +1,9 @@
 package status
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,46 +27,70 @@ type Log struct {
 	errors ring
 }
 
-// ring has the last lines, oldest first, within bounds of lines and bytes.
+// ring has the last lines, oldest first, within bounds of lines and bytes. The texts lie in one
+// piece of memory: small objects that live long among short-lived ones would each keep a whole page
+// of the heap.
 type ring struct {
-	kept  []Line
-	bytes int
+	kept  []kept
+	texts []byte // of kept, without gaps, after skip bytes of dropped lines
+	skip  int
 }
 
-func (r *ring) add(l Line, most int) {
-	r.kept = append(r.kept, l) // bound: maxLines and maxBytes
-	r.bytes += len(l.Text)
+// kept is a line without its texts, and their lengths.
+type kept struct {
+	Line
+	source, text int
+}
+
+func (r *ring) bytes() int { return len(r.texts) - r.skip }
+
+func (r *ring) add(l Line, source string, text []byte, over string, most int) {
+	r.texts = append(append(append(r.texts, source...), text...), over...) // bound: maxBytes, and one line
+	r.kept = append(r.kept, kept{l, len(source), len(text) + len(over)})   // bound: maxLines and maxBytes
 	drop := 0
-	for len(r.kept)-drop > most || r.bytes > maxBytes {
-		r.bytes -= len(r.kept[drop].Text)
+	for len(r.kept)-drop > most || r.bytes() > maxBytes {
+		r.skip += r.kept[drop].source + r.kept[drop].text
 		drop++
 	}
-	r.kept = slices.Delete(r.kept, 0, drop) // zeroes the rest, so that texts are collected
+	r.kept = slices.Delete(r.kept, 0, drop)
+	if r.skip > maxBytes/2 {
+		r.texts = append(r.texts[:0], r.texts[r.skip:]...) // bound: its own size
+		r.skip = 0
+	}
 }
 
 // after returns the last lines above a sequence number, at most most of them.
 func (r *ring) after(sequence uint64, most int) []Line {
-	list := r.kept
-	for len(list) > 0 && list[0].Sequence <= sequence {
-		list = list[1:]
+	list := []Line{}
+	end := len(r.texts)
+	for i := len(r.kept) - 1; i >= 0 && len(list) < most && r.kept[i].Sequence > sequence; i-- {
+		k := r.kept[i]
+		k.Text = string(r.texts[end-k.text : end]) // bound: maxText
+		end -= k.text
+		k.Source = string(r.texts[end-k.source : end]) // bound: a place in the source
+		end -= k.source
+		list = append(list, k.Line) // bound: maxLines
 	}
-	return append([]Line{}, list[max(0, len(list)-max(most, 0)):]...) // bound: maxLines
+	slices.Reverse(list)
+	return list
 }
 
 // Add copies and keeps a line. It does not wait.
 func (l *Log) Add(level zerolog.Level, at time.Time, file, line, text []byte) {
-	cut := text[:min(len(text), maxText)]
-	one := Line{Time: at, Level: levelName(level), Source: string(file) + ":" + string(line), Text: strings.ToValidUTF8(string(cut), "\uFFFD")} // bound: a place in the source, which is cut; maxText
+	one := Line{Time: at, Level: levelName(level)}
+	source := string(file) + ":" + string(line) // bound: a place in the source, which is cut
+	cut, rest := text[:min(len(text), maxText)], ""
 	if over := len(text) - len(cut); over > 0 {
-		one.Text += fmt.Sprintf("… (%d bytes more)", over)
+		rest = fmt.Sprintf("… (%d bytes more)", over)
 	}
+	cut = bytes.ToValidUTF8(cut, []byte("\uFFFD")) // bound: maxText
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last++
 	one.Sequence = l.last
-	l.lines.add(one, maxLines)
+	l.lines.add(one, source, cut, rest, maxLines)
 	if level >= zerolog.ErrorLevel && level <= zerolog.PanicLevel {
-		l.errors.add(one, maxErrors)
+		l.errors.add(one, source, cut, rest, maxErrors)
 	}
 }
 

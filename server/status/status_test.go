@@ -54,11 +54,11 @@ func TestLogKeepsTheLastLinesWithinItsBounds(t *testing.T) {
 	}
 	for _, r := range []*ring{&l.lines, &l.errors} {
 		sum := 0
-		for _, line := range r.kept {
-			sum += len(line.Text)
+		for _, line := range r.after(0, maxLines) {
+			sum += len(line.Source) + len(line.Text)
 		}
-		if sum != r.bytes || sum > maxBytes || sum < maxBytes-maxText {
-			t.Errorf("got %d bytes of text counted as %d, want %d at most and almost", sum, r.bytes, maxBytes)
+		if sum != r.bytes() || sum > maxBytes || sum < maxBytes-2*maxText || cap(r.texts) > 2*maxBytes {
+			t.Errorf("got %d bytes of text counted as %d in %d, want %d at most and almost, in twice as much", sum, r.bytes(), cap(r.texts), maxBytes)
 		}
 	}
 }
