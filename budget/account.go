@@ -98,7 +98,8 @@ func (a *Account) Take(k Kind, n int64) error {
 	if a.refuses(k, n) {
 		return errPressed
 	}
-	if n <= a.Most(k) {
+	// A kind on the heap that is at its maximum gains nothing from free memory of others.
+	if n <= a.Most(k) && (a.Fits(k, n) || !shares[k].heap) {
 		// Only now, because it is expensive: owners lock their memory and return it to the system.
 		// The keeper is woken to return freed heap, too late for this request.
 		for _, give := range a.short {

@@ -118,6 +118,14 @@ func TestOnShortAsksBeforeRefusing(t *testing.T) {
 	if err := a.Take(JSON, 1000); err != nil || asked != 1 {
 		t.Errorf("got %v, asked %d times, want once", err, asked)
 	}
+	a.Give(Blocks, 2800)
+	if err := a.Take(Transport, 1600); err != nil {
+		t.Fatal(err)
+	}
+	asked = 0
+	if err := a.Take(Transport, 1); err == nil || asked != 0 {
+		t.Errorf("a kind at its maximum: got %v, asked %d times, want a refusal at once", err, asked)
+	}
 }
 
 // TestStormLosesNoCharge takes and gives concurrently. No charge is lost, and neither a kind nor

@@ -23,6 +23,9 @@ func Limit() int64 {
 	return min(limit, groupLimit(os.ReadFile))
 }
 
+// InGroup reports whether a control group limits the memory of this process and its children.
+func InGroup() bool { return groupLimit(os.ReadFile) < math.MaxInt64 }
+
 // hierarchy is a mounted tree of control groups that limits memory.
 type hierarchy struct {
 	version int

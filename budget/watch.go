@@ -33,7 +33,7 @@ const (
 	reportApart = time.Hour
 	// limitApart is the time for which a lower limit of the heap must be enough, and collectShare
 	// the share of the processor time that collections may take before garbage gets more room.
-	limitApart   = 5 * time.Second
+	limitApart   = time.Second
 	collectShare = 0.25
 )
 
@@ -88,7 +88,7 @@ func newWatcher(a *Account, c Watch, s system) *watcher {
 
 // allowance is the size of the heap beyond the charged memory above which the rest counts as
 // Released.
-func (a *Account) allowance() int64 { return plain + a.limit/16 }
+func (a *Account) allowance() int64 { return plain + a.limit/32 }
 
 // headroom is the memory that a control group with a limit must have left.
 func headroom(limit int64) int64 { return min(limit/20, headroomMost) }

@@ -215,6 +215,55 @@ func TestLargeBodiesInASmallGroup(t *testing.T) {
 	s.until("rid of what clients took", func() bool { return s.taken() < 2<<20 })
 }
 
+// eats allocates memory until it is killed.
+const eats = `
+class TritonPythonModel:
+    def execute(self, requests):
+        kept = []
+        while True:
+            kept.append(b"x" * (1 << 20))
+`
+
+// TestTheServerOutlivesModelsThatFillItsGroup lets two processes of a model fill the control group
+// while the server, with its response cache, is the largest process in it. The kernel must kill the
+// processes of the model.
+func TestTheServerOutlivesModelsThatFillItsGroup(t *testing.T) {
+	group := newMemoryGroup(t, 500<<20)
+	s := startInGroup(t, group, writeFiles(t, map[string]string{
+		"plus/config.pbtxt": plusOneConfig + "response_cache { enable: true }\n", "plus/1/model.py": plusOne,
+		"eats/config.pbtxt": plusOneConfig, "eats/1/model.py": eats,
+	}), "--cache-config=local,size=209715200")
+	body, header := binaryBody(40 << 20)
+	cached := func() {
+		t.Helper()
+		for i := range 4 {
+			body[len(body)-1] = byte(i)
+			if status, reply, err := s.try("POST", "/v2/models/plus/infer", header, body); err != nil || status != http.StatusOK || reply[len(reply)-1] != byte(i+1) {
+				t.Fatalf("request %d: status %d, %v", i, status, err)
+			}
+		}
+	}
+	cached()
+	if got := s.figure(`nereid_memory_bytes{kind="cache"}`); got < 160<<20 {
+		t.Fatalf("the cache has %.0f bytes, want those of four responses", got)
+	}
+	small, header := binaryBody(1)
+	var eaters sync.WaitGroup
+	for range 2 {
+		eaters.Go(func() {
+			if status, _, err := s.try("POST", "/v2/models/eats/infer", header, small); err != nil || status == http.StatusOK {
+				t.Errorf("a request of a killed process: status %d, %v", status, err)
+			}
+		})
+	}
+	eaters.Wait()
+	if group.kills(t) == 0 {
+		t.Error("the kernel has killed nothing")
+	}
+	body, header = binaryBody(40 << 20)
+	cached()
+}
+
 // resident returns the resident memory of the server process in bytes, without its children.
 func (s *runningServer) resident() int {
 	s.t.Helper()

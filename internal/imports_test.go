@@ -114,7 +114,7 @@ var mayImport = map[string][]string{
 	"backend/process/bls":         {"backend", "backend/process/frames", "backend/process/cudaipc", "panics", "infer", "ipc", "budget", "shm"},
 	"backend/process/frames":      {"backend/process/cudaipc", "backend/process/output", "infer", "ipc", "budget", "shm", "shm/foreign"},
 	"backend/process/hostcalls":   {"backend", "backend/process/frames", "backend/process/output", "panics", "infer", "infer/trace", "ipc", "metrics"},
-	"backend/process/launch":      {"panics"},
+	"backend/process/launch":      {"panics", "budget"},
 	"backend/process/mapping":     {"ipc", "shm"},
 	"backend/process/cudaipc":     {"infer", "ipc", "shm", "shm/foreign"},
 	"backend/process/output":      {"panics"},

@@ -81,6 +81,7 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 		return false, err
 	}
 	k.storm(ctx, warmSpan, k.good())
+	serving := k.server.look()
 	k.tally = newTally()
 	before, err := k.server.rest(ctx, nil)
 	if err != nil {
@@ -90,7 +91,8 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	fmt.Printf("at rest before: %s\n", before)
+	fmt.Printf("after good clients alone: %s\nat rest before: %s\n", serving, before)
+	before.serving = serving.resident
 
 	k.began = time.Now()
 	k.storm(ctx, k.span, append(k.good(), k.others()...))
@@ -113,8 +115,9 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	return k.tally.verdict(), nil
 }
 
-// warmSpan is how long good clients use the server before the hostile ones start. Its memory after
-// that is the baseline for the comparison at the end.
+// warmSpan is how long good clients use the server before the hostile ones start. The baseline for
+// the comparison at the end is the server's RSS at the end of this span, and the rest of its usage
+// a few seconds later.
 const warmSpan = 10 * time.Second
 
 // storm starts actors, ends them after the given time and waits for them.

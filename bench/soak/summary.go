@@ -22,7 +22,7 @@ func (k *soak) summary(before, peak, after usage, counters, earlier map[string]f
 	}
 	fmt.Printf("\n%d good requests in %.0f s: %d right (%.2f %%), %d refused, %d lost with %.0f processes, %d for a model that was not loaded, %d wrong\n",
 		total, k.took.Seconds(), all[right], 100*float64(all[right])/float64(max(total, 1)), all[refused], all[lost], counters["nereid_stub_losses_total"], all[absent], all[wrong])
-	fmt.Printf("at rest before: %s\n", before)
+	fmt.Printf("at rest before: %s; RSS with good clients alone: %s\n", before, mib(before.serving))
 	fmt.Printf("the most:       %s\n", peak)
 	fmt.Printf("at rest after:  %s\n", after)
 	if g := k.server.group; g != nil {
@@ -44,8 +44,8 @@ func (k *soak) judge(before, after usage, counters, earlier map[string]float64, 
 		k.tally.fault("no good request was answered rightly")
 	}
 	if !after.within(before) {
-		k.tally.fault("the server has not given back what it took: %s; before: %s; half as much and %s of RSS, half as much of the control group, %s of shared memory and %d descriptors more are allowed",
-			after, before, mib(residueBound), mib(sharedBound), descriptorsBound)
+		k.tally.fault("the server has not given back what it took: %s; before: %s; half as much of RSS and of the control group, %s of shared memory and %d descriptors more are allowed",
+			after, before, mib(sharedBound), descriptorsBound)
 	}
 	losses := int(counters["nereid_stub_losses_total"] - earlier["nereid_stub_losses_total"])
 	if all[lost] > losses*insideOne {

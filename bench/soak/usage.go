@@ -23,6 +23,7 @@ type usage struct {
 	descriptors int   // of the server's process
 	processes   int   // below it; at rest, all of its descendants
 	group       int64 // bytes of its control group that cannot be reclaimed
+	serving     int64 // of the baseline: resident while good clients alone asked
 	uncharged   int64 // bytes of the server that are not charged; sampled for the maximum only
 }
 
@@ -90,13 +91,10 @@ func (v *server) look() (u usage) {
 	return u
 }
 
-// Bounds on the growth of a server at rest. The Go runtime never frees goroutine descriptors and
-// the tables of a heap that was large, and a small live object keeps a whole page: residueBound
-// allows for these.
+// Bounds on the growth of a server at rest.
 const (
 	sharedBound      = 8 << 20
 	descriptorsBound = 8
-	residueBound     = 24 << 20
 )
 
 // returnLimit is how long it may take to return memory to the system. The memory of the server and
@@ -105,7 +103,7 @@ const returnLimit = 30 * time.Second
 
 // within reports whether a server at rest has released its memory.
 func (u usage) within(before usage) bool {
-	return u.resident < before.resident+before.resident/2+residueBound && u.group <= before.group+before.group/2 && u.shared <= before.shared+sharedBound &&
+	return u.resident < before.serving+before.serving/2 && u.group <= before.group+before.group/2 && u.shared <= before.shared+sharedBound &&
 		u.descriptors <= before.descriptors+descriptorsBound && u.processes == before.processes
 }
 

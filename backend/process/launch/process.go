@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/budget"
 )
 
 // ExitError describes how a stub ended, with its last output. Error gives one line; the %+v verb
@@ -76,6 +78,9 @@ func Adopt(pid, pidfd int, mark string) *Process {
 		if pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
 			pidfd = -1
 		}
+	}
+	if score := oomScore(); score != nil {
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), score, 0)
 	}
 	p := &Process{pid: pid, mark: mark, OOMKills: oomKills()}
 	if pidfd >= 0 {
@@ -179,6 +184,22 @@ func waitid(pid, options int) bool {
 		}
 	}
 }
+
+// oomYield is added to the server's oom_score_adj (proc(5)) for its children: half of the memory of
+// the control group, about as much as the server itself may have.
+const oomYield = 500
+
+// oomScore returns the oom_score_adj of children in a control group that limits memory, or nil: if
+// models fill the group, the kernel should kill one of them, not the server. Without such a group
+// the score would prefer them to all processes of the machine.
+var oomScore = sync.OnceValue(func() []byte {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	n, parseErr := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil || parseErr != nil || !budget.InGroup() {
+		return nil
+	}
+	return strconv.AppendInt(nil, int64(min(n+oomYield, 1000)), 10)
+})
 
 // oomKills returns the kernel's count of out-of-memory kills, in this process's control group if
 // available, otherwise in the whole machine.
