@@ -101,7 +101,7 @@ func (s *Server) addr(name string) net.Addr {
 func (s *Server) makeFronts(counters *metrics.Registry) error {
 	o := &s.options
 	add := func(name, title, address string, port int, end frontEnd) {
-		s.fronts = append(s.fronts, &front{frontEnd: end, name: name, title: title, where: net.JoinHostPort(address, strconv.Itoa(port))})
+		s.fronts = append(s.fronts, &front{frontEnd: end, name: name, title: title, where: connections.JoinHostPort(address, port)})
 	}
 	logging := logControl{o.Logging, func() {}}
 	if s.supervisor != nil {
@@ -191,7 +191,7 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 
 func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	c := o.HTTP.Config
-	c.Connections = all
+	c.Connections, c.UnixSocket = all, o.UnixSocket
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
 	c.MaxGroupInstances, c.MaxLoadFiles = o.Limits.GroupInstances, o.Limits.LoadFiles
 	c.Addresses, c.Hosts = o.otherAddresses(), o.Page.Hosts
@@ -223,7 +223,15 @@ func (o *Options) otherAddresses() (list []string) {
 	return list
 }
 
-func (o *Options) httpsAddress() string { return cmp.Or(o.HTTPS.Address, o.HTTP.Address) }
+// OtherAddress is the default address of the endpoints that share that of HTTP.
+func (o *Options) OtherAddress() string {
+	if _, ok := connections.UnixPath(o.HTTP.Address); ok {
+		return "127.0.0.1"
+	}
+	return o.HTTP.Address
+}
+
+func (o *Options) httpsAddress() string { return cmp.Or(o.HTTPS.Address, o.OtherAddress()) }
 
 func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
 	c := o.httpConfig(all)
@@ -242,7 +250,7 @@ func (o *Options) cloudConfig(all *connections.Budget, port int) rest.Config {
 	return c
 }
 
-func (o *Options) openAIAddress() string { return cmp.Or(o.OpenAI.Address, o.HTTP.Address) }
+func (o *Options) openAIAddress() string { return cmp.Or(o.OpenAI.Address, o.OtherAddress()) }
 
 func (o *Options) openAIConfig(all *connections.Budget) openai.Config {
 	a := o.OpenAI
@@ -254,10 +262,10 @@ func (o *Options) openAIConfig(all *connections.Budget) openai.Config {
 	return c
 }
 
-func (o *Options) metricsAddress() string { return cmp.Or(o.Metrics.Address, o.HTTP.Address) }
+func (o *Options) metricsAddress() string { return cmp.Or(o.Metrics.Address, o.OtherAddress()) }
 
 func (o *Options) metricsConfig(all *connections.Budget) rest.Config {
-	c := rest.Config{Config: o.HTTP.Config.Config}
+	c := rest.Config{Config: o.HTTP.Config.Config, UnixSocket: o.UnixSocket}
 	c.Address, c.Port, c.Connections, c.DrainTime = o.metricsAddress(), o.Metrics.Port, all, 0
 	c.Hosts = o.Page.Hosts
 	return c
@@ -274,7 +282,7 @@ func (o *Options) pageConfig(all *connections.Budget) page.Config {
 
 func (o *Options) grpcConfig(all *connections.Budget) grpc.Config {
 	c := o.GRPC.Config
-	c.Connections = all
+	c.Connections, c.UnixSocket = all, o.UnixSocket
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
 	c.TLS.Enabled = c.TLS.Enabled || c.TLS.Mutual
 	c.MaxLoadFiles, c.ExitTimeout = o.Limits.LoadFiles, o.exitTimeout()

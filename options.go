@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/clientshm"
+	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/recording"
@@ -51,6 +52,7 @@ type Options struct {
 	SageMaker          SageMakerOptions
 	VertexAI           VertexAIOptions
 	OpenAI             OpenAIOptions
+	UnixSocket         connections.UnixSocket // --unix-socket-mode, --unix-socket-owner
 	Metrics            MetricsOptions
 	Page               PageOptions
 	Record             recording.Config // --record and related flags; New fills in Memory and Log. Without a Directory nothing is recorded
@@ -120,7 +122,7 @@ type RepositoryOptions struct {
 
 // HTTPOptions configure the HTTP endpoint. The limits and restrictions of Config also apply to the
 // other endpoints that speak HTTP. New sets ServerName, ServerVersion, Certificates, Hosts,
-// Addresses, MaxGroupInstances, MaxLoadFiles, Connections and ExitTimeout.
+// Addresses, MaxGroupInstances, MaxLoadFiles, Connections, UnixSocket and ExitTimeout.
 type HTTPOptions struct {
 	Allow bool // --allow-http
 	rest.Config
@@ -130,7 +132,7 @@ type HTTPOptions struct {
 // are those of HTTPOptions. Files are PEM; they are read again when they change.
 type HTTPSOptions struct {
 	Allow        bool
-	Address      string // --https-address: HTTP's if empty
+	Address      string // --https-address: HTTP's if empty, or 127.0.0.1 if that is a Unix socket
 	Port         int    // --https-port; 0: the kernel chooses, see HTTPSAddr
 	CertFile     string // --https-server-cert
 	KeyFile      string // --https-server-key
@@ -170,7 +172,7 @@ type VertexAIOptions struct {
 // OpenAIOptions configure the OpenAI endpoint. Limits are those of HTTP.
 type OpenAIOptions struct {
 	Allow            bool
-	Address          string               // --openai-address: HTTP's if empty
+	Address          string               // --openai-address: as for HTTPS
 	Port             int                  // --openai-port; 0: the kernel chooses, see OpenAIAddr
 	DefaultMaxTokens int                  // --openai-default-max-tokens: 0 is 16
 	Format           string               // --openai-backend: vllm or tensorrtllm; "" depends on the backend of each model
@@ -183,7 +185,7 @@ type OpenAIOptions struct {
 // MetricsOptions configure the metrics endpoint. Its connections have the limits of HTTPOptions.
 type MetricsOptions struct {
 	Allow   bool
-	Address string // --metrics-address: HTTP's if empty
+	Address string // --metrics-address: as for HTTPS
 	Port    int    // 0: the kernel chooses, see MetricsAddr
 	// AllowStatus is --allow-status: /status returns Server.Status.
 	AllowStatus bool

@@ -23,6 +23,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/models/config"
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 const (
@@ -186,7 +187,7 @@ func parentOf(path string) string {
 // checkFree finds occupied ports before models are loaded, which may take minutes.
 func checkFree(o *flags.Options) error {
 	for _, e := range o.Endpoints() {
-		if !e.On || e.Port == 0 || e.Reuse {
+		if _, unix := connections.UnixPath(e.Address); unix || !e.On || e.Port == 0 || e.Reuse {
 			continue
 		}
 		listener, err := net.Listen("tcp", net.JoinHostPort(e.Address, strconv.Itoa(e.Port)))
@@ -228,7 +229,11 @@ func addresses(o *flags.Options, s *nereid.Server) string {
 		{"metrics", "http://", "/metrics", s.MetricsAddr()},
 	} {
 		if e.at != nil {
-			fmt.Fprintf(&b, "  %-8s %s%s%s\n", e.name, e.scheme, e.at, e.path)
+			where := e.scheme + e.at.String() + e.path
+			if e.at.Network() == "unix" {
+				where = "unix:" + e.at.String()
+			}
+			fmt.Fprintf(&b, "  %-8s %s\n", e.name, where)
 		}
 	}
 	if len(s.Registry().Attempted()) == 0 {

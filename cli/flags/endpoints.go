@@ -3,7 +3,9 @@ package flags
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +36,7 @@ func httpFlags() []flag {
 	return []flag{
 		toggle("allow-http", "Serve HTTP.",
 			func(o *Options) *bool { return &o.HTTP.Allow }),
-		word("http-address", "Address of the HTTP endpoint.",
+		word("http-address", "Address of the HTTP endpoint, or unix:<path> for a Unix socket.",
 			func(o *Options) *string { return &o.HTTP.Address }),
 		number("http-port", "Port of the HTTP endpoint.",
 			func(o *Options) *int { return &o.HTTP.Port }),
@@ -74,7 +76,7 @@ func grpcFlags() []flag {
 	return []flag{
 		toggle("allow-grpc", "Serve gRPC.",
 			func(o *Options) *bool { return &o.GRPC.Allow }),
-		word("grpc-address", "Address of the gRPC endpoint.",
+		word("grpc-address", "Address of the gRPC endpoint, or unix:<path> for a Unix socket.",
 			func(o *Options) *string { return &o.GRPC.Address }),
 		number("grpc-port", "Port of the gRPC endpoint.",
 			func(o *Options) *int { return &o.GRPC.Port }),
@@ -202,6 +204,57 @@ func pageFlags() []flag {
 				return admission.CheckHost(text)
 			}),
 	}
+}
+
+// socketFlags have the permissions of all Unix sockets.
+func socketFlags() []flag {
+	return []flag{
+		row("unix-socket-mode", "<octal>", "Permissions of Unix sockets (--http-address=unix:<path>, --grpc-address=unix:<path>). Default: 0660.",
+			func(p *parser, text string) error {
+				mode, err := strconv.ParseUint(text, 8, 32)
+				if err != nil || mode == 0 || mode > 0o777 {
+					return fmt.Errorf("%q is not a file mode, want an octal number from 1 to 0777", text)
+				}
+				p.o.UnixSocket.Mode = fs.FileMode(mode)
+				return nil
+			}),
+		row("unix-socket-owner", "<string>", "Owner of the Unix sockets: user, user:group or :group, by name or number. Default: those of the server.",
+			func(p *parser, text string) (err error) {
+				owner, group, _ := strings.Cut(text, ":")
+				if p.o.UnixSocket.UID, err = parseID(owner, func() (string, error) {
+					u, err := user.Lookup(owner)
+					if err != nil {
+						return "", err
+					}
+					return u.Uid, nil
+				}); err != nil {
+					return err
+				}
+				p.o.UnixSocket.GID, err = parseID(group, func() (string, error) {
+					g, err := user.LookupGroup(group)
+					if err != nil {
+						return "", err
+					}
+					return g.Gid, nil
+				})
+				return err
+			}),
+	}
+}
+
+// parseID parses the number of a user or a group, or the one that lookup finds for its name. It
+// returns nil for "".
+func parseID(text string, lookup func() (string, error)) (*int, error) {
+	if text == "" {
+		return nil, nil
+	}
+	id, err := strconv.Atoi(text)
+	if err != nil {
+		if text, err = lookup(); err == nil {
+			id, err = strconv.Atoi(text)
+		}
+	}
+	return &id, err
 }
 
 func metricsFlags() []flag {

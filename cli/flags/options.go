@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // Options is a parsed command line. Defaults returns the values of flags that are not given.
@@ -147,7 +148,7 @@ func (o *Options) finish(twoCaches bool) error {
 	slices.Sort(o.Repository.StartupModels)
 	o.Repository.StartupModels = slices.Compact(o.Repository.StartupModels)
 	if o.Metrics.Address == "" {
-		o.Metrics.Address = o.HTTP.Address
+		o.Metrics.Address = o.OtherAddress()
 	}
 	if len(o.Repository.StartupModels) > 0 && o.Repository.Control != nereid.ControlExplicit {
 		return errors.New("Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
@@ -178,12 +179,12 @@ type Endpoint struct {
 func (o *Options) Endpoints() []Endpoint {
 	return []Endpoint{
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port, "http-port", o.HTTP.ReusePort},
-		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.HTTP.Address), o.HTTPS.Port, "https-port", false},
+		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.OtherAddress()), o.HTTPS.Port, "https-port", false},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port, "grpc-port", o.GRPC.ReusePort},
 		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port, "metrics-port", false},
 		{sageMaker, o.SageMaker.Allow, nereid.CloudAddress, o.SageMaker.Port, "sagemaker-port", false},
 		{"Vertex AI", o.VertexAI.Allow, nereid.CloudAddress, o.VertexAI.Port, "vertex-ai-port", false},
-		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.HTTP.Address), o.OpenAI.Port, "openai-port", false},
+		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.OtherAddress()), o.OpenAI.Port, "openai-port", false},
 		{"page", o.Page.Allow && !o.Page.Dispensable, o.Page.Address, o.Page.Port, "http-ui-port", false},
 	}
 }
@@ -194,9 +195,10 @@ func (o *Options) checkPorts() error {
 	endpoints := o.Endpoints()
 	for i, a := range endpoints {
 		for _, b := range endpoints[i+1:] {
-			if a.On && b.On && a.Address == b.Address && a.Port == b.Port {
-				return fmt.Errorf("The server cannot listen to %s requests and %s requests at the same address and port %s:%d",
-					a.Name, b.Name, a.Address, a.Port)
+			_, unix := connections.UnixPath(a.Address)
+			if a.On && b.On && a.Address == b.Address && (a.Port == b.Port || unix) {
+				return fmt.Errorf("The server cannot listen to %s requests and %s requests at the same address and port %s",
+					a.Name, b.Name, connections.JoinHostPort(a.Address, a.Port))
 			}
 		}
 		if first, last := o.SafePorts[0], o.SafePorts[1]; o.SageMaker.Allow && o.SafePorts != [2]int{} && a.On && a.Name != sageMaker &&

@@ -107,7 +107,7 @@ func ourFlags() []group {
 				p.o.Repository.Develop = true
 				return nil
 			}),
-	}, recordFlags(), pageFlags(), limitFlags(), modelLimitFlags(), []flag{
+	}, socketFlags(), recordFlags(), pageFlags(), limitFlags(), modelLimitFlags(), []flag{
 		{name: "version", help: "Show the version of this binary and exit."},
 	})}}
 }

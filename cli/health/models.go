@@ -21,12 +21,12 @@ const (
 
 // notReady lists the versions that keep a server from being ready, with state and reason, if the
 // server tells.
-func notReady(ctx context.Context, address string) (list []string) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v2/repository/index", strings.NewReader("{}"))
+func (s *server) notReady(ctx context.Context) (list []string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v2/repository/index", strings.NewReader("{}"))
 	if err != nil {
 		return nil
 	}
-	reply, err := client.Do(r)
+	reply, err := s.client.Do(r)
 	if err != nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func notReady(ctx context.Context, address string) (list []string) {
 			continue
 		case state == "READY": // its instances may not be ready
 			asked++
-			if isReady(ctx, address, m.Name, m.Version) {
+			if s.isReady(ctx, m.Name, m.Version) {
 				continue
 			}
 			state = "its instances are not"
@@ -67,12 +67,12 @@ func notReady(ctx context.Context, address string) (list []string) {
 
 // isReady reports whether a version is ready. A version that does not respond counts as ready, so
 // that it is not named.
-func isReady(ctx context.Context, address, model, version string) bool {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/models/"+url.PathEscape(model)+"/versions/"+url.PathEscape(version)+"/ready", nil)
+func (s *server) isReady(ctx context.Context, model, version string) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v2/models/"+url.PathEscape(model)+"/versions/"+url.PathEscape(version)+"/ready", nil)
 	if err != nil {
 		return true
 	}
-	reply, err := client.Do(r)
+	reply, err := s.client.Do(r)
 	if err != nil {
 		return true
 	}

@@ -15,9 +15,11 @@ func Probe(endpoints []net.Addr, core func() error) func(context.Context) error 
 		if endpoint == nil {
 			continue
 		}
-		url := "http://" + endpoint.String() + "/v2/health/live"
+		url := "http://localhost/v2/health/live"
 		// One connection per request: shutdown would wait for a kept one.
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, endpoint.Network(), endpoint.String())
+		}}}
 		return func(ctx context.Context) error {
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 			if err != nil {

@@ -16,8 +16,9 @@ import (
 // Config sets up the gRPC front end. The zero value listens on all addresses, at a port that the
 // kernel chooses, without encryption.
 type Config struct {
-	// Address to listen on; default "0.0.0.0".
-	Address string
+	// Address to listen on, or unix:PATH; default "0.0.0.0".
+	Address    string
+	UnixSocket connections.UnixSocket
 	// Port to listen on; 0 lets the kernel choose.
 	Port int
 	// ReusePort lets several servers share the port.

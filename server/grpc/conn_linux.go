@@ -83,7 +83,7 @@ func (l lent) Close() error { return l.setDeadline(time.Unix(1, 0)) }
 
 // setDeadline sets the deadline of Accept; zero removes it.
 func (l *listener) setDeadline(t time.Time) error {
-	socket, ok := l.Listener.(*net.TCPListener)
+	socket, ok := l.Listener.(interface{ SetDeadline(time.Time) error }) // TCP or Unix
 	if !ok {
 		return l.Listener.Close()
 	}
@@ -102,7 +102,7 @@ func (l *listener) closeSilent() {
 		if c.received.Load() < prefaceBytes {
 			// Only the socket: the connection's Close would take mu. The library calls it when
 			// it reads the error.
-			_ = c.TCPConn.Close()
+			_ = c.socket.Close()
 		}
 	}
 }
@@ -115,8 +115,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		tcp, ok := c.(*net.TCPConn)
-		conn := &connection{TCPConn: tcp, listener: l}
+		tcp, ok := c.(socket)
+		conn := &connection{socket: tcp, listener: l}
 		conn.member.Close = conn.closeIdle
 		conn.member.Holder.Name = conn.name
 		conn.member.Holder.End = conn.cut
@@ -142,12 +142,18 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
+// socket is a TCP connection or one of a Unix socket.
+type socket interface {
+	net.Conn
+	syscall.Conn
+}
+
 // connection is a counted connection. The library reads it in one goroutine and writes it in
 // another. Each RPC calls begin and end, and an eviction may close it at any time, so shared fields
 // are atomic. ReadOnReady, which the library otherwise uses for plain TCP connections only, takes
 // a buffer when there is data to read, so that an idle connection holds none.
 type connection struct {
-	*net.TCPConn
+	socket
 	listener *listener
 	received atomic.Int64 // bytes
 	member   connections.Member
@@ -210,11 +216,11 @@ func (c *connection) refused() {
 
 // name returns the name of the connection in the log and on the status page.
 func (c *connection) name() string {
-	return "gRPC connection from " + c.TCPConn.RemoteAddr().String()
+	return "gRPC connection from " + connections.Client(c.socket)
 }
 
 // cut closes the connection even while it is busy; the library's next read or write fails.
-func (c *connection) cut() { _ = c.TCPConn.Close() }
+func (c *connection) cut() { _ = c.socket.Close() }
 
 // closeIdle closes the connection unless it has an RPC in any state: unread in the socket, read but
 // not processed by the library, or charged, which lasts from its headers until its end is written.
@@ -222,7 +228,7 @@ func (c *connection) cut() { _ = c.TCPConn.Close() }
 // the counter stays far below zero, so that it is not executed, and the client learns from a GOAWAY
 // that it may send the RPC again.
 func (c *connection) closeIdle() bool {
-	if !c.waiting.Load() || connections.Unread(c.TCPConn) || c.member.Holder.Held(budget.Transport) > 0 || !c.writing.TryLock() {
+	if !c.waiting.Load() || connections.Unread(c.socket) || c.member.Holder.Held(budget.Transport) > 0 || !c.writing.TryLock() {
 		return false
 	}
 	defer c.writing.Unlock()
@@ -232,7 +238,7 @@ func (c *connection) closeIdle() bool {
 	if c.whole && !c.listener.front.cfg.TLS.Enabled { // below TLS no frame can be written
 		_ = c.raw.Control(func(fd uintptr) { _, _ = syscall.Write(int(fd), goAway) })
 	}
-	_ = c.TCPConn.Close()
+	_ = c.socket.Close()
 	return true
 }
 
@@ -241,7 +247,7 @@ func (c *connection) closeIdle() bool {
 var goAway = []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 // RemoteAddr returns a clientAddr.
-func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.TCPConn.RemoteAddr(), c} }
+func (c *connection) RemoteAddr() net.Addr { return clientAddr{c.socket.RemoteAddr(), c} }
 
 // Close is called by the library, also after an eviction, and possibly twice. remove accepts that.
 func (c *connection) Close() error {
@@ -250,12 +256,12 @@ func (c *connection) Close() error {
 	if n := c.ended.Swap(math.MinInt64 / 2); n > 0 {
 		c.give(n)
 	}
-	return c.TCPConn.Close()
+	return c.socket.Close()
 }
 
 func (c *connection) Read(p []byte) (int, error) {
 	c.waiting.Store(true)
-	n, err := c.TCPConn.Read(p)
+	n, err := c.socket.Read(p)
 	c.waiting.Store(false)
 	c.received.Add(int64(n))
 	return n, err

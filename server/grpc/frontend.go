@@ -87,7 +87,7 @@ func (g *FrontEnd) Listen() error {
 	if g.options, err = g.serverOptions(); err != nil {
 		return err
 	}
-	socket, err := connections.Listen(g.cfg.Address, g.cfg.Port, g.cfg.ReusePort)
+	socket, err := connections.Listen(g.cfg.Address, g.cfg.Port, g.cfg.ReusePort, g.cfg.UnixSocket)
 	if err != nil {
 		return err
 	}

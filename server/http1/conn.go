@@ -187,7 +187,7 @@ func (c *conn) judge() bool {
 }
 
 // name names the connection as a holder of memory.
-func (c *conn) name() string { return "HTTP connection from " + c.socket.RemoteAddr().String() }
+func (c *conn) name() string { return "HTTP connection from " + connections.Client(c.socket) }
 
 // cut ends the connection and its request.
 func (c *conn) cut() {

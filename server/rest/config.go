@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
+	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/rest/origins"
@@ -19,8 +20,9 @@ type Config struct {
 	// Config has the limits and times of connections.
 	http1.Config
 
-	// Address to listen on; default "0.0.0.0".
-	Address string
+	// Address to listen on, or unix:PATH; default "0.0.0.0".
+	Address    string
+	UnixSocket connections.UnixSocket
 	// Port to listen on; 0 lets the kernel choose.
 	Port int
 	// ReusePort lets several servers share the port.

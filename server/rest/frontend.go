@@ -59,7 +59,7 @@ func (f *FrontEnd) Listen() (err error) {
 			return fmt.Errorf("encrypt HTTP: %w", err)
 		}
 	}
-	f.socket, err = connections.Listen(f.cfg.Address, f.cfg.Port, f.cfg.ReusePort)
+	f.socket, err = connections.Listen(f.cfg.Address, f.cfg.Port, f.cfg.ReusePort, f.cfg.UnixSocket)
 	return err
 }
 
