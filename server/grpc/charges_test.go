@@ -96,6 +96,7 @@ func TestSmallMessagesNameTheirFlag(t *testing.T) {
 func TestHalfOpenCallsAreCharged(t *testing.T) {
 	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20}) // a quarter of it is for the transport
 	const room = (16 << 20) / callCost
+	const calls = min(room, mostRefused) * 3 / 4 // of each client; more rejected ones would end it
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		var clients []*rawClient
 		taken, charged := s.grown(func() {
@@ -105,11 +106,11 @@ func TestHalfOpenCallsAreCharged(t *testing.T) {
 			testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Total() == 2*connCost })
 			for _, c := range clients {
 				c.read()
-				for range room {
+				for range calls {
 					c.open(service + method)
 				}
 			}
-			testkit.Eventually(t, servertest.Patience, func() bool { return clients[0].ended.Load()+clients[1].ended.Load() >= room })
+			testkit.Eventually(t, servertest.Patience, func() bool { return clients[0].ended.Load()+clients[1].ended.Load() >= 2*calls-room })
 		})
 		if taken > 3*charged/2+4<<20 {
 			t.Errorf("%s: calls take %d bytes, and %d are charged", method, taken, charged)
@@ -119,6 +120,25 @@ func TestHalfOpenCallsAreCharged(t *testing.T) {
 		}
 		s.idle(t, 0)
 	}
+}
+
+// TestConnectionsOfManyRejectedCallsAreClosed checks that a connection is closed when hundreds of
+// its calls in a row were rejected for lack of memory.
+func TestConnectionsOfManyRejectedCallsAreClosed(t *testing.T) {
+	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
+	s.account.Must(budget.Transport, 16<<20) // all of it
+	defer s.account.Give(budget.Transport, 16<<20)
+	c := s.raw(t)
+	c.read()
+	for range mostRefused - 1 {
+		c.open(service + "ServerLive")
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == mostRefused-1 })
+	if n := s.account.Used(budget.Connections); n != connCost {
+		t.Errorf("after %d calls: %d bytes of connections are charged, want one connection", mostRefused-1, n)
+	}
+	c.open(service + "ServerLive")
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Connections) == 0 })
 }
 
 // TestHeadersAreCharged checks that the headers of calls are charged.

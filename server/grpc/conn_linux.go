@@ -160,6 +160,7 @@ type connection struct {
 	sent     sentReplies
 	rpcs     atomic.Int64 // active handlers; negative: evicted
 	waiting  atomic.Bool  // the library has processed everything it has read, and waits for more
+	refusals atomic.Int64 // calls rejected since a handler has ended
 	ended    atomic.Int64 // charge of calls whose end is not written yet; far below 0 after Close
 
 	raw  syscall.RawConn
@@ -202,13 +203,22 @@ func (c *connection) begin() bool {
 }
 
 func (c *connection) end() {
+	c.refusals.Store(0)
 	if c.rpcs.Add(-1) == 0 {
 		c.member.Replied()
 	}
 }
 
+// mostRefused is the number of calls in a row that are rejected for lack of memory before their
+// connection is closed. A client that goes on all the same costs others the processor: a backlog of
+// thousands of calls outlives the client.
+const mostRefused = 1024
+
 // refused records a call that was rejected before its handler. It counts as use of the connection.
 func (c *connection) refused() {
+	if c.refusals.Add(1) >= mostRefused {
+		c.cut()
+	}
 	if c.rpcs.Load() == 0 {
 		c.member.Replied()
 	}
