@@ -9,6 +9,12 @@ import time
 RING_AT, RING = 0x10000, 0x20000
 
 
+def store(memory: mmap.mmap, offset: int, form: str, value: int) -> None:
+    """Store a word that the peer reads meanwhile; struct.pack_into would store zeros first."""
+    word = struct.pack(form, value)
+    memory[offset : offset + len(word)] = word
+
+
 class Ring:
     """One direction as its producer or its consumer sees it."""
 
@@ -29,8 +35,8 @@ class Ring:
         at = RING_AT + self.at % RING
         self.memory[at : at + len(frame)] = frame
         self.at += size
-        struct.pack_into("<Q", self.memory, 0x048, time.monotonic_ns())
-        struct.pack_into("<Q", self.memory, 0x040, self.at)
+        store(self.memory, 0x048, "<Q", time.monotonic_ns())
+        store(self.memory, 0x040, "<Q", self.at)
 
     def receive(self) -> bytes | None:
         while self.word(self.peer, 0x040) != self.at:
@@ -39,7 +45,7 @@ class Ring:
             assert 24 <= size <= 65536 and self.at % RING + size <= RING
             frame = self.peer[at : at + size]
             self.at += size + -size % 8
-            struct.pack_into("<Q", self.memory, 0x0C0, self.at)
+            store(self.memory, 0x0C0, "<Q", self.at)
             if kind:
                 return frame
         return None

@@ -21,7 +21,7 @@ from typing import Any, Callable, Sequence
 
 from frames import KINDS, NAMES, Executed, Frame, InDevice, InRegion, Lent, Output, Request, Response, flatten, pad8
 from pb_stub import _msgpack
-from ring import Ring
+from ring import Ring, store
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent, HERE.parent.parent / "pyutils"
@@ -180,7 +180,7 @@ class Supervisor:
     def wait(self, deadline: float) -> None:
         """Sleep as the protocol says, until the bell rings or the stub dies."""
         (count,) = struct.unpack_from("<I", self.down, 0x080)
-        struct.pack_into("<I", self.down, 0x080, count + 1)
+        store(self.down, 0x080, "<I", count + 1)
         os.sched_yield()
         try:
             if self.reader.word(self.up, 0x040) != self.reader.at:
@@ -198,7 +198,7 @@ class Supervisor:
             if self.pidfd in ready and self.reader.word(self.up, 0x040) == self.reader.at:
                 raise StubDied(f"stub has ended; stderr: {self.stderr()!r}")
         finally:
-            struct.pack_into("<I", self.down, 0x080, count + 2)
+            store(self.down, 0x080, "<I", count + 2)
 
     def frame(self, raw: bytes) -> Frame:
         size, kind, flags, life, reserved, ident = struct.unpack_from("<IHHIIQ", raw)
@@ -357,9 +357,9 @@ class Supervisor:
 
     def give_back(self, ticket: int) -> None:
         """Put a ticket of the arena into the return ring."""
-        struct.pack_into("<Q", self.down, 0x1000 + self.returned % 4096 * 8, ticket)
+        store(self.down, 0x1000 + self.returned % 4096 * 8, "<Q", ticket)
         self.returned += 1
-        struct.pack_into("<Q", self.down, 0x100, self.returned)
+        store(self.down, 0x100, "<Q", self.returned)
         self.kept[ticket] -= 1
 
     # Coding.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import Start
 from frames import Request
+from ring import store
 from supervisor import Supervisor
 
 from models import IDENTITY, model
@@ -38,7 +39,7 @@ def word(stub: Supervisor, offset: int) -> int:
 
 
 def withdraw(stub: Supervisor, batch: int) -> None:
-    struct.pack_into("<Q", stub.down, WITHDRAWN, batch)
+    store(stub.down, WITHDRAWN, "<Q", batch)
 
 
 def ahead(stub: Supervisor, *requests: Request) -> int:

@@ -13,6 +13,7 @@ import supervisor
 from conftest import Start
 from frames import Request
 from pb_stub import _msgpack
+from ring import store
 from supervisor import Supervisor
 
 IDENTITY = """
@@ -306,7 +307,7 @@ class TestTheRing:
         stub = start(IDENTITY)
         at = 0x10000 + stub.ring.at % 0x20000
         stub.down[at : at + 8] = struct.pack("<IHH", size, 2, 0)
-        struct.pack_into("<Q", stub.down, 0x040, stub.ring.at + 24)
+        store(stub.down, 0x040, "<Q", stub.ring.at + 24)
         stub.ring_bell()
         assert stub.wait_exit() == 76
         assert "a frame has " in stub.stderr()
@@ -315,7 +316,7 @@ class TestTheRing:
         stub = start(IDENTITY)
         at = 0x10000 + stub.ring.at % 0x20000
         stub.down[at : at + 8] = struct.pack("<IHH", 16, 2, 0)
-        struct.pack_into("<Q", stub.down, 0x040, stub.ring.at + 16)
+        store(stub.down, 0x040, "<Q", stub.ring.at + 16)
         stub.ring_bell()
         assert stub.wait_exit() == 76
         assert "a frame has 16 bytes, want at least 24" in stub.stderr()
