@@ -54,7 +54,6 @@ type fixture struct {
 	t          testing.TB
 	supervisor *Supervisor
 	backend    PythonBackend
-	cache      string // directory of its Python files
 	pool       *shm.Pool
 	log        *testkit.Buffer
 	printed    [2]*testkit.Buffer // stdout and stderr
@@ -151,9 +150,6 @@ func newFixtureWithHook(t testing.TB, interpreter string, change func(*Options),
 		t.Fatal(err)
 	}
 	r := &fixture{t: t, pool: pool, log: &testkit.Buffer{}, printed: [2]*testkit.Buffer{{}, {}}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
-	// The files are unpacked here, not into the user's cache.
-	r.cache = t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", r.cache)
 	log := zerolog.New(r.log)
 	if hook != nil {
 		log = log.Hook(hook)
@@ -205,7 +201,7 @@ func (r *fixture) templates() (pids []int) {
 	for _, entry := range entries {
 		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		pid, number := strconv.Atoi(entry.Name())
-		if err == nil && number == nil && strings.Contains(string(line), "nereid_template") && strings.Contains(string(line), r.cache) {
+		if err == nil && number == nil && strings.Contains(string(line), "nereid_template") && strings.Contains(string(line), os.Getenv("XDG_CACHE_HOME")) {
 			pids = append(pids, pid)
 		}
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/internal/testkit/leaks"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
@@ -184,5 +185,20 @@ func TestMain(m *testing.M) {
 		runGoStub()
 		return
 	}
-	testkit.Main(m)
+	os.Exit(runTests(m))
+}
+
+// runTests has the stub's Python files unpacked into one directory for all tests, so that they are
+// compiled once.
+func runTests(m *testing.M) int {
+	directory, err := os.MkdirTemp("", "nereid-process-")
+	if err == nil {
+		defer os.RemoveAll(directory)
+		err = os.Setenv("XDG_CACHE_HOME", directory)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return leaks.Run(m)
 }
