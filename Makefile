@@ -33,6 +33,9 @@ export NEREID_CLIENT_PYTHON := $(CURDIR)/.venv/bin/python
 export NEREID_TEST_COMPLETE := 1
 export GO
 
+# Python then compiles what tests start once, not at each start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # "make differential" compares with the Triton in this directory.
 YARDSTICK ?= $(HOME)/.cache/triton-yardstick
 
@@ -104,14 +107,15 @@ demo-ports:
 	@.ci/demo-ports $(PYTHON)
 
 .PHONY: test
-test: build venvs environments client-venv test-go test-python ## every test once: Go with the seeds of the fuzz targets, Python, integration
+test: build venvs environments client-venv ## every test once: Go with the seeds of the fuzz targets, Python, integration
+	.ci/pytest $(PYTHONS) $(MAKE) test-go
 
 # Long stories, which "make amplification" runs.
 STORIES := ./integration/amplification
 
 .PHONY: test-go
 test-go:
-	$(TESTED_PYTHONS) $(PROGRESS) -halves=./integration $(if $(LONG),,-short) $(RACE) -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./integration)
+	$(TESTED_PYTHONS) $(PROGRESS) -halves=./backend/process,./integration $(if $(LONG),,-short) $(RACE) -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./backend/process -e ./integration)
 
 .PHONY: test-python
 test-python:

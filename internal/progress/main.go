@@ -3,7 +3,7 @@
 // skipped tests, and the slowest tests. It prints the output of failed tests completely, and
 // nothing from passed ones.
 //
-//	go run ./internal/progress [-halves=package] [flags of go test] packages
+//	go run ./internal/progress [-halves=package,…] [flags of go test] packages
 package main
 
 import (
@@ -36,8 +36,8 @@ func main() {
 	os.Exit(code)
 }
 
-// halvesFlag names a package whose tests run at last, in two processes at once. It is for tests that
-// mostly wait, such as those for processes to start.
+// halvesFlag names packages whose tests run at last, each package in two processes at once. It is for
+// many tests that start processes, and wait for them.
 const halvesFlag = "-halves="
 
 // run returns the exit code of go test.
@@ -46,9 +46,9 @@ func run(ctx context.Context, args []string) (int, error) {
 	if g.command == "" {
 		g.command = "go"
 	}
-	halved := ""
+	var halved []string
 	if len(args) > 0 && strings.HasPrefix(args[0], halvesFlag) {
-		halved, args = strings.TrimPrefix(args[0], halvesFlag), args[1:]
+		halved, args = strings.Split(strings.TrimPrefix(args[0], halvesFlag), ","), args[1:]
 	}
 	flags, patterns := splitArguments(args)
 	packages, err := g.listTested(ctx, patterns)
@@ -56,15 +56,15 @@ func run(ctx context.Context, args []string) (int, error) {
 		return 0, err
 	}
 	g.flags = flags
-	g.report = newReport(os.Stdout, len(packages), time.Now)
-	if halved != "" {
-		g.report.packages += 2
-	}
+	g.report = newReport(os.Stdout, len(packages)+2*len(halved), time.Now)
 	stopTicks := g.tick()
 	code, err := g.test(ctx, "", packages)
-	if err == nil && halved != "" && ctx.Err() == nil {
+	for _, pkg := range halved {
+		if err != nil || ctx.Err() != nil {
+			break
+		}
 		var halvesCode int
-		halvesCode, err = g.testHalves(ctx, halved)
+		halvesCode, err = g.testHalves(ctx, pkg)
 		code = max(code, halvesCode)
 	}
 	stopTicks()
