@@ -106,9 +106,12 @@ demo: demo-ports build client-venv ## serve examples/models and send one request
 demo-ports:
 	@.ci/demo-ports $(PYTHON)
 
+# With $(MAKE) in the recipe of test itself, "make -n test" would run it.
+TEST_GO = $(MAKE) test-go
+
 .PHONY: test
 test: build venvs environments client-venv ## every test once: Go with the seeds of the fuzz targets, Python, integration
-	.ci/pytest $(PYTHONS) $(MAKE) test-go
+	.ci/pytest $(PYTHONS) $(TEST_GO)
 
 # Long stories, which "make amplification" runs.
 STORIES := ./integration/amplification
