@@ -106,12 +106,13 @@ demo: demo-ports build client-venv ## serve examples/models and send one request
 demo-ports:
 	@.ci/demo-ports $(PYTHON)
 
-# With $(MAKE) in the recipe of test itself, "make -n test" would run it.
+# With $(MAKE) in the recipe of test itself, "make -n test" would run it. The race detector needs the
+# processors for itself.
 TEST_GO = $(MAKE) test-go
 
 .PHONY: test
 test: build venvs environments client-venv ## every test once: Go with the seeds of the fuzz targets, Python, integration
-	.ci/pytest $(PYTHONS) $(TEST_GO)
+	$(if $(RACE),$(TEST_GO) && .ci/pytest $(PYTHONS),.ci/pytest $(PYTHONS) $(TEST_GO))
 
 # Long stories, which "make amplification" runs.
 STORIES := ./integration/amplification
