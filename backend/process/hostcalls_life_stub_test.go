@@ -46,7 +46,7 @@ class TritonPythonModel:
 	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.lost) > lost })
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.exposition(), "\nlives{of=\"all\"} 3\n") })
 	r.wantLines(`lives{of="lives_0_0"} 0`)
-	// Closed earlier, the stub would count as failed to start.
+	// If the model is closed earlier, its new stub has not started, and its metrics are dropped.
 	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.again) == 1 })
 	m.close()
 	r.wantLines(`lives{of="all"} 3`, `lives{of="lives_0_0"} 0`)

@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"sync"
@@ -18,9 +19,9 @@ const MaxLine = 16 << 10
 
 // Limits of a stub's output.
 const (
-	lineTick      = 100 * time.Millisecond
-	tailLines     = 40 // kept for the report of a stub's end
-	drainDeadline = 200 * time.Millisecond
+	lineTick  = 100 * time.Millisecond
+	tailLines = 40      // kept for the report of a stub's end
+	drainMost = 1 << 20 // read from a pipe after the end of its process; a pipe has 64 KiB
 )
 
 // Capture forwards a stub's stdout and stderr line by line as they arrive. Lines beyond the limits
@@ -95,9 +96,14 @@ func (o *Capture) Begin() {
 func (o *Capture) copy(s *source) {
 	buffer := make([]byte, 32<<10)
 	var line []byte
-	length := 0 // of the line as written
+	length := 0  // of the line as written
+	drained := 0 // bytes
 	for {
 		n, err := s.file.Read(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) && drained < drainMost {
+			n, err = s.readNow(buffer)
+			drained += n
+		}
 		chunk := buffer[:n]
 		for len(chunk) > 0 {
 			end := bytes.IndexByte(chunk, '\n')
@@ -125,6 +131,23 @@ func (o *Capture) copy(s *source) {
 		o.tellCut(length)
 		o.emit(s, line)
 	}
+}
+
+// readNow reads the pipe although its deadline has passed. io.EOF means that it is empty.
+func (s *source) readNow(buffer []byte) (n int, err error) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	refused := raw.Control(func(fd uintptr) {
+		for n, err = unix.Read(int(fd), buffer); errors.Is(err, unix.EINTR); {
+			n, err = unix.Read(int(fd), buffer)
+		}
+	})
+	if n <= 0 || refused != nil {
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // tellCut warns about the first line that is cut.
@@ -169,7 +192,7 @@ func (o *Capture) emit(s *source, line []byte) {
 // model may hold the other ends open forever.
 func (o *Capture) Finish() {
 	for _, s := range o.streams {
-		_ = s.file.SetReadDeadline(time.Now().Add(drainDeadline))
+		_ = s.file.SetReadDeadline(time.Unix(1, 0)) // from here on copy empties the pipe without waiting
 	}
 	<-o.done
 	o.Close()
