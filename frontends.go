@@ -204,17 +204,23 @@ func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 // port that the kernel chooses is not known yet.
 func (o *Options) otherAddresses() (list []string) {
 	for _, e := range []struct {
-		on   bool
-		port int
-		text string
+		on         bool
+		address    string
+		port       int
+		name, path string
 	}{
-		{o.GRPC.Allow, o.GRPC.Port, "gRPC: port %d"},
-		{o.Metrics.Allow, o.Metrics.Port, "Metrics for Prometheus: port %d, /metrics"},
-		{o.HTTPS.Allow, o.HTTPS.Port, "HTTPS: port %d"},
-		{o.OpenAI.Allow, o.OpenAI.Port, "OpenAI's API: port %d, /v1"},
+		{o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port, "gRPC", ""},
+		{o.Metrics.Allow, o.metricsAddress(), o.Metrics.Port, "Metrics for Prometheus", ", /metrics"},
+		{o.HTTPS.Allow, o.httpsAddress(), o.HTTPS.Port, "HTTPS", ""},
+		{o.OpenAI.Allow, o.openAIAddress(), o.OpenAI.Port, "OpenAI's API", ", /v1"},
 	} {
-		if e.on && e.port > 0 {
-			list = append(list, fmt.Sprintf(e.text, e.port))
+		where := "port " + strconv.Itoa(e.port)
+		_, socket := connections.UnixPath(e.address)
+		if socket {
+			where = e.address
+		}
+		if e.on && (e.port > 0 || socket) {
+			list = append(list, e.name+": "+where+e.path)
 		}
 	}
 	if o.Page.Allow && o.Page.Port > 0 {

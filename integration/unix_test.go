@@ -44,6 +44,20 @@ func TestUnixSockets(t *testing.T) {
 		_ = reply.Body.Close()
 		return reply.StatusCode == http.StatusOK
 	})
+	page, err := http.NewRequest("GET", "http://localhost/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Header.Set("Accept", "*/*")
+	reply, err := local.Do(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, _ := io.ReadAll(reply.Body)
+	_ = reply.Body.Close()
+	if want := "gRPC: unix://" + grpcPath + "\n"; !strings.Contains(string(index), want) {
+		t.Errorf("the index page has no %q:\n%s", want, index)
+	}
 	for _, size := range []int{3, 3 << 20} {
 		body, header := binaryBody(size)
 		r, err := http.NewRequest("POST", "http://localhost/v2/models/plus/infer", strings.NewReader(string(body)))

@@ -42,7 +42,7 @@ func TestAnswersAreRightRefusedOrWrong(t *testing.T) {
 
 // TestVerdictNamesEachFault checks that each wrong figure is reported as a separate fault.
 func TestVerdictNamesEachFault(t *testing.T) {
-	before := usage{resident: 10 << 20, shared: 8 << 20, descriptors: 100, processes: 17}
+	before := usage{resident: 10 << 20, serving: 10 << 20, shared: 8 << 20, descriptors: 100, processes: 17}
 	for name, test := range map[string]struct {
 		after    usage
 		counters map[string]float64
