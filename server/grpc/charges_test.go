@@ -364,7 +364,7 @@ func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 // of memory or for their path, leave no memory in use after their connection has ended.
 func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 	s := start(t, Config{}, nil)
-	const calls = 5000
+	const clients, calls = 5, 1000 // more rejected calls would end their connection
 	for path, full := range map[string]bool{service + "ServerLive": true, "x": false} {
 		if full {
 			if err := s.account.Take(budget.Transport, s.account.Most(budget.Transport)); err != nil {
@@ -372,19 +372,21 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 			}
 		}
 		before := heapAndStacks()
-		c := s.raw(t)
-		c.read()
-		for range calls {
-			c.open(path, "grpc-timeout", "99999999H")
+		for range clients {
+			c := s.raw(t)
+			c.read()
+			for range calls {
+				c.open(path, "grpc-timeout", "99999999H")
+			}
+			testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
+			_ = c.Conn.Close()
 		}
-		testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
-		_ = c.Conn.Close()
 		if full {
 			s.account.Give(budget.Transport, s.account.Most(budget.Transport))
 		}
 		s.idle(t, 0)
-		if !testkit.Within(servertest.Patience, func() bool { return heapAndStacks() < before+calls*100 }) {
-			t.Errorf("%s: %d calls leave %d bytes behind", path, calls, heapAndStacks()-before)
+		if !testkit.Within(servertest.Patience, func() bool { return heapAndStacks() < before+clients*calls*100 }) {
+			t.Errorf("%s: %d calls leave %d bytes behind", path, clients*calls, heapAndStacks()-before)
 		}
 	}
 }
