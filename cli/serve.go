@@ -223,7 +223,7 @@ const killLimit = 2 * time.Second
 // for requests, models or clients.
 func endAtOnce(s *nereid.Server, log zerolog.Logger) {
 	panics.AfterFunc(log, panics.Server, killLimit, func() { os.Exit(1) }, nil)
-	s.Kill()
 	log.Error().Msg("stopped at once because of a second signal")
+	s.Kill() // may take longer than killLimit
 	os.Exit(1)
 }

@@ -195,7 +195,7 @@ func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
 		t.Errorf("over TLS: got status %d, %s%s", status, out, stderr)
 	}
 	for protocol, url := range map[string]string{"http": https, "grpc": grpcs, "stream": grpcs} {
-		if status, out, stderr := command(t, "bench", "single", "--url="+url, "--protocol="+protocol, "--input=A=zero", "--duration=100ms", "--warm-up=0s"); status != 0 {
+		if status, out, stderr := command(t, "bench", "single", "--url="+url, "--protocol="+protocol, "--input=A=zero", "--duration=1s", "--warm-up=0s"); status != 0 {
 			t.Errorf("bench over TLS, %s: got status %d, %s%s", protocol, status, out, stderr)
 		}
 	}
