@@ -74,7 +74,7 @@ func (k *soak) move(ctx context.Context, r *rand.Rand) {
 		}
 		k.expect(ctx, "unload moves", "/v2/repository/models/moves/unload", "")
 		if r.IntN(4) == 0 {
-			k.expect(ctx, "load broken", "/v2/repository/models/broken/load", "", "this model never starts")
+			k.expect(ctx, "load broken", "/v2/repository/models/broken/load", "", append([]string{"this model never starts"}, lostInLoad...)...)
 		}
 	}
 }

@@ -382,9 +382,10 @@ func TestQueriesByPrometheus(t *testing.T) {
 			values, labels, _ := ask(expand.Replace(rule.MetricsQuery))
 			return len(values) == 1 && labels[0]["pod"] == "test-nereid-7c9d86bd54-x2bqz" && values[0] != "NaN" && (rule.Name.As != "nv_inference_pending_request_count" || values[0] == strconv.Itoa(waiting))
 		})
-		if values, _, failure := ask(rule.SeriesQuery); len(values) == 0 {
-			t.Errorf("the adapter does not find %s: %s", rule.SeriesQuery, failure)
-		}
+		eventually(t, "the adapter's query to find "+rule.SeriesQuery, func() bool { // a late scrape hides its series
+			values, _, _ := ask(rule.SeriesQuery)
+			return len(values) > 0
+		})
 	}
 	objects, err = render(t, variants["hpa"])
 	if err != nil {
