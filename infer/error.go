@@ -62,9 +62,11 @@ const MaxEcho = 4 << 10
 
 // Errorf returns an Error of the given code. It cuts strings, byte slices and texts of errors among
 // args to MaxEcho bytes, so that a client cannot have large texts repeated to it. The message of
-// another Error is not cut. If one of args is or wraps an error for lack of memory, Errorf returns
-// that one: it says nothing about the data that was being read.
+// another Error is not cut. If one of args is or wraps an error for lack of memory, the result is
+// NoRoom too; with a code other than Unavailable it is that error alone, which says nothing about
+// the data that was being read.
 func Errorf(code Code, format string, args ...any) *Error {
+	var full *Error
 	for i, arg := range args {
 		switch v := arg.(type) {
 		case string:
@@ -77,19 +79,22 @@ func Errorf(code Code, format string, args ...any) *Error {
 			}
 		case *Error:
 			if v != nil && v.NoRoom {
-				return v
+				full = v
 			}
 		case error:
 			var own *Error
 			if errors.As(v, &own) && own != nil && own.NoRoom {
-				return own
+				full = own
 			}
 			if text := fmt.Sprint(v); len(text) > MaxEcho { // Sprint survives a panic of Error
 				args[i] = Cut(text, MaxEcho)
 			}
 		}
 	}
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	if full != nil && code != Unavailable {
+		return full
+	}
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), NoRoom: full != nil}
 }
 
 // Cut returns text, shortened to most bytes including an ellipsis, at a character boundary.

@@ -28,6 +28,9 @@ func TestErrorsRepeatNoLargeTexts(t *testing.T) {
 		if got := infer.Errorf(infer.InvalidArg, "the body is no JSON: %v", arg); got != full {
 			t.Errorf("a lack of memory: got %v %q, want that error alone", got.Code, got)
 		}
+		if got := infer.Errorf(infer.Unavailable, "the batch: %v", arg); !got.NoRoom || got.Message != "the batch: "+arg.Error() {
+			t.Errorf("a lack of memory, with more text: got %+v", got)
+		}
 	}
 	if text := infer.Errorf(infer.InvalidArg, "%s %d %v", "short", 5, nil).Message; text != "short 5 <nil>" {
 		t.Errorf("got %q", text)
