@@ -33,9 +33,6 @@ export NEREID_CLIENT_PYTHON := $(CURDIR)/.venv/bin/python
 export NEREID_TEST_COMPLETE := 1
 export GO
 
-# Python then compiles what tests start once, not at each start.
-unexport PYTHONDONTWRITEBYTECODE
-
 # "make differential" compares with the Triton in this directory.
 YARDSTICK ?= $(HOME)/.cache/triton-yardstick
 
