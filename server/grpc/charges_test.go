@@ -350,7 +350,18 @@ func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 	used.open(service + "ServerLive")
 	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 1 })
 	silent := s.raw(t)
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Connections) == 2*connCost })
+	// A connection whose first frames have not been processed is not idle.
+	const firstFrames = prefaceBytes + 9 + 13 // SETTINGS and WINDOW_UPDATE
+	testkit.Eventually(t, servertest.Patience, func() bool {
+		s.socket.mu.Lock()
+		defer s.socket.mu.Unlock()
+		for c := range s.socket.open {
+			if c.received.Load() < firstFrames || !c.waiting.Load() {
+				return false
+			}
+		}
+		return len(s.socket.open) == 2
+	})
 	s.raw(t)
 	_ = silent.SetReadDeadline(time.Now().Add(servertest.Patience))
 	if _, err := io.Copy(io.Discard, silent.Conn); err != nil && !strings.Contains(err.Error(), "reset") {
