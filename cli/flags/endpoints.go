@@ -242,8 +242,8 @@ func socketFlags() []flag {
 	}
 }
 
-// parseID parses the number of a user or a group, or the one that lookup finds for its name. It
-// returns nil for "".
+// parseID parses the ID of a user or a group; lookup finds the ID of a name. The result is nil for
+// "".
 func parseID(text string, lookup func() (string, error)) (*int, error) {
 	if text == "" {
 		return nil, nil

@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,10 +77,6 @@ func listenUnix(path string, permissions UnixSocket) (net.Listener, error) {
 			_ = os.Remove(path)
 		}
 	}
-	mode := permissions.Mode
-	if mode == 0 {
-		mode = 0o660
-	}
 	// The file is created without permissions, so that no client can connect before its mode and
 	// owner are set.
 	cfg := net.ListenConfig{Control: control(func(fd int) error { return unix.Fchmod(fd, 0) })}
@@ -95,7 +92,7 @@ func listenUnix(path string, permissions UnixSocket) (net.Listener, error) {
 		gid = *permissions.GID
 	}
 	if err = os.Chown(path, uid, gid); err == nil {
-		err = os.Chmod(path, mode)
+		err = os.Chmod(path, cmp.Or(permissions.Mode, 0o660))
 	}
 	if err != nil {
 		_ = listener.Close()

@@ -203,7 +203,9 @@ func (c *connection) begin() bool {
 }
 
 func (c *connection) end() {
-	c.refusals.Store(0)
+	if c.refusals.Load() > 0 {
+		c.refusals.Store(0)
+	}
 	if c.rpcs.Add(-1) == 0 {
 		c.member.Replied()
 	}

@@ -79,9 +79,6 @@ func Adopt(pid, pidfd int, mark string) *Process {
 			pidfd = -1
 		}
 	}
-	if score := oomScore(); score != nil {
-		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), score, 0)
-	}
 	p := &Process{pid: pid, mark: mark, OOMKills: oomKills()}
 	if pidfd >= 0 {
 		// Non-blocking, so that the runtime's poller waits for the end instead of a thread.

@@ -43,6 +43,9 @@ func Start(c Command, mark string) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Argv[0], err)
 	}
+	if score := oomScore(); score != nil { // its children inherit the score
+		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), score, 0)
+	}
 	return Adopt(pid, pidfd, mark), nil
 }
 

@@ -3,6 +3,7 @@ package form
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -228,6 +229,9 @@ func single(element []byte) func(visit func([]byte)) error {
 // visitJSON visits the texts in nested arrays.
 func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
 	doc, err := new(jsontext.Scanner).Scan(room.Charge, text)
+	if refused := (*infer.Error)(nil); errors.As(err, &refused) {
+		return refused
+	}
 	if err != nil {
 		return f.refuse("the values begin with a bracket, and are no array of JSON: %v", err)
 	}
