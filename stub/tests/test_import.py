@@ -158,6 +158,22 @@ class TestFiles:
         assert compiled() != first
         assert not list(tmp_path.glob("m0/**/__pycache__"))
 
+    def test_quick_edits_are_seen(self, start: Start, root: Path, tmp_path: Path) -> None:
+        """Two edits of equal length within one second, as editors and pipelines make them."""
+        writing = {"PYTHONDONTWRITEBYTECODE": ""}
+        self.put(tmp_path, "1/beside.py", "value = 1\n")
+        beside = tmp_path / "m0" / "1" / "beside.py"
+        second = 1_700_000_000_000_000_000
+        os.utime(beside, ns=(second, second))
+        assert told(start(tell("beside.value", "from . import beside"), environment=writing)) == 1
+        assert list((root / "bytecode").rglob("beside.*.pyc"))
+        beside.write_text("value = 2\n")
+        os.utime(beside, ns=(second, second + 4_000_000))
+        with Supervisor(root, environment=writing) as stub:
+            stub.hello()
+            stub.initialize(tmp_path / "m0" / "1" / "model.py")
+            assert told(stub) == 2
+
     def test_nothing_is_written(self, start: Start, tmp_path: Path) -> None:
         self.put(tmp_path, "1/beside.py", "value = 1\n")
         told(start(tell("beside.value", "from . import beside")))
