@@ -439,8 +439,8 @@ func (s *serving) finish() {
 	if l := s.limiter; l != nil && (l.Usage() != (ratelimit.Usage{}) || s.d.asked != nil) {
 		s.t.Errorf("at the end: %+v, asked %v", l.Usage(), s.d.asked != nil)
 	}
-	if n := s.counts.Waiting.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || len(s.d.waiting.deadlines) != 0 {
-		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, len(s.d.waiting.deadlines))
+	if n := s.counts.Waiting.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || s.d.waiting.deadlines.Len() != 0 {
+		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, s.d.waiting.deadlines.Len())
 	}
 	if int(s.counts.Failures.Load()) != s.failed {
 		s.t.Errorf("%d were counted as failed, %d got an error", s.counts.Failures.Load(), s.failed)
