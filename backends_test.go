@@ -1,31 +1,18 @@
 package nereid_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid"
-)
 
-// backendDirectory creates a directory with one Python-based backend.
-func backendDirectory(t *testing.T, name string) string {
-	t.Helper()
-	directory := t.TempDir()
-	if err := os.Mkdir(filepath.Join(directory, name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(directory, name, "model.py"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return directory
-}
+	"github.com/nereid-serving/nereid/internal/testkit"
+)
 
 // TestSettingsOfPythonBased checks that a Python-based backend gets the settings of "python",
 // overridden by its own.
 func TestSettingsOfPythonBased(t *testing.T) {
-	o := &nereid.Options{Backends: nereid.BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
+	o := &nereid.Options{Backends: nereid.BackendOptions{Directory: testkit.WriteFiles(t, t.TempDir(), map[string]string{"based/model.py": ""}), Settings: map[string]map[string]string{
 		"":       {"a": "all", "b": "all", "c": "all"},
 		"python": {"b": "python", "c": "python"},
 		"based":  {"c": "based"},

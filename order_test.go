@@ -1,8 +1,6 @@
 package nereid_test
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -66,15 +64,7 @@ class TritonPythonModel:
 // error. Another model is served meanwhile.
 func TestResponsesKeptForOrderAreBounded(t *testing.T) {
 	root := repository(t, doubleModel)
-	for name, text := range map[string]string{"ordered/config.pbtxt": orderedConfig, "ordered/1/model.py": floodsOutOfOrder} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testkit.WriteFiles(t, root, map[string]string{"ordered/config.pbtxt": orderedConfig, "ordered/1/model.py": floodsOutOfOrder})
 	o := options(t, root)
 	o.RequestMemoryBytes = 64 << 20 // the model's frames may take 8 MiB of this
 	s, _, _ := serve(t, o)

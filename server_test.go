@@ -44,17 +44,7 @@ class TritonPythonModel:
 // repository creates a repository with the model "double" and the given model.py.
 func repository(t testing.TB, model string) string {
 	t.Helper()
-	root := t.TempDir()
-	for name, text := range map[string]string{"double/config.pbtxt": doubleConfig, "double/1/model.py": model} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
+	return testkit.WriteFiles(t, t.TempDir(), map[string]string{"double/config.pbtxt": doubleConfig, "double/1/model.py": model})
 }
 
 // options returns options for a server on ports chosen by the kernel.

@@ -183,6 +183,15 @@ type Instance interface {
 	Capabilities() Capabilities
 }
 
+// Instances returns the instances of a backend's own type as a list of Instance.
+func Instances[I Instance](own []I) []Instance {
+	list := make([]Instance, len(own))
+	for i, in := range own {
+		list[i] = in
+	}
+	return list
+}
+
 // Capabilities are the optional abilities of an Instance. A nil field is an ability that it lacks.
 type Capabilities struct {
 	Awaiter     Awaiter

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/cli/flags"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models"
 )
 
@@ -41,17 +42,7 @@ func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 }
 
 func TestServeMistakes(t *testing.T) {
-	folder := t.TempDir()
-	for _, path := range []string{"repository/m/1", "configured/2"} {
-		if err := os.MkdirAll(filepath.Join(folder, path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, path := range []string{"file", "repository/m/1/model.py", "configured/config.pbtxt"} {
-		if err := os.WriteFile(filepath.Join(folder, path), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	folder := testkit.WriteFiles(t, t.TempDir(), map[string]string{"file": "", "repository/m/1/model.py": "", "configured/2/": "", "configured/config.pbtxt": ""})
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/cli"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/internal/testkit/terminal"
 	"github.com/nereid-serving/nereid/server/recording"
 )
@@ -31,13 +32,7 @@ var obeyed = regexp.MustCompile(`[^\t\n\x{20}-\x{7E}\x{A0}-\x{10FFFF}]|[\x{061C}
 // TestModelsSteerNoTerminal checks that control sequences in a model's name are escaped in the
 // server's output, in a pipe and on a terminal.
 func TestModelsSteerNoTerminal(t *testing.T) {
-	repository := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(repository, steering, "1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(repository, steering, "config.pbtxt"), []byte(`backend: "python"`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	repository := testkit.WriteFiles(t, t.TempDir(), map[string]string{steering + "/1/": "", steering + "/config.pbtxt": `backend: "python"`})
 	args := []string{"nereid", "--model-repository=" + repository, "--allow-metrics=false"}
 	var out, errs strings.Builder
 	if status := cli.Run(append(args, "--log-error=false", "--log-warning=false"), cli.NoEnv, &out, &errs); status != 1 {

@@ -106,7 +106,7 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 		}, []string{"$E/.venv/bin/python is a link to /nowhere/python"}},
 		{"not executable", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"bin/python": string(program)})
-		}, []string{"$E/bin/python is not executable (mode -rw-------)", "chmod a+x $E/bin/python"}},
+		}, []string{"$E/bin/python is not executable (mode -rw-r--r--)", "chmod a+x $E/bin/python"}},
 		{"a directory", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"bin/python/": ""})
 		}, []string{"$E/bin/python is not a file"}},

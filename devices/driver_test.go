@@ -1,22 +1,17 @@
 package devices
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestDriverIsFoundByItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		testkit.WriteFiles(t, dir, map[string]string{name: content})
+		return filepath.Join(dir, name)
 	}
 	none := filepath.Join(dir, "none")
 	with := filepath.Dir(file("with/libcuda.so.1", ""))

@@ -123,15 +123,7 @@ func TestBackendsOfTheTutorial(t *testing.T) {
 	for _, way := range []string{"plugins", "linked"} {
 		t.Run(way, func(t *testing.T) {
 			root := copyBackendModels(t)
-			for path, text := range callingNative {
-				full := filepath.Join(root, path)
-				if err := os.MkdirAll(filepath.Join(root, strings.Split(path, "/")[0], "1"), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			testkit.WriteFiles(t, root, callingNative)
 			s := startBackends(t, way, root, "--model-control-mode=explicit", "--load-model=*")
 			for _, models := range tutorial {
 				t.Run(models[0], func(t *testing.T) { s.runBackendClient(t, root, models[0]) })

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
@@ -199,15 +199,6 @@ func zeros(dataType string, n int64) []byte {
 	return make([]byte, int64(kind.Size())*n)
 }
 
-func texts(values ...string) []byte {
-	var data []byte
-	for _, v := range values {
-		data = binary.LittleEndian.AppendUint32(data, uint32(len(v)))
-		data = append(data, v...)
-	}
-	return data
-}
-
 // writtenRequests returns hand-written requests.
 func writtenRequests() []sent {
 	var list []sent
@@ -324,12 +315,12 @@ func writtenRequests() []sent {
 	// These requests vary strings.
 	short := []byte{1, 0, 0}
 	for _, data := range [][]byte{
-		texts("a", "b"), texts("", ""), texts("a"), texts("a", "b", "c"), nil, short, append(texts("a"), short...), append(texts("a", "b"), short...),
-		append(texts("a"), 9, 0, 0, 0, 'x'), append(texts("a"), 9, 0, 0, 0), append(texts("a", "b"), 9, 0, 0, 0, 'x'), {255, 255, 255, 255}, append(texts("a"), 0, 0, 0, 128, 1),
+		testkit.TensorData("a", "b"), testkit.TensorData("", ""), testkit.TensorData("a"), testkit.TensorData("a", "b", "c"), nil, short, append(testkit.TensorData("a"), short...), append(testkit.TensorData("a", "b"), short...),
+		append(testkit.TensorData("a"), 9, 0, 0, 0, 'x'), append(testkit.TensorData("a"), 9, 0, 0, 0), append(testkit.TensorData("a", "b"), 9, 0, 0, 0, 'x'), {255, 255, 255, 255}, append(testkit.TensorData("a"), 0, 0, 0, 128, 1),
 	} {
 		add("strings", sentInput{"A", "BYTES", []int64{2}, data})
-		add("strings", sentInput{"A", "BYTES", []int64{2}, texts("a", "b")}, sentInput{"B", "BYTES", []int64{1}, data})
-		add("strings", sentInput{"A", "BYTES", []int64{2}, texts("a", "b")}, sentInput{"B", "BYTES", []int64{0}, data})
+		add("strings", sentInput{"A", "BYTES", []int64{2}, testkit.TensorData("a", "b")}, sentInput{"B", "BYTES", []int64{1}, data})
+		add("strings", sentInput{"A", "BYTES", []int64{2}, testkit.TensorData("a", "b")}, sentInput{"B", "BYTES", []int64{0}, data})
 		add("texts", sentInput{"A", "BYTES", []int64{2, 1}, data})
 		add("texts", sentInput{"A", "BYTES", []int64{2, 0}, data})
 	}

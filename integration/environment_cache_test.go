@@ -135,17 +135,10 @@ func TestReadOnlyServer(t *testing.T) {
 		}
 	}
 	models, environments, temporary := base+"/models", base+"/environments", base+"/tmp"
-	for path, text := range map[string]string{
+	testkit.WriteFiles(t, models, map[string]string{
 		"m/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "m/1/model.py": tellingModel,
 		"late/config.pbtxt": inEnvironment("$$TRITON_MODEL_DIRECTORY/env.tar.gz"), "late/1/model.py": tellingModel,
-	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(models, path)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(models, path), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	content, err := os.ReadFile(archive)
 	if err != nil {
 		t.Fatal(err)

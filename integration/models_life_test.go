@@ -79,13 +79,7 @@ func TestPollFollowsChanges(t *testing.T) {
 	}
 	put := func(path, text string) {
 		t.Helper()
-		whole := filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(whole), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(whole, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFiles(t, root, map[string]string{path: text})
 	}
 	generation := func(name string) string {
 		_, body := s.request("POST", "/v2/models/"+name+"/infer", `{"inputs":[{"name":"IN","datatype":"INT64","shape":[1],"data":[0]}]}`)

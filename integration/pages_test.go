@@ -105,13 +105,7 @@ func newPageReader(t *testing.T) *pageReader {
 // write writes a file of the page.
 func (r *pageReader) write(path, text string) {
 	r.t.Helper()
-	full := filepath.Join(r.folder, path)
-	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(full, []byte(r.here(text)), 0o644); err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.WriteFiles(r.t, r.folder, map[string]string{path: r.here(text)})
 }
 
 // here replaces the addresses of a page by those of the test's server.

@@ -280,17 +280,7 @@ func errorOf(t *testing.T, body string) string {
 // writeFiles creates files in a temporary directory and returns the directory.
 func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
-	root := t.TempDir()
-	for path, text := range files {
-		full := filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
+	return testkit.WriteFiles(t, t.TempDir(), files)
 }
 
 // clientPython returns the Python that has tritonclient.

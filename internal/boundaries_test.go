@@ -21,7 +21,7 @@ var unbounded = map[string]string{
 
 // unserved are the packages that are not part of the server. Authors of backends know only package
 // sdk.
-var unserved = []string{"examples/backends", "bench", "integration", "internal"}
+var unserved = []string{"examples/backends", "bench", "integration", "internal", "internal/testkit"}
 
 // TestGoroutinesHaveBoundaries finds code that starts a goroutine without package panics. Such code
 // must use panics.Go, panics.AfterFunc, or panics.Guard around functions for a sync.WaitGroup or a

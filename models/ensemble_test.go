@@ -3,8 +3,6 @@ package models
 import (
 	"context"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -88,20 +86,11 @@ model_transaction_policy { decoupled: true }
 // them is loaded.
 func ensembleRegistry(t *testing.T, b *echoBackend) *Registry {
 	t.Helper()
-	root := t.TempDir()
-	for path, text := range map[string]string{
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"first/config.pbtxt": echoConfig, "first/labels": "zero\none\n", "first/1/keep": "", "first/2/keep": "",
 		"second/config.pbtxt": echoConfig, "second/labels": "null\neins\n", "second/1/keep": "",
 		"chain/config.pbtxt": chainConfig, "chain/own": "no\nyes\n", "chain/3/keep": "",
-	} {
-		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	r := NewTestRegistry(t, root, b, Explicit())
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/panics"
 )
 
 // faultyBackend opens models of a fakeBackend that panic at one chosen place.
@@ -78,11 +78,6 @@ func (in *faultyInstance) Execute(b *backend.Batch) {
 	in.fakeInstance.Execute(b)
 }
 
-func countPanics() (n uint64) {
-	panics.Counts(func(_ panics.Where, count func() uint64) { n += count() })
-	return n
-}
-
 // TestAPanicEndsItsOwnLoad checks that a panic fails only its own load, that other models still
 // serve, and that the model loads and unloads once the bug is gone.
 func TestAPanicEndsItsOwnLoad(t *testing.T) {
@@ -92,11 +87,11 @@ func TestAPanicEndsItsOwnLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, place := range []string{"open", "start"} {
-		before := countPanics()
+		before := testkit.Panics()
 		b.set(place)
 		WantError(t, r.Load(t.Context(), "bad", "", nil), infer.InvalidArg,
 			"load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: internal error;\n")
-		if got := countPanics(); got != before+1 {
+		if got := testkit.Panics(); got != before+1 {
 			t.Errorf("%s: got %d panics, want 1", place, got-before)
 		}
 		wantGeneration(t, r, "good", 1, 1)
@@ -160,11 +155,11 @@ func TestAPanicEndsItsOwnRequest(t *testing.T) {
 					t.Fatalf("got %+v from an instance that panics, want an INTERNAL error", got)
 				}
 				b.set("")
-				before := countPanics()
+				before := testkit.Panics()
 				if err := ask(func(*infer.Response) { panic("a bug of a client's") }); err != nil {
 					t.Fatal(err)
 				}
-				if n := countPanics(); n != before+1 {
+				if n := testkit.Panics(); n != before+1 {
 					t.Errorf("got %d panics of the client, want 1", n-before)
 				}
 				if err := ask(func(response *infer.Response) { got = response }); err != nil || got.Err != nil {

@@ -150,21 +150,14 @@ version_policy { all { } }
 
 func WriteModels(t *testing.T, models map[string][]int64) string {
 	t.Helper()
-	root := t.TempDir()
+	files := make(map[string]string)
 	for name, versions := range models {
-		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		files[name+"/config.pbtxt"] = FakeConfig
 		for _, v := range versions {
-			if err := os.MkdirAll(filepath.Join(root, name, fmt.Sprint(v)), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(FakeConfig), 0o644); err != nil {
-			t.Fatal(err)
+			files[fmt.Sprintf("%s/%d/", name, v)] = ""
 		}
 	}
-	return root
+	return testkit.WriteFiles(t, t.TempDir(), files)
 }
 
 func NewTestRegistry(t *testing.T, root string, b backend.Backend, change func(*RegistryConfig)) *Registry {

@@ -101,12 +101,12 @@ func Caught(log zerolog.Logger, where Where, value any) *Error {
 		// Panics are reported even if errors are not logged.
 		fmt.Fprintf(os.Stderr, "internal error in %s: %v\n%s", where, value, stack)
 	}
-	event.Str("where", string(where)).Str("error", text(value)).Bytes("stack", stack).Msg("internal error; the server continues")
+	event.Str("where", string(where)).Str("error", Text(value)).Bytes("stack", stack).Msg("internal error; the server continues")
 	return &Error{Where: where, Value: value}
 }
 
-// text prints a value whose own methods may panic too.
-func text(value any) (s string) {
+// Text prints a value whose own methods may panic too.
+func Text(value any) (s string) {
 	defer func() {
 		if recover() != nil {
 			s = fmt.Sprintf("a panic with a %T", value)

@@ -70,8 +70,8 @@ type served struct {
 
 // serving turns bytes into a batcher and its events.
 type serving struct {
+	choices
 	t        *testing.T
-	data     []byte
 	batching *batching.Rules
 	d        *Batcher
 	limiter  *ratelimit.Limiter // nil: instances do not take turns
@@ -203,7 +203,7 @@ func (s *serving) waits(c *client) bool {
 }
 
 func newServing(t *testing.T, data []byte) *serving {
-	s := &serving{t: t, data: data, asked: map[string]*client{}}
+	s := &serving{choices: choices{data}, t: t, asked: map[string]*client{}}
 	b := &batching.Rules{MaxSize: int64(s.pick(7)), PreserveOrder: s.pick(4) == 0, Policy: &kserve.ModelQueuePolicy{}}
 	for size := range b.MaxSize {
 		if s.pick(3) == 0 {
@@ -249,15 +249,6 @@ func newServing(t *testing.T, data []byte) *serving {
 		s.events.Available(w)
 	}
 	return s
-}
-
-func (s *serving) pick(n int) int {
-	if len(s.data) == 0 || n == 0 {
-		return 0
-	}
-	b := int(s.data[0])
-	s.data = s.data[1:]
-	return b % n
 }
 
 func (s *serving) run() {
@@ -439,8 +430,8 @@ func (s *serving) finish() {
 	if l := s.limiter; l != nil && (l.Usage() != (ratelimit.Usage{}) || s.d.asked != nil) {
 		s.t.Errorf("at the end: %+v, asked %v", l.Usage(), s.d.asked != nil)
 	}
-	if n := s.counts.Waiting.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || len(s.d.waiting.deadlines) != 0 {
-		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, len(s.d.waiting.deadlines))
+	if n := s.counts.Waiting.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || s.d.waiting.deadlines.Len() != 0 {
+		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, s.d.waiting.deadlines.Len())
 	}
 	if int(s.counts.Failures.Load()) != s.failed {
 		s.t.Errorf("%d were counted as failed, %d got an error", s.counts.Failures.Load(), s.failed)

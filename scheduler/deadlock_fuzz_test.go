@@ -33,13 +33,13 @@ func FuzzGraph(f *testing.F) {
 // play turns bytes into steps of a world.
 type play struct {
 	*world
-	data    []byte
+	choices
 	names   []string
 	refused int
 }
 
 func newPlay(t *testing.T, data []byte) *play {
-	p := &play{data: data}
+	p := &play{choices: choices{data}}
 	var models strings.Builder
 	for i := range 1 + p.pick(4) {
 		name := string(rune('a' + i))
@@ -59,13 +59,16 @@ func newPlay(t *testing.T, data []byte) *play {
 	return p
 }
 
+// choices are made by fuzzed data.
+type choices struct{ data []byte }
+
 // pick reads a number below n from the data, or returns 0 at its end.
-func (p *play) pick(n int) int {
-	if len(p.data) == 0 || n == 0 {
+func (c *choices) pick(n int) int {
+	if len(c.data) == 0 || n == 0 {
 		return 0
 	}
-	b := int(p.data[0])
-	p.data = p.data[1:]
+	b := int(c.data[0])
+	c.data = c.data[1:]
 	return b % n
 }
 

@@ -35,7 +35,7 @@ func (o dropped) answer() {
 func (d *Batcher) lineUpLocked(r *request) (stirs bool) {
 	d.joinsLocked(r.line)
 	d.waiting.pushBack(r)
-	d.wakeLocked(d.waiting.deadlines.next())
+	d.wakeLocked(d.waiting.nextDeadline())
 	if d.hold > 0 {
 		return d.waiting.length >= d.hold
 	}
@@ -53,7 +53,7 @@ func (d *Batcher) lineUpLocked(r *request) (stirs bool) {
 func (d *Batcher) putBackLocked(r *request) {
 	d.joinsLocked(r.line - 1) // in front of its line
 	d.waiting.pushFront(r)
-	d.wakeLocked(d.waiting.deadlines.next())
+	d.wakeLocked(d.waiting.nextDeadline())
 }
 
 // joinsLocked discards the batch being formed if a request joins the end of a line before its last
@@ -196,10 +196,10 @@ func (d *Batcher) leaveLinesLocked(b *batch) {
 // an idle one, or one that takes a complete batch ahead. With n 0 the timer is set.
 func (d *Batcher) readyLocked(idle bool) (n int, complete bool) {
 	now := d.now()
-	for next := d.waiting.deadlines.next(); next != 0 && next <= now; next = d.waiting.deadlines.next() {
-		d.dropLocked(d.waiting.deadlines[0], Rejected)
+	for r := d.waiting.deadlines.First(); r != nil && r.deadline <= now; r = d.waiting.deadlines.First() {
+		d.dropLocked(r, Rejected)
 	}
-	d.wakeLocked(d.waiting.deadlines.next())
+	d.wakeLocked(d.waiting.nextDeadline())
 	if d.waiting.length < d.hold {
 		return 0, false
 	}

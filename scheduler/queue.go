@@ -1,8 +1,7 @@
 package scheduler
 
 import (
-	"container/heap"
-
+	"github.com/nereid-serving/nereid/internal/heap"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
@@ -35,11 +34,14 @@ type lines struct {
 	length int               // of all
 	bls    int               // BLS requests
 	// Requests that are rejected at their deadlines.
-	deadlines deadlines
+	deadlines heap.Heap[*request]
 }
 
 func newLines(levels []batching.Policy) lines {
-	return lines{queues: make([]queue, 2*len(levels)), levels: levels} // bound: two for each of the batching.Rules' levels
+	return lines{
+		queues: make([]queue, 2*len(levels)), levels: levels, // bound: two for each of the batching.Rules' levels
+		deadlines: heap.New(func(a, b *request) bool { return a.deadline < b.deadline }, func(r *request) *int { return &r.alarm }),
+	}
 }
 
 // fresh returns the queue of a level, late that of its requests past their deadline.
@@ -75,7 +77,7 @@ func (l *lines) added(r *request) {
 		l.bls++
 	}
 	if r.deadline != 0 && !isLate(r.line) && !l.policyOf(r.line).Delay {
-		l.deadlines.add(r)
+		l.deadlines.Push(r)
 	}
 }
 
@@ -86,8 +88,8 @@ func (l *lines) remove(r *request) {
 	if r.task.Request.Caller != nil {
 		l.bls--
 	}
-	if r.alarm > 0 {
-		l.deadlines.remove(r)
+	if l.deadlines.Has(r) {
+		l.deadlines.Remove(r)
 	}
 }
 
@@ -116,40 +118,10 @@ func (l *lines) following(r *request) *request {
 	return nil
 }
 
-// deadlines is a heap of queued requests; the top has the earliest deadline.
-type deadlines []*request
-
-// next returns the earliest deadline, or 0.
-func (d deadlines) next() int64 {
-	if len(d) == 0 {
-		return 0
+// nextDeadline returns the earliest of deadlines, or 0.
+func (l *lines) nextDeadline() int64 {
+	if first := l.deadlines.First(); first != nil {
+		return first.deadline
 	}
-	return d[0].deadline
-}
-
-func (d *deadlines) add(r *request)    { heap.Push(d, r) }
-func (d *deadlines) remove(r *request) { heap.Remove(d, r.alarm-1) }
-
-func (d deadlines) Len() int { return len(d) }
-
-func (d deadlines) Less(i, j int) bool { return d[i].deadline < d[j].deadline }
-
-func (d deadlines) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].alarm, d[j].alarm = i+1, j+1
-}
-
-func (d *deadlines) Push(x any) {
-	r, _ := x.(*request)
-	*d = append(*d, r) // bound: requests, which are charged
-	r.alarm = len(*d)
-}
-
-func (d *deadlines) Pop() any {
-	last := len(*d) - 1
-	r := (*d)[last]
-	(*d)[last] = nil
-	*d = (*d)[:last]
-	r.alarm = 0
-	return r
+	return 0
 }

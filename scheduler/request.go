@@ -24,7 +24,7 @@ type request struct {
 	picked   bool   // for the batch that is being formed
 	turns    uint32 // executions begun
 	line     int    // index into lines.queues
-	alarm    int    // position in the heap of deadlines, from 1; 0: not there
+	alarm    int    // place in lines.deadlines
 	deadline int64  // 0: none
 	batch    *batch // its current or last batch; nil before the first
 	alone    alone

@@ -51,8 +51,7 @@ func newGreeted(t *testing.T, script string) *greeted {
 		t.Fatal(err)
 	}
 	t.Cleanup(supervisor.Close)
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{"m/1/nereid_b": script})
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/1/nereid_b": script})
 	path := filepath.Join(root, "m", "1", "nereid_b")
 	if err := os.Chmod(path, 0o700); err != nil {
 		t.Fatal(err)

@@ -1,24 +1,18 @@
 package placement
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestHostPoliciesChooseCores(t *testing.T) {
 	was := nodes
 	t.Cleanup(func() { nodes = was })
 	nodes = t.TempDir()
-	if err := os.MkdirAll(filepath.Join(nodes, "node1"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(nodes, "node1", "cpulist"), []byte("2-4,7\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFiles(t, nodes, map[string]string{"node1/cpulist": "2-4,7\n"})
 	const format = "host policy setting 'cpu-cores' format is '<lower_cpu_core_id>-<upper_cpu_core_id>'. Got "
 	for name, test := range map[string]struct {
 		settings map[string]string

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // outcome is the result of a batch with one request.
@@ -56,7 +57,7 @@ func TestBatchesAheadAreExecutedInTurn(t *testing.T) {
 		requests := make([]*infer.Request, depth+1)
 		results := make([]<-chan outcome, len(requests))
 		for i := range requests {
-			requests[i] = &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, round+i))}}
+			requests[i] = &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, testkit.Pattern(size, round+i))}}
 			results[i] = handOver(in, requests[i])
 		}
 		last := int64(0)

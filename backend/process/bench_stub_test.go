@@ -10,6 +10,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // pss returns a process's proportional set size in bytes.
@@ -85,7 +86,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", model, size), func(b *testing.B) {
 				r := newFixture(b, nil)
 				m := r.in(b).start(model, infer.Uint8)
-				request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, 1))}}
+				request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, testkit.Pattern(size, 1))}}
 				defer releaseInputs(request)
 				done := make(chan struct{}, 1)
 				var response *infer.Response

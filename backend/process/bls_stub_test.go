@@ -145,19 +145,19 @@ func TestModelsCallModels(t *testing.T) {
 				host.models = map[string]*running{"identity": callee}
 				for _, how := range []string{"as it is", "view", "copy", "written", "many"} {
 					for _, n := range []int{0, 1, 4096, 4097, 100_000, 3 << 20} {
-						request := &infer.Request{ID: how, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(n)}, pattern(n, n))}}
+						request := &infer.Request{ID: how, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(n)}, testkit.Pattern(n, n))}}
 						response := caller.mustInfer(request)
 						if len(response.Outputs) != 1 || !bytes.Equal(response.Outputs[0].Data, request.Inputs[0].Data) {
 							t.Errorf("%s, %d bytes: got other bytes than were sent", how, n)
 						}
-						if !bytes.Equal(request.Inputs[0].Data, pattern(n, n)) {
+						if !bytes.Equal(request.Inputs[0].Data, testkit.Pattern(n, n)) {
 							t.Errorf("%s, %d bytes: the request itself has been changed", how, n)
 						}
 						response.Release()
 						releaseInputs(request)
 					}
 				}
-				request := &infer.Request{ID: "fails", Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 100_000}, pattern(100_000, 1))}}
+				request := &infer.Request{ID: "fails", Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 100_000}, testkit.Pattern(100_000, 1))}}
 				responses, _ := caller.infer(request)
 				if responses[0].Err == nil {
 					t.Error("a model that raises: got no error")
@@ -191,7 +191,7 @@ func TestCallsThatAreCutOff(t *testing.T) {
 			}
 			host.models = map[string]*running{"waits_for_cancellation": callee}
 			for i := range 3 {
-				request := &infer.Request{ID: []string{"as it is", "view", "copy"}[i], Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 100_000}, pattern(100_000, 1))}}
+				request := &infer.Request{ID: []string{"as it is", "view", "copy"}[i], Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 100_000}, testkit.Pattern(100_000, 1))}}
 				answered := make(chan *infer.Response, 1)
 				go func() {
 					responses, _ := caller.infer(request)

@@ -33,7 +33,7 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 				for ; seed < requests && r.counts.of(&r.counts.lost) < lost+4; seed++ {
 					size := []int{4, 5000, 200_000}[seed%3]
 					request := &infer.Request{
-						ID: fmt.Sprint(seed), Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, seed))},
+						ID: fmt.Sprint(seed), Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, testkit.Pattern(size, seed))},
 					}
 					if m.model.Capabilities().Mapper.Writes(&infer.Place{Output: "OUT0", Memory: out}) {
 						request.Places = []infer.Place{{Output: "OUT0", Memory: out}}

@@ -3,7 +3,6 @@ package process
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -16,25 +15,6 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/shm"
 )
-
-// pattern returns n bytes that differ from their neighbours.
-func pattern(n, seed int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(i*7 + i>>8 + seed)
-	}
-	return b
-}
-
-// encodeStrings returns the bytes of a BYTES tensor.
-func encodeStrings(elements ...string) []byte {
-	var b []byte
-	for _, e := range elements {
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(e)))
-		b = append(b, e...)
-	}
-	return b
-}
 
 func wantSame(t *testing.T, what string, got *infer.Tensor, want *infer.Tensor) {
 	t.Helper()
@@ -93,7 +73,7 @@ func thereAndBack(t *testing.T, r *fixture, name string) {
 			if !ok {
 				t.Fatalf("no size of %s%v", d, shape)
 			}
-			data := pattern(int(n), i)
+			data := testkit.Pattern(int(n), i)
 			if d == infer.Bool {
 				for j := range data {
 					data[j] &= 1
@@ -103,17 +83,17 @@ func thereAndBack(t *testing.T, r *fixture, name string) {
 		}
 	}
 	for _, n := range []int{1, 4095, 4096, 4097, 64 << 10, 1 << 20, 1<<20 + 13, 16 << 20} {
-		check(fmt.Sprintf("%d bytes", n), r.tensor("IN1", infer.Uint8, []int64{int64(n)}, pattern(n, 3)))
+		check(fmt.Sprintf("%d bytes", n), r.tensor("IN1", infer.Uint8, []int64{int64(n)}, testkit.Pattern(n, 3)))
 	}
 	long := make([]string, 1000)
 	for i := range long {
-		long[i] = string(pattern(i, i))
+		long[i] = string(testkit.Pattern(i, i))
 	}
-	check("strings", r.tensor("IN12", infer.Bytes, []int64{2, 2}, encodeStrings("a", "", "xyz\x00", "\xff\xfe")))
-	check("strings of one length", r.tensor("IN12", infer.Bytes, []int64{3}, encodeStrings("abc", "d\x00\x00", "\x00\x00\x00")))
+	check("strings", r.tensor("IN12", infer.Bytes, []int64{2, 2}, testkit.TensorData("a", "", "xyz\x00", "\xff\xfe")))
+	check("strings of one length", r.tensor("IN12", infer.Bytes, []int64{3}, testkit.TensorData("abc", "d\x00\x00", "\x00\x00\x00")))
 	check("no strings", r.tensor("IN12", infer.Bytes, []int64{0}, nil))
-	check("a string", r.tensor("IN12", infer.Bytes, []int64{}, encodeStrings("alone")))
-	check("long strings", r.tensor("IN12", infer.Bytes, []int64{10, 100}, encodeStrings(long...)))
+	check("a string", r.tensor("IN12", infer.Bytes, []int64{}, testkit.TensorData("alone")))
+	check("long strings", r.tensor("IN12", infer.Bytes, []int64{10, 100}, testkit.TensorData(long...)))
 	var all []infer.Tensor
 	for i, d := range types[:12] {
 		all = append(all, r.tensor(fmt.Sprintf("IN%d", i), d, []int64{1, 1000}, bytes.Repeat([]byte{1}, 1000*d.Size())))
@@ -125,7 +105,7 @@ func thereAndBack(t *testing.T, r *fixture, name string) {
 	for i := range 8 {
 		n := []int{16, 4096, 5000, 1 << 20}[i%4]
 		requests = append(requests, &infer.Request{
-			ID: fmt.Sprint(i), Inputs: []infer.Tensor{r.tensor("IN1", infer.Uint8, []int64{1, int64(n)}, pattern(n, i))},
+			ID: fmt.Sprint(i), Inputs: []infer.Tensor{r.tensor("IN1", infer.Uint8, []int64{1, int64(n)}, testkit.Pattern(n, i))},
 		})
 	}
 	responses, report := m.infer(requests...)
@@ -171,7 +151,7 @@ func TestNoBellIsMissedUnderLoad(t *testing.T) {
 				for i := range 1 + random.IntN(3) {
 					size := []int{1, 100, 4096, 5000, 70_000, 300_000}[random.IntN(6)]
 					request := &infer.Request{
-						Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, round+i))},
+						Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, testkit.Pattern(size, round+i))},
 					}
 					requests = append(requests, request)
 					task := &backend.Task{Context: context.Background(), Request: request}

@@ -277,12 +277,7 @@ func (r *fixture) copyModel(name string) string {
 func (r *fixture) writeModel(name, source string) string {
 	r.t.Helper()
 	dir := filepath.Join(r.t.TempDir(), name)
-	if err := os.MkdirAll(filepath.Join(dir, "1"), 0o700); err != nil {
-		r.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "1", "model.py"), []byte(source), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	testkit.WriteFiles(r.t, dir, map[string]string{"1/model.py": source})
 	return dir
 }
 

@@ -31,7 +31,7 @@ func (m *running) wantGood() {
 // wantError executes a request with an input in a block and checks the error's text.
 func (m *running) wantError(id, text string) {
 	m.fixture.t.Helper()
-	request := &infer.Request{ID: id, Inputs: []infer.Tensor{m.fixture.tensor("IN0", infer.Uint8, []int64{1, 200_000}, pattern(200_000, 1))}}
+	request := &infer.Request{ID: id, Inputs: []infer.Tensor{m.fixture.tensor("IN0", infer.Uint8, []int64{1, 200_000}, testkit.Pattern(200_000, 1))}}
 	responses, report := m.infer(request)
 	releaseInputs(request)
 	if responses[0].Err == nil || responses[0].Err.Message != text || responses[0].Err.Code != infer.Internal || !responses[0].Final {
@@ -354,7 +354,7 @@ func TestKeptInputsReturnWithTheStub(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("keeps_inputs", infer.Uint8)
 	for i := range 20 {
-		request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 200_000}, pattern(200_000, i))}}
+		request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 200_000}, testkit.Pattern(200_000, i))}}
 		m.mustInfer(request).Release()
 		releaseInputs(request)
 	}
@@ -374,7 +374,7 @@ func TestTamperedInputsHarmNoOther(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("tampers_with_inputs", infer.Uint8)
 	for i := range 200 {
-		data := pattern(150_000, i)
+		data := testkit.Pattern(150_000, i)
 		request := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 150_000}, data)}}
 		response := m.mustInfer(request)
 		for k, b := range response.Outputs[0].Data {

@@ -393,14 +393,7 @@ func (m *Model) setInstances(instances []*Instance) {
 }
 
 // Instances implements backend.Model.
-func (m *Model) Instances() []backend.Instance {
-	present := m.list()
-	list := make([]backend.Instance, len(present)) // bound: the instances
-	for i, in := range present {
-		list[i] = in
-	}
-	return list
-}
+func (m *Model) Instances() []backend.Instance { return backend.Instances(m.list()) }
 
 // match compares the present instances with the wanted ones. kept is in the order of wanted, with
 // nil where an instance is missing.
@@ -420,11 +413,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 		if in == nil {
 			all[i] = wanted[i]
 			fresh = append(fresh, wanted[i]) // bound: the instances
-			added = append(added, wanted[i]) // bound: the instances
 		}
-	}
-	for _, in := range left {
-		surplus = append(surplus, in) // bound: the instances
 	}
 	if len(fresh) > 0 {
 		if err := m.program.Check(ctx, fresh[0].name); err != nil {
@@ -435,7 +424,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 		}
 	}
 	m.setInstances(append(all, left...)) // bound: the instances
-	return added, surplus, nil
+	return backend.Instances(fresh), backend.Instances(left), nil
 }
 
 // Leave implements backend.Exchanger.

@@ -18,16 +18,6 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// panicsAt returns the number of panics recovered in a part of the server.
-func panicsAt(where panics.Where) (n uint64) {
-	panics.Counts(func(w panics.Where, count func() uint64) {
-		if w == where {
-			n = count()
-		}
-	})
-	return n
-}
-
 // wantFree fails the test if a lock of the instance is held.
 func (m *running) wantFree() {
 	m.fixture.t.Helper()
@@ -58,7 +48,7 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
 	life := m.instance().current.Load()
-	before := panicsAt(panics.Request)
+	before := testkit.Panics(panics.Request)
 
 	var none *shm.Block // using it panics, like a bug in the server
 	bad := r.small()
@@ -75,7 +65,7 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 		t.Errorf("got the report %+v, want an error and no execution", report)
 	}
 	m.wantFree()
-	if n := panicsAt(panics.Request); n != before+1 {
+	if n := testkit.Panics(panics.Request); n != before+1 {
 		t.Errorf("got %d panics, want 1", n-before)
 	}
 	if loans, bytes := life.loans.Count(); loans != 0 {
@@ -105,7 +95,7 @@ func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 		},
 		Done: func(*backend.Batch, backend.Report) { panic("a bug of a scheduler") },
 	}
-	before := panicsAt(panics.Request)
+	before := testkit.Panics(panics.Request)
 	m.instance().Execute(batch)
 	response := <-answered
 	if response.Err != nil {
@@ -117,7 +107,7 @@ func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 	if m.instance().current.Load() != life {
 		t.Error("the process was exchanged, want the same one")
 	}
-	if n := panicsAt(panics.Request); n != before+2 {
+	if n := testkit.Panics(panics.Request); n != before+2 {
 		t.Errorf("got %d panics, want 2", n-before)
 	}
 }
@@ -157,7 +147,7 @@ func TestAPanicOfAReader(t *testing.T) {
 	m.mustInfer(text("log nothing")).Release()
 	first := m.instance().current.Load()
 
-	before := panicsAt(panics.Life)
+	before := testkit.Panics(panics.Life)
 	armed.Store(true)
 	responses, _ := m.infer(text("log trap"))
 	if responses[0].Err == nil || responses[0].Err.Code != infer.Internal {
@@ -171,7 +161,7 @@ func TestAPanicOfAReader(t *testing.T) {
 	}
 	armed.Store(true)
 	m.mustInfer(text("say trap")).Release()
-	testkit.Eventually(t, patience, func() bool { return panicsAt(panics.Life) == before+2 })
+	testkit.Eventually(t, patience, func() bool { return testkit.Panics(panics.Life) == before+2 })
 	m.mustInfer(text("quiet")).Release()
 	if m.instance().current.Load() != second {
 		t.Error("the life ended with its output, want it to go on")
@@ -248,7 +238,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 		return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(len(s))}, []byte(s))}}
 	}
 	m.mustInfer(text("quiet")).Release()
-	first, before := m.instance().current.Load(), panicsAt(panics.Life)
+	first, before := m.instance().current.Load(), testkit.Panics(panics.Life)
 	o := waitFor(t, handOver(m.instance(), text("log trap")))
 	if o.answer == nil || o.answer.Err == nil || o.answer.Err.Code != infer.Internal || o.report.Err == nil {
 		t.Errorf("got %+v, want an INTERNAL error", o)
@@ -257,7 +247,7 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 	if m.instance().current.Load() == first {
 		t.Error("the life goes on after its reader has panicked, want another one")
 	}
-	if n := panicsAt(panics.Life); n != before+2 {
+	if n := testkit.Panics(panics.Life); n != before+2 {
 		t.Errorf("got %d panics, want that of the reader and that of the end", n-before)
 	}
 	m.wantFree()

@@ -67,7 +67,7 @@ func (c *charged) share(k budget.Kind) int64 {
 // wantServing checks that another model responds.
 func (c *charged) wantServing(other *running) {
 	c.t.Helper()
-	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, 100_000}, pattern(100_000, 1))}}
+	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, 100_000}, testkit.Pattern(100_000, 1))}}
 	responses, _ := other.infer(request)
 	if responses[0].Err != nil {
 		c.t.Errorf("another model: got error %v", responses[0].Err)

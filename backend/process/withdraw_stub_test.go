@@ -28,7 +28,7 @@ func lingering(t *testing.T, r *fixture) (m *running, first, second *Instance) {
 
 // asking returns a request of size bytes with an id, which the caller releases.
 func (r *fixture) asking(id string, size, seed int) *infer.Request {
-	return &infer.Request{ID: id, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, pattern(size, seed))}}
+	return &infer.Request{ID: id, Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(size)}, testkit.Pattern(size, seed))}}
 }
 
 // wantPlusOne checks a response of the model and releases it and the request.

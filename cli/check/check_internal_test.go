@@ -13,8 +13,7 @@ import (
 
 // TestJSONHasAllFindings checks the findings, counts and models in the output of --json.
 func TestJSONHasAllFindings(t *testing.T) {
-	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": "inputs { }", "m/1/model.py": Script, "n/config.pbtxt": Two, "n/1/model.py": Script})
+	directory := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/config.pbtxt": "inputs { }", "m/1/model.py": Script, "n/config.pbtxt": Two, "n/1/model.py": Script})
 	status, lines, _ := RunCheck(t, directory, "--json")
 	var got report
 	if err := json.Unmarshal([]byte(strings.Join(lines, "\n")), &got); err != nil {

@@ -158,8 +158,7 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 			[]string{"m/1/model.py:5: triton: await sender.cancelled() does not exist in Triton; guard it if the model should also run there"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			directory := t.TempDir()
-			testkit.WriteFiles(t, directory, good)
+			directory := testkit.WriteFiles(t, t.TempDir(), good)
 			testkit.WriteFiles(t, directory, c.files)
 			status, lines, stderr := check.RunCheck(t, directory)
 			lines = lines[:len(lines)-1]
@@ -177,8 +176,7 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 // TestOneModelIsChecked checks that a model can be named by its directory in several ways, and that
 // other models are not checked, except the composing models of an ensemble.
 func TestOneModelIsChecked(t *testing.T) {
-	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{
+	directory := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"good/config.pbtxt": check.Two, "good/1/model.py": check.Script, "bare/1/model.py": check.Script, "broken/config.pbtxt": "x", "both/config.pbtxt": check.Chain, "both/1/x": "",
 	})
 	t.Chdir(filepath.Join(directory, "good"))
@@ -211,8 +209,7 @@ func TestOneModelIsChecked(t *testing.T) {
 
 // TestStrictCountsWarnings checks that a warning fails the check only with --strict.
 func TestStrictCountsWarnings(t *testing.T) {
-	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"bare/1/model.py": check.Script})
+	directory := testkit.WriteFiles(t, t.TempDir(), map[string]string{"bare/1/model.py": check.Script})
 	for flag, want := range map[string]int{"--strict=false": 0, "--strict": 1} {
 		if status, lines, _ := check.RunCheck(t, directory, flag); status != want {
 			t.Errorf("%s: got status %d, %s, want %d", flag, status, lines, want)
@@ -222,8 +219,7 @@ func TestStrictCountsWarnings(t *testing.T) {
 
 // TestWrongCommandLinesSayWhatIsWanted checks the errors for invalid command lines.
 func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
-	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"m/1/model.py": check.Script, "bare/model.py": check.Script, "file": ""})
+	directory := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/1/model.py": check.Script, "bare/model.py": check.Script, "file": ""})
 	for want, args := range map[string][]string{
 		"does not exist: want a model repository or a model":                        {filepath.Join(directory, "absent")},
 		"is not a directory: want a model repository or a model":                    {filepath.Join(directory, "file")},
@@ -259,8 +255,7 @@ func TestPipesHoldUpNothing(t *testing.T) {
 		"m/1":             {check.Two, "error: at least one version must be available"},
 		"m/config.pbtxtt": {check.Two, "m/config.pbtxtt: warning: the file is ignored; the configuration file is config.pbtxt"},
 	} {
-		directory := t.TempDir()
-		testkit.WriteFiles(t, directory, map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": check.Script, filepath.Join(filepath.Dir(pipe), "x"): ""})
+		directory := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/config.pbtxt": c.config, "m/1/model.py": check.Script, filepath.Join(filepath.Dir(pipe), "x"): ""})
 		path := filepath.Join(directory, pipe)
 		if err := errors.Join(os.RemoveAll(path), syscall.Mkfifo(path, 0o600)); err != nil {
 			t.Fatal(err)

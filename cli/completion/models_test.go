@@ -3,13 +3,12 @@ package completion_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/completion"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 var withModels = command.Description{
@@ -35,19 +34,10 @@ func TestModelsAreCompleted(t *testing.T) {
 			`{"name":"$(touch x)"},{"name":"-flag"},{"name":"two words"},{"name":"line\nbreak"}]`))
 	}))
 	defer server.Close()
-	folder := t.TempDir()
-	for _, name := range []string{
-		"models/add/config.pbtxt", "models/art/1/model.py", "models/notes/readme.txt", "models/.git/1/x", "models/$(id)/config.pbtxt",
-		"records/greeter/20260101-1.record", "empty/readme",
-	} {
-		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	folder := testkit.WriteFiles(t, t.TempDir(), map[string]string{
+		"models/add/config.pbtxt": "", "models/art/1/model.py": "", "models/notes/readme.txt": "", "models/.git/1/x": "", "models/$(id)/config.pbtxt": "",
+		"records/greeter/20260101-1.record": "", "empty/readme": "",
+	})
 	t.Chdir(folder)
 	address := strings.TrimPrefix(server.URL, "http://")
 	for _, test := range []struct{ line, want string }{

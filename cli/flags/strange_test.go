@@ -1,8 +1,6 @@
 package flags_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -12,7 +10,7 @@ import (
 )
 
 func TestStrangeSettingsAreNamed(t *testing.T) {
-	o := &flags.Options{Options: nereid.Options{Backends: nereid.BackendOptions{Directory: backendDirectory(t, "based"), Settings: map[string]map[string]string{
+	o := &flags.Options{Options: nereid.Options{Backends: nereid.BackendOptions{Directory: testkit.WriteFiles(t, t.TempDir(), map[string]string{"based/model.py": ""}), Settings: map[string]map[string]string{
 		"":       {"default-max-batch-size": "4", "what": "1"},
 		"python": {"python-executable": "/p", "shm-default-byte-size": "1", "exec-timeout-seconds": "3"},
 		"pyton":  {"stub-template": "off"},
@@ -33,7 +31,7 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 // plugin is in the backends' directory or in the directory of a model or version. Settings for all
 // backends may also be meant for a plugin.
 func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
-	directory, repository := backendDirectory(t, "based"), t.TempDir()
+	directory, repository := testkit.WriteFiles(t, t.TempDir(), map[string]string{"based/model.py": ""}), t.TempDir()
 	testkit.WriteFiles(t, directory, map[string]string{"plugged/nereid_plugged": ""})
 	testkit.WriteFiles(t, repository, map[string]string{"m/nereid_ofmodel": "", "m/1/nereid_ofversion": ""})
 	own := map[string]string{"what": "1", "start-timeout-seconds": "5"}
@@ -50,17 +48,4 @@ func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
 	if got := o.StrangeSettings(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-}
-
-// backendDirectory creates a directory with one Python-based backend.
-func backendDirectory(t *testing.T, name string) string {
-	t.Helper()
-	directory := t.TempDir()
-	if err := os.Mkdir(filepath.Join(directory, name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(directory, name, "model.py"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return directory
 }

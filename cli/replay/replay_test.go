@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,19 +32,11 @@ import (
 func TestMain(m *testing.M) { testkit.Main(m) }
 
 func floats(name string, values ...float32) recording.Tensor {
-	t := recording.Tensor{Tensor: infer.Tensor{Name: name, DataType: infer.FP32, Shape: []int64{1, int64(len(values))}}}
-	for _, v := range values {
-		t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(v))
-	}
-	return t
+	return recording.Tensor{Tensor: infer.Tensor{Name: name, DataType: infer.FP32, Shape: []int64{1, int64(len(values))}, Data: testkit.TensorData(values...)}}
 }
 
 func texts(name string, values ...string) recording.Tensor {
-	t := recording.Tensor{Tensor: infer.Tensor{Name: name, DataType: infer.Bytes, Shape: []int64{int64(len(values))}}}
-	for _, v := range values {
-		t.Data = append(binary.LittleEndian.AppendUint32(t.Data, uint32(len(v))), v...)
-	}
-	return t
+	return recording.Tensor{Tensor: infer.Tensor{Name: name, DataType: infer.Bytes, Shape: []int64{int64(len(values))}, Data: testkit.TensorData(values...)}}
 }
 
 func raw(name string, d infer.DataType, data ...byte) recording.Tensor {

@@ -178,8 +178,7 @@ func TestPixiIsCalledWithACopyOfItsFiles(t *testing.T) {
 	}
 	calls := filepath.Join(t.TempDir(), "calls")
 	b, _ := builder(t, programs, "CALLS="+calls, "REAL="+testkit.Python(t).Path)
-	model := t.TempDir()
-	testkit.WriteFiles(t, model, map[string]string{"pixi.toml": "[workspace]\n"})
+	model := testkit.WriteFiles(t, t.TempDir(), map[string]string{"pixi.toml": "[workspace]\n"})
 	var environments []*cache.Environment
 	build := func() {
 		t.Helper()
@@ -220,8 +219,7 @@ func TestBuildNeedsItsTool(t *testing.T) {
 		"requirements.txt": "there is no program uv on PATH; install it, or name an environment with the parameter EXECUTION_ENV_PATH",
 		"pixi.toml":        "there is no program pixi on PATH",
 	} {
-		model := t.TempDir()
-		testkit.WriteFiles(t, model, map[string]string{file: ""})
+		model := testkit.WriteFiles(t, t.TempDir(), map[string]string{file: ""})
 		if _, err := b.Environment(t.Context(), model); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", file, err, want)
 		}
@@ -235,8 +233,7 @@ func TestBuildNeedsItsTool(t *testing.T) {
 // file works afterwards.
 func TestUnsatisfiableRequirementsAreTold(t *testing.T) {
 	b, _ := offline(t)
-	model := t.TempDir()
-	testkit.WriteFiles(t, model, map[string]string{"requirements.txt": "no-such-package-in-these-wheels==1\n"})
+	model := testkit.WriteFiles(t, t.TempDir(), map[string]string{"requirements.txt": "no-such-package-in-these-wheels==1\n"})
 	_, err := b.Environment(t.Context(), model)
 	if err == nil || !strings.Contains(err.Error(), "no-such-package-in-these-wheels") || !strings.Contains(err.Error(), "uv pip install") {
 		t.Errorf("got %v, want uv's words", err)
@@ -255,8 +252,7 @@ func TestBuildEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, _ := builder(t, programs)
-	model := t.TempDir()
-	testkit.WriteFiles(t, model, map[string]string{"pixi.toml": ""})
+	model := testkit.WriteFiles(t, t.TempDir(), map[string]string{"pixi.toml": ""})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := b.Environment(ctx, model); !errors.Is(err, context.DeadlineExceeded) {

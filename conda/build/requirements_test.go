@@ -55,8 +55,7 @@ func TestFindTakesTheMostExactFile(t *testing.T) {
 // TestDigestChangesWithWhatIsInstalled makes one change at a time and checks whether the digest
 // changes.
 func TestDigestChangesWithWhatIsInstalled(t *testing.T) {
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"requirements.txt": "-r more/base.txt # the rest\nnumpy>=1.2\n./wheels/x.whl\n--find-links=wheels\n",
 		"more/base.txt":    "--constraint=../limits.txt\nrequests==2.0\n-c limits.txt\n",
 		"limits.txt":       "idna<4\n",
@@ -108,8 +107,7 @@ func TestDigestChangesWithWhatIsInstalled(t *testing.T) {
 }
 
 func TestFindRefusesWhatItCannotKeep(t *testing.T) {
-	outside := t.TempDir()
-	testkit.WriteFiles(t, outside, map[string]string{"secret.txt": "x"})
+	outside := testkit.WriteFiles(t, t.TempDir(), map[string]string{"secret.txt": "x"})
 	for _, c := range []struct{ name, text, want string }{
 		{"editable", "numpy\n-e ./src\n", "no editable packages"},
 		{"editable, attached", "-e.\n", "no editable packages"},
@@ -121,8 +119,7 @@ func TestFindRefusesWhatItCannotKeep(t *testing.T) {
 		{"a directory", "-r folder\n", "want a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			root := t.TempDir()
-			testkit.WriteFiles(t, root, map[string]string{"requirements.txt": c.text, "folder/": ""})
+			root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"requirements.txt": c.text, "folder/": ""})
 			if err := os.Symlink(outside+"/secret.txt", root+"/link.txt"); err != nil {
 				t.Fatal(err)
 			}
@@ -135,8 +132,7 @@ func TestFindRefusesWhatItCannotKeep(t *testing.T) {
 
 // TestIncludesInACircleEnd checks two files that include each other.
 func TestIncludesInACircleEnd(t *testing.T) {
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{"requirements.txt": "-r a.txt\n", "a.txt": "-r requirements.txt\n-r a.txt\n"})
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"requirements.txt": "-r a.txt\n", "a.txt": "-r requirements.txt\n-r a.txt\n"})
 	if r, err := find(root); err != nil || len(r.files) != 2 {
 		t.Errorf("got %+v, %v, want two files", r, err)
 	}

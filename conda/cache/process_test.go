@@ -414,7 +414,7 @@ func TestWithoutAFolderATemporaryOneIsUsed(t *testing.T) {
 	}
 	c, log := open(t, Options{})
 	first, second := take(t, c, path), take(t, c, path)
-	if first.Directory != second.Directory || unpackings(log) != 1 || log.count("temporary directory") != 1 {
+	if first.Directory != second.Directory || unpackings(log) != 1 || log.Count("temporary directory") != 1 {
 		t.Errorf("got %s and %s after %d unpackings, want one", first.Directory, second.Directory, unpackings(log))
 	}
 	if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {

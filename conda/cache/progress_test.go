@@ -7,19 +7,20 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/conda/archive"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/rs/zerolog"
 )
 
 // TestTheLogHasTheProgress checks that progress is logged every five seconds and not after the end.
 func TestTheLogHasTheProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &logBuffer{}
+		log := &testkit.Buffer{}
 		c := &Cache{options: Options{Log: zerolog.New(log)}}
 		var progress archive.Progress
 		stop := c.report("unpacking environment", &source{path: "/m/env.tar.gz", id: identity{size: 400}}, &progress)
 		time.Sleep(reportEvery - time.Nanosecond)
 		synctest.Wait()
-		if n := log.count("unpacking"); n != 0 {
+		if n := log.Count("unpacking"); n != 0 {
 			t.Errorf("got %d lines before the time, want none", n)
 		}
 		progress.Read.Store(100)
@@ -28,16 +29,16 @@ func TestTheLogHasTheProgress(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		const want = `{"level":"info","archive":"/m/env.tar.gz","bytes":100,"of":400,"files":7,"written":1000,"left":"15s","message":"unpacking environment"}`
-		if got := strings.TrimSpace(log.all()); got != want {
+		if got := strings.TrimSpace(log.String()); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		time.Sleep(reportEvery)
 		stop()
-		if n := log.count("unpacking"); n != 2 {
+		if n := log.Count("unpacking"); n != 2 {
 			t.Errorf("got %d lines after ten seconds, want two", n)
 		}
 		time.Sleep(10 * reportEvery)
-		if n := log.count("unpacking"); n != 2 {
+		if n := log.Count("unpacking"); n != 2 {
 			t.Errorf("got %d lines after the end, want two", n)
 		}
 	})

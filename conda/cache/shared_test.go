@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -58,7 +57,7 @@ func Play(text string) int {
 		}
 	}
 	var said outcome
-	log := &logBuffer{}
+	log := &testkit.Buffer{}
 	c, err := Open(Options{Directory: r.Directory, MaxBytes: r.MaxBytes, Log: zerolog.New(log), Run: run})
 	if err == nil {
 		c.step = func(name string) error {
@@ -82,7 +81,7 @@ func Play(text string) int {
 	if err != nil {
 		said.Error = err.Error()
 	}
-	said.Unpacked = log.count("Extracting Python execution env ")
+	said.Unpacked = log.Count("Extracting Python execution env ")
 	_ = json.NewEncoder(os.Stdout).Encode(said)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if c != nil {
@@ -186,30 +185,10 @@ func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 	return p
 }
 
-// logBuffer collects log lines.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) all() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-func (b *logBuffer) count(text string) int { return strings.Count(b.all(), text) }
-
 // open opens a cache that is closed with the test.
-func open(t *testing.T, options Options) (*Cache, *logBuffer) {
+func open(t *testing.T, options Options) (*Cache, *testkit.Buffer) {
 	t.Helper()
-	log := &logBuffer{}
+	log := &testkit.Buffer{}
 	options.Log = zerolog.New(log)
 	if options.Run == nil {
 		options.Run = run
@@ -238,7 +217,7 @@ func take(t *testing.T, c *Cache, path string) *Environment {
 }
 
 // unpackings returns the number of unpacked archives in a log.
-func unpackings(log *logBuffer) int { return log.count("Extracting Python execution env ") }
+func unpackings(log *testkit.Buffer) int { return log.Count("Extracting Python execution env ") }
 
 // pack writes a tar.gz of files. Names that start with bin/ are executable.
 func pack(t *testing.T, path string, files map[string]string) {

@@ -27,7 +27,6 @@ import (
 	"github.com/nereid-serving/nereid/models/cache"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
-	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
 	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -55,15 +54,10 @@ type world struct {
 	grpc     grpcservice.GRPCInferenceServiceClient
 }
 
-func countPanics() (n uint64) {
-	panics.Counts(func(_ panics.Where, count func() uint64) { n += count() })
-	return n
-}
-
 // live creates a world, sends it requests, and checks that nothing panicked and nothing is left
 // over.
 func live(t *testing.T, seed uint64, requests int) (served, made int, good int64) {
-	before := countPanics()
+	before := testkit.Panics()
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 11))}
 	stop := w.start()
 	var clients sync.WaitGroup
@@ -79,7 +73,7 @@ func live(t *testing.T, seed uint64, requests int) (served, made int, good int64
 	}
 	clients.Wait()
 	stop()
-	if n := countPanics(); n != before {
+	if n := testkit.Panics(); n != before {
 		t.Errorf("seed %d: got %d panics, want none; configs:\n%s\nlog:\n%s", seed, n-before, w.configs(), w.log.String())
 	}
 	if err := w.pool.Verify(); err != nil {

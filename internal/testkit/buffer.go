@@ -23,3 +23,6 @@ func (b *Buffer) String() string {
 	defer b.mu.Unlock()
 	return b.text.String()
 }
+
+// Count returns how often text has been written so far.
+func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text) }

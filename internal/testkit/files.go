@@ -35,8 +35,9 @@ func Tree(t *testing.T, directory string) string {
 	return strings.Join(list, "; ")
 }
 
-// WriteFiles writes files below root by name. A name that ends in a slash is a directory.
-func WriteFiles(t *testing.T, root string, files map[string]string) {
+// WriteFiles writes files below root by name and returns root. A name that ends in a slash is a
+// directory.
+func WriteFiles(t testing.TB, root string, files map[string]string) string {
 	t.Helper()
 	for name, content := range files {
 		path := filepath.Join(root, name)
@@ -50,10 +51,11 @@ func WriteFiles(t *testing.T, root string, files map[string]string) {
 		if directory == path {
 			continue
 		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return root
 }
 
 // Root returns the directory of this repository, in which the tests run.

@@ -82,14 +82,6 @@ func (r *fixture) Receive(box *Box) Message {
 	return m
 }
 
-func Pattern(n, seed int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(i*7 + seed)
-	}
-	return b
-}
-
 func SameBytes(t testing.TB, what string, got, want []byte) {
 	t.Helper()
 	if !bytes.Equal(got, want) {

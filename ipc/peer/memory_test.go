@@ -41,7 +41,7 @@ func TestBlocksComeBackAndAreReused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := peer.Pattern(n, i)
+		want := testkit.Pattern(n, i)
 		copy(block.Bytes(), want)
 		for range 1 + i%2 {
 			ticket, err := arena.Lend(block)
@@ -125,12 +125,12 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		copy(joined.Bytes(), peer.Pattern(6<<20, 1))
+		copy(joined.Bytes(), testkit.Pattern(6<<20, 1))
 		rest, err := arena.Take(2 << 20)
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer.SameBytes(t, "joined block", joined.Bytes(), peer.Pattern(6<<20, 1))
+		peer.SameBytes(t, "joined block", joined.Bytes(), testkit.Pattern(6<<20, 1))
 		for _, block := range append(append(blocks[:3:3], blocks[5:]...), joined, rest) {
 			block.Release()
 		}
@@ -241,7 +241,7 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	memory, _ := r.Requests.Bytes(shm.PageSize, n)
-	copy(memory, peer.Pattern(n, 1))
+	copy(memory, testkit.Pattern(n, 1))
 	borrow := func(ticket, offset, n uint64) *peer.Loan {
 		t.Helper()
 		loan, err := r.Peer.Borrow(ticket, offset, n)
@@ -259,7 +259,7 @@ func TestLoanShowsTheFileAgainAfterAWrite(t *testing.T) {
 		t.Error("other memory counts as the loan's")
 	}
 	clear(loan.Bytes())
-	peer.SameBytes(t, "the server's bytes", memory, peer.Pattern(n, 1))
+	peer.SameBytes(t, "the server's bytes", memory, testkit.Pattern(n, 1))
 	if _, _, ok := loan.Ticket(loan.Bytes(), r.Peer.Faults()); ok {
 		t.Error("written bytes are passed on as those of the server")
 	}
@@ -303,7 +303,7 @@ func TestACountOfFaultsServesSettledLoansAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	memory, _ := r.Requests.Bytes(0, n)
-	copy(memory, peer.Pattern(n, 1))
+	copy(memory, testkit.Pattern(n, 1))
 	for ticket, test := range []struct {
 		name  string
 		write func(loan *peer.Loan) (now peer.Faults) // also counts

@@ -30,7 +30,7 @@ func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 				if f.ID != uint64(received) || f.Kind != ipc.Log || len(f.Body) != size(received) {
 					up <- fmt.Errorf("frame %d: got %s %d of %d bytes, want %d bytes", received, f.Kind, f.ID, len(f.Body), size(received))
 				}
-				peer.SameBytes(t, "up", f.Body, peer.Pattern(len(f.Body), received))
+				peer.SameBytes(t, "up", f.Body, testkit.Pattern(len(f.Body), received))
 				if received++; received == frames {
 					up <- nil
 				}
@@ -39,7 +39,7 @@ func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 			r.Peer.SetSpin(peer.NewSpin(spin))
 			go func() {
 				for i := range frames {
-					if err := r.Peer.Send(ipc.Log, uint64(i), peer.Pattern(size(i), i)); err != nil {
+					if err := r.Peer.Send(ipc.Log, uint64(i), testkit.Pattern(size(i), i)); err != nil {
 						up <- err
 						return
 					}
@@ -50,7 +50,7 @@ func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 			}()
 			go func() {
 				for i := range frames {
-					if err := r.Channel.Send(ipc.Cancel, uint64(i), peer.Pattern(size(i), i)); err != nil {
+					if err := r.Channel.Send(ipc.Cancel, uint64(i), testkit.Pattern(size(i), i)); err != nil {
 						up <- err
 						return
 					}
@@ -64,7 +64,7 @@ func TestFramesOfAllSizesPassBothWays(t *testing.T) {
 				if m.ID != uint64(i) || m.Kind != ipc.Cancel {
 					t.Fatalf("got %s %d, want number %d", m.Kind, m.ID, i)
 				}
-				peer.SameBytes(t, "down", m.Body, peer.Pattern(size(i), i))
+				peer.SameBytes(t, "down", m.Body, testkit.Pattern(size(i), i))
 			}
 			if err := peer.Within(t, "frames of the peer", up); err != nil {
 				t.Error(err)
@@ -88,7 +88,7 @@ func TestGoroutinesReadForOneAnother(t *testing.T) {
 			spin := peer.NewSpin(20 * time.Microsecond)
 			for round := range rounds {
 				id := uint64(round*goroutines + i)
-				if err := r.Peer.Send(ipc.Call, id, peer.Pattern(round%50, i)); err != nil {
+				if err := r.Peer.Send(ipc.Call, id, testkit.Pattern(round%50, i)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -137,7 +137,7 @@ func TestLongBodiesTravelInBlocks(t *testing.T) {
 		t.Error("a body was spilled before there was an arena")
 	}
 	arena := r.Peer.OpenArena(peer.Sizes{Default: 1 << 20, Growth: 1 << 20})
-	long := peer.Pattern(100_000, 3)
+	long := testkit.Pattern(100_000, 3)
 	for range 3 {
 		if err := r.Peer.Send(ipc.Executed, 5, long); err != nil {
 			t.Fatal(err)

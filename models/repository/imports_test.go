@@ -9,18 +9,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestImportsChangeWithTheirFiles checks that imports have changed after a file is saved or
 // removed, or appears where it was missing. Files that were not examined count as unchanged.
 func TestImportsChangeWithTheirFiles(t *testing.T) {
 	root, code := t.TempDir(), t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "m", "1"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "m", "1", "model.py"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFiles(t, root, map[string]string{"m/1/model.py": ""})
 	roots, err := Open([]string{root}, Options{SourcesAlone: true})
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,7 @@ import (
 )
 
 func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{"a/m/1/model.py": "", "file": ""})
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"a/m/1/model.py": "", "file": ""})
 	a := filepath.Join(root, "a")
 	for _, c := range []struct {
 		name  string
@@ -51,8 +50,7 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 // TestScanPassesOverFoldersOfTools checks that a scan ignores folders that tools create in a
 // repository. A hidden folder that looks like a model is a model, as in Triton.
 func TestScanPassesOverFoldersOfTools(t *testing.T) {
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		".git/HEAD": "", ".git/objects/00/": "", ".ipynb_checkpoints/": "", "__pycache__/1/": "", "..2024_11_23/m/config.pbtxt": "",
 		".versioned/1/": "", ".configured/config.pbtxt": "", "model/1/": "", "notebooks/a.ipynb": "", "_x/": "",
 	})
@@ -71,8 +69,7 @@ func TestScanPassesOverFoldersOfTools(t *testing.T) {
 }
 
 func TestScanFindsModelsOnce(t *testing.T) {
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"a/both/1/": "", "a/only_a/1/": "", "a/.hidden/1/": "", "a/empty/": "", "a/file": "", "elsewhere/1/": "",
 		"b/both/1/": "", "b/only_b/1/": "", "b/file": "",
 	})
@@ -230,8 +227,7 @@ func TestReadTakesTheDescribingFile(t *testing.T) {
 		"misnamed/config.pbtxt": `name: "other"`, "misnamed/1/model.py": "",
 		"pipe/1/model.py": "",
 	}
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, files)
+	root := testkit.WriteFiles(t, t.TempDir(), files)
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe/config.pbtxt"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -66,8 +66,7 @@ func MustUnmarshal(t *testing.T, raw []byte, into any) {
 // OpenRepository opens a repository with these files. A name that ends in a slash is a directory.
 func OpenRepository(t *testing.T, options Options, files map[string]string) *Roots {
 	t.Helper()
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, files)
+	root := testkit.WriteFiles(t, t.TempDir(), files)
 	repository, err := Open([]string{root}, options)
 	if err != nil {
 		t.Fatal(err)
@@ -168,8 +167,7 @@ func Refusal(t *testing.T, options Options, config string) (poll, load string) {
 // Layout opens an operator's repository and returns the paths of two more that can be registered.
 func Layout(t *testing.T, options Options) (r *Roots, first, second string) {
 	t.Helper()
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"own/shown/1/": "", "own/part/1/": "",
 		"a/dir/1/model.py": "", "a/dir/config.pbtxt": `name: "third"`, "a/part/1/": "", "a/shown/1/": "",
 		"b/dir/1/model.py": "",

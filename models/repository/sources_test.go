@@ -1,10 +1,9 @@
 package repository_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -14,13 +13,7 @@ func TestSourcesAlone(t *testing.T) {
 	root := t.TempDir()
 	write := func(name string) {
 		t.Helper()
-		path := filepath.Join(root, "m", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFiles(t, root, map[string]string{"m/" + name: name})
 	}
 	write("1/model.py")
 	roots, err := repository.Open([]string{root}, repository.Options{SourcesAlone: true})

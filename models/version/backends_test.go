@@ -15,8 +15,7 @@ import (
 // TestExecutorFindsTheBackend checks which backend runs a model, with directories like those of
 // Triton. DIR stands for the backends' directory, MODEL for the model's.
 func TestExecutorFindsTheBackend(t *testing.T) {
-	backends := t.TempDir()
-	testkit.WriteFiles(t, backends, map[string]string{
+	backends := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"based/model.py": "", "both/model.py": "", "both/libtriton_both.so": "", "empty/other.py": "", "lib/libtriton_lib.so": "",
 		"lib/named.so": "",
 		"go/nereid_go": "", "go/model.py": "", "go/libtriton_go.so": "", "go/bin/other": "",
@@ -86,8 +85,7 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 			if c.file != "" {
 				files["m/"+c.file] = ""
 			}
-			root := t.TempDir()
-			testkit.WriteFiles(t, root, files)
+			root := testkit.WriteFiles(t, t.TempDir(), files)
 			opened, err := repository.Open([]string{root}, repository.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -96,8 +96,7 @@ response_cache { enable: true }
 // none.
 func cached(t *testing.T, a *answerer, size int64, log *strings.Builder) (*shelf, *Version) {
 	t.Helper()
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{"m/config.pbtxt": cachedConfig, "m/1/keep": ""})
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/config.pbtxt": cachedConfig, "m/1/keep": ""})
 	s := newShelf(t, root, a, func(c *Settings) {
 		if size > 0 {
 			kept, err := cache.New(cache.Config{Size: size})

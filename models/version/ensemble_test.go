@@ -19,8 +19,7 @@ ensemble_scheduling { step [
 // TestEnsemblesReleaseWhatTheyHold closes a version that an ensemble's request has yet to call. It
 // checks that the close waits for the request and that no hold is left.
 func TestEnsemblesReleaseWhatTheyHold(t *testing.T) {
-	root := t.TempDir()
-	testkit.WriteFiles(t, root, map[string]string{
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"first/config.pbtxt": echoConfig, "first/1/keep": "", "second/config.pbtxt": echoConfig, "second/1/keep": "",
 		"chain/config.pbtxt": chainConfig, "chain/1/keep": "",
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/signature"
@@ -50,14 +51,8 @@ func newWarmup(t *testing.T, samples string, files map[string]string) (w *Sample
 		t.Fatal(err)
 	}
 	root = t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "m", "warmup", "directory"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(root, "m", "warmup", name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	testkit.WriteFiles(t, root, map[string]string{"m/warmup/directory/": ""})
+	testkit.WriteFiles(t, filepath.Join(root, "m", "warmup"), files)
 	opened, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)

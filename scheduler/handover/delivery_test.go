@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
@@ -88,13 +89,13 @@ func TestTellHandsResponsesUp(t *testing.T) {
 
 // TestTellWhenTheSenderPanics checks that a panic of the Sender affects only its own response.
 func TestTellWhenTheSenderPanics(t *testing.T) {
-	before := countPanics(panics.Request)
+	before := testkit.Panics(panics.Request)
 	sent := 0
 	r := &handover.Delivery{Log: &silent, Send: func(*infer.Response) { sent++; panic("no client today") }}
 	if r.Respond(nil, &infer.Response{}) || !r.Respond(nil, &infer.Response{Final: true}) {
 		t.Error("the last response is not told from the others")
 	}
-	if n := countPanics(panics.Request) - before; sent != 2 || n != 2 {
+	if n := testkit.Panics(panics.Request) - before; sent != 2 || n != 2 {
 		t.Errorf("%d responses were sent and %d panics counted, want 2 and 2", sent, n)
 	}
 }
@@ -208,7 +209,7 @@ func TestWatchEndsWithTheRequest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
-				before := countPanics(panics.Scheduler)
+				before := testkit.Panics(panics.Scheduler)
 				canceled, breaks := 0, false
 				r := &handover.Delivery{Log: &silent}
 				watch := func() {
@@ -235,7 +236,7 @@ func TestWatchEndsWithTheRequest(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				if n := countPanics(panics.Scheduler) - before; canceled != test.canceled || n != test.panics {
+				if n := testkit.Panics(panics.Scheduler) - before; canceled != test.canceled || n != test.panics {
 					t.Errorf("cancelled %d times with %d panics, want %d and %d", canceled, n, test.canceled, test.panics)
 				}
 			})

@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/handover"
 )
@@ -51,16 +52,6 @@ func (h *heard) batchOf(doneBreaks bool, names ...string) *backend.Batch {
 	return b
 }
 
-// countPanics returns the number of panics recovered in a place.
-func countPanics(where panics.Where) (n uint64) {
-	panics.Counts(func(at panics.Where, count func() uint64) {
-		if at == where {
-			n = count()
-		}
-	})
-	return n
-}
-
 func TestGiveHandsTheBatchOver(t *testing.T) {
 	in := backendtest.NewHeld("i")
 	var h heard
@@ -89,10 +80,10 @@ func TestGiveEndsTheBatchWhenExecutePanics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h heard
-			before := countPanics(panics.Scheduler)
+			before := testkit.Panics(panics.Scheduler)
 			begin := backend.Now()
 			handover.Give(zerolog.Nop(), breaking{}, h.batchOf(test.doneBreaks, strings.Fields(test.tasks)...))
-			if got := countPanics(panics.Scheduler) - before; got != test.panics {
+			if got := testkit.Panics(panics.Scheduler) - before; got != test.panics {
 				t.Errorf("%d panics were counted, want %d", got, test.panics)
 			}
 			if len(h.reports) != 1 {

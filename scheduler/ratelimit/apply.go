@@ -1,8 +1,6 @@
 package ratelimit
 
 import (
-	"container/heap"
-
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 )
@@ -22,10 +20,10 @@ func (in *instance) Recall() (others func()) {
 	l := in.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if in.at == notStaged || in.by == nil {
+	if !l.staged.Has(in) || in.by == nil {
 		return nil
 	}
-	heap.Remove(&l.staged, in.at)
+	l.staged.Remove(in)
 	in.by, in.bls = nil, nil
 	return l.allocate
 }
@@ -34,14 +32,14 @@ func (in *instance) Recall() (others func()) {
 func (in *instance) Mention(req *infer.Request) {
 	l := in.limiter
 	l.mu.Lock()
-	if in.at == notStaged || in.by == nil {
+	if !l.staged.Has(in) || in.by == nil {
 		l.mu.Unlock()
 		return
 	}
 	in.bls = append(in.bls, req)
 	if !in.nested {
 		in.nested = l.heldForLocked(in, nil) > 0
-		heap.Fix(&l.staged, in.at)
+		l.staged.Fix(in)
 	}
 	l.mu.Unlock()
 	l.allocate()

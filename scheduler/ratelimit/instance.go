@@ -1,7 +1,6 @@
 package ratelimit
 
 import (
-	"container/heap"
 	"context"
 	"slices"
 	"sync"
@@ -28,7 +27,7 @@ func (e *Events) Available(in backend.Instance) {
 	e.mu.Lock()
 	l := e.instances[key]
 	if l == nil {
-		l = &instance{inner: in, limiter: e.limiter, priority: 1, at: notStaged}
+		l = &instance{inner: in, limiter: e.limiter, priority: 1}
 		if m := key.Capabilities().GroupMember; m != nil {
 			l.needs = needsOf(m.Group(), m.Device())
 			l.priority = max(uint64(m.Group().GetRateLimiter().GetPriority()), 1)
@@ -71,12 +70,10 @@ type instance struct {
 	batch      *backend.Batch    // staged or running; nil while an applicant waits
 	by         backend.Applicant // the waiting applicant
 	bls        []*infer.Request  // BLS requests of the applicant
-	at         int               // its index in staged, or notStaged
+	place      int               // in staged
 	nested     bool              // its callers hold resources that it needs
 	staging    uint64            // its number in the order of arrival
 }
-
-const notStaged = -1
 
 func (in *instance) Name() string { return in.inner.Name() }
 
@@ -133,11 +130,11 @@ func (in *instance) cancelGone(tasks []*backend.Task) {
 func (in *instance) giveBack(task *backend.Task, report backend.Report) bool {
 	l := in.limiter
 	l.mu.Lock()
-	if in.at == notStaged || in.batch == nil || task != nil && !slices.Contains(in.batch.Tasks, task) {
+	if !l.staged.Has(in) || in.batch == nil || task != nil && !slices.Contains(in.batch.Tasks, task) {
 		l.mu.Unlock()
 		return false
 	}
-	heap.Remove(&l.staged, in.at)
+	l.staged.Remove(in)
 	b := in.batch
 	in.batch = nil
 	l.mu.Unlock()

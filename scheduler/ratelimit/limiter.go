@@ -1,13 +1,13 @@
 package ratelimit
 
 import (
-	"container/heap"
 	"sync"
 
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/heap"
 )
 
 // Limiter is the rate limiter of a server, shared by all versions of all models.
@@ -20,7 +20,7 @@ type Limiter struct {
 	shares   map[*Share]struct{}
 	capacity map[resource]int64
 	taken    map[resource]int64
-	staged   stagedHeap
+	staged   heap.Heap[*instance]         // in the order of their turns
 	stagings uint64                       // number of stagings so far
 	holders  map[*infer.Request]*instance // instances that hold resources, by executing request
 }
@@ -31,6 +31,7 @@ func New(explicit []Resource) *Limiter {
 	return &Limiter{
 		explicit: explicit, shares: make(map[*Share]struct{}), capacity: make(map[resource]int64),
 		taken: make(map[resource]int64), holders: make(map[*infer.Request]*instance),
+		staged: heap.New((*instance).before, func(in *instance) *int { return &in.place }),
 	}
 }
 
@@ -45,7 +46,7 @@ type Usage struct {
 func (l *Limiter) Usage() Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Usage{len(l.staged), len(l.taken), len(l.holders)}
+	return Usage{l.staged.Len(), len(l.taken), len(l.holders)}
 }
 
 // LogTo sets the logger. A nil Limiter ignores it.
@@ -65,7 +66,7 @@ func (l *Limiter) stageLocked(in *instance) {
 	in.nested = l.heldForLocked(in, nil) > 0
 	l.stagings++
 	in.staging = l.stagings
-	heap.Push(&l.staged, in)
+	l.staged.Push(in)
 }
 
 // allocate executes the instances whose turn has come.
@@ -88,11 +89,11 @@ func (l *Limiter) allocate() {
 func (l *Limiter) next() (*instance, backend.Applicant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.staged) == 0 || !l.fitsLocked(l.staged[0]) {
+	in := l.staged.First()
+	if in == nil || !l.fitsLocked(in) {
 		return nil, nil
 	}
-	in := l.staged[0]
-	heap.Pop(&l.staged)
+	l.staged.Remove(in)
 	l.takeLocked(in)
 	if in.by == nil {
 		l.holdLocked(in)
@@ -186,43 +187,18 @@ func (l *Limiter) heldForLocked(in *instance, of *resource) int64 {
 	return held
 }
 
-// stagedHeap orders instances by their turns.
-type stagedHeap []*instance
-
-func (h stagedHeap) Len() int { return len(h) }
-
-func (h stagedHeap) Less(i, j int) bool {
-	a, b := h[i], h[j]
-	if a.nested != b.nested {
-		return a.nested
+// before reports whether an instance has its turn before another one.
+func (in *instance) before(other *instance) bool {
+	if in.nested != other.nested {
+		return in.nested
 	}
-	if x, y := a.score(), b.score(); x != y {
+	if x, y := in.score(), other.score(); x != y {
 		return x < y
 	}
-	return a.staging < b.staging
+	return in.staging < other.staging
 }
 
 // score orders instances, the lowest first: executions including the next one, times priority.
 // Without the next one, an instance that has executed nothing would be first even with a low
 // priority.
 func (in *instance) score() uint64 { return (in.executions + 1) * in.priority }
-
-func (h stagedHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
-}
-
-func (h *stagedHeap) Push(x any) {
-	in := x.(*instance)
-	in.at = len(*h)
-	*h = append(*h, in)
-}
-
-func (h *stagedHeap) Pop() any {
-	last := len(*h) - 1
-	in := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	in.at = notStaged
-	return in
-}

@@ -184,7 +184,7 @@ func (w *turns) step(word, name, by string) {
 	case "cancel":
 		in := w.upper.up[name].(*instance)
 		in.Cancel(&backend.Task{}) // a task of no batch
-		in.Cancel(w.limiter.staged[in.at].batch.Tasks[0])
+		in.Cancel(in.batch.Tasks[0])
 	default:
 		w.t.Fatalf("unknown step %q", word)
 	}

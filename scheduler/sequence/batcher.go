@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/heap"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
@@ -60,14 +61,14 @@ type Batcher struct {
 	ids       map[infer.CorrelationID]*sequence
 	generated uint64                    // the last id generated for a request without one
 	backlog   scheduler.List[*sequence] // sequences without a slot, first come, first served
-	expiring  sequenceDeadlines         // deadlines of sequences in the backlog
+	expiring  heap.Heap[*sequence]      // deadlines of sequences in the backlog
 	// resting are the known sequences outside the backlog, ordered by their last requests: the
 	// first is the next to expire.
 	resting   scheduler.List[*sequence]
 	alarm     *time.Timer // for the first of expiring and resting; nil before its first use
 	rings     int64       // when alarm fires; 0: not set
 	instances roster.Roster[*lane]
-	free      freeSlots
+	free      heap.Heap[*slot]            // slots without a sequence, after their first use
 	joined    map[*infer.Request]*episode // requests in the batchers of lanes (Oldest)
 	held      bool                        // because of HoldRequests or HoldBacklog
 	waiting   int                         // requests without an instance
@@ -93,6 +94,8 @@ func New(config Config) *Batcher {
 		joined:   make(map[*infer.Request]*episode),
 	}
 	s.instances = roster.New(s.newLane)
+	s.expiring = heap.New(func(a, b *sequence) bool { return a.deadline < b.deadline }, func(q *sequence) *int { return &q.place })
+	s.free = heap.New((*slot).before, func(at *slot) *int { return &at.place })
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
 		s.slots = n
 	}
@@ -192,7 +195,7 @@ func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 			idText(req.Correlation), s.config.Model)
 	}
 	if seq == nil {
-		seq = &sequence{id: req.Correlation, known: true, heapAt: -1}
+		seq = &sequence{id: req.Correlation, known: true}
 		s.ids[req.Correlation] = seq
 	}
 	s.census.EnterLocked()

@@ -1,7 +1,6 @@
 package sequence
 
 import (
-	"container/heap"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -9,31 +8,6 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 )
-
-// sequenceDeadlines is a heap of the sequences in the backlog that have a deadline.
-type sequenceDeadlines []*sequence
-
-func (d sequenceDeadlines) Len() int           { return len(d) }
-func (d sequenceDeadlines) Less(i, j int) bool { return d[i].deadline < d[j].deadline }
-func (d sequenceDeadlines) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].heapAt, d[j].heapAt = i, j
-}
-
-func (d *sequenceDeadlines) Push(x any) {
-	seq := x.(*sequence)
-	seq.heapAt = len(*d)
-	*d = append(*d, seq)
-}
-
-func (d *sequenceDeadlines) Pop() any {
-	old := *d
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*d = old[:len(old)-1]
-	last.heapAt = -1
-	return last
-}
 
 // touchLocked restarts the idle time of a sequence.
 func (s *Batcher) touchLocked(seq *sequence) {
@@ -69,18 +43,18 @@ func (s *Batcher) expireAtLocked(seq *sequence, at int64) {
 	switch {
 	case !seq.backlogged:
 		seq.deadline = 0
-		if seq.heapAt >= 0 {
-			heap.Remove(&s.expiring, seq.heapAt)
+		if s.expiring.Has(seq) {
+			s.expiring.Remove(seq)
 		}
 	case at == 0 || seq.deadline != 0 && seq.deadline <= at:
-	case seq.heapAt >= 0:
+	case s.expiring.Has(seq):
 		seq.deadline = at
-		heap.Fix(&s.expiring, seq.heapAt)
+		s.expiring.Fix(seq)
 	default:
 		seq.deadline = at
-		heap.Push(&s.expiring, seq)
+		s.expiring.Push(seq)
 	}
-	if len(s.expiring) > 0 {
+	if s.expiring.Len() > 0 {
 		s.setAlarmLocked(backend.Now())
 	}
 }
@@ -92,8 +66,8 @@ func (s *Batcher) setAlarmLocked(now int64) {
 	if s.resting.First != nil {
 		next = s.resting.First.touched + s.patienceLocked()
 	}
-	if len(s.expiring) > 0 && (next == 0 || s.expiring[0].deadline < next) {
-		next = s.expiring[0].deadline
+	if first := s.expiring.First(); first != nil && (next == 0 || first.deadline < next) {
+		next = first.deadline
 	}
 	if next == 0 || s.rings != 0 && s.rings <= next || s.census.StoppedLocked() && s.census.InFlightLocked() == 0 {
 		return
@@ -112,8 +86,7 @@ func (s *Batcher) ring() {
 	var then followUp
 	s.mu.Lock()
 	now := backend.Now()
-	for len(s.expiring) > 0 && s.expiring[0].deadline <= now {
-		seq := s.expiring[0]
+	for seq := s.expiring.First(); seq != nil && seq.deadline <= now; seq = s.expiring.First() {
 		s.failLocked(seq, scheduler.Rejected, infer.Errorf(infer.Unavailable, "timeout of the corresponding sequence has been expired"), &then)
 		s.closeLocked(seq, &then)
 	}

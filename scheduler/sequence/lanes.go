@@ -1,7 +1,6 @@
 package sequence
 
 import (
-	"container/heap"
 	"slices"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -32,9 +31,8 @@ func (s *Batcher) Available(in backend.Instance) {
 	l.refuses = false
 	if !l.RetiringLocked() {
 		for _, at := range l.slots {
-			if at.seq == nil && !at.isFree {
-				at.isFree = true
-				heap.Push(&s.free, at)
+			if at.seq == nil && !s.free.Has(at) {
+				s.free.Push(at)
 			}
 		}
 		s.fillLocked(&then)

@@ -1,8 +1,6 @@
 package sequence
 
 import (
-	"container/heap"
-
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/roster"
@@ -26,7 +24,7 @@ type sequence struct {
 	touched  int64 // when its last request arrived
 	resting  bool  // in Batcher.resting
 	deadline int64 // in the backlog; 0: none
-	heapAt   int   // index in the heap of deadlines; -1: not there
+	place    int   // in Batcher.expiring
 }
 
 func (q *sequence) pushBack(r *episode) {
@@ -63,32 +61,20 @@ type slot struct {
 	lane   *lane
 	number int
 	seq    *sequence // nil if free
-	isFree bool      // it is in Batcher.free
+	place  int       // in Batcher.free
 	busy   *episode  // taken from it and not returned (Oldest)
 }
 
-// freeSlots is a heap of free slots, ordered by number, then by the age of their instances. Slots
-// are added after their first use: see Batcher.takeSlotLocked.
-type freeSlots []*slot
-
-func (f freeSlots) Len() int { return len(f) }
-func (f freeSlots) Less(i, j int) bool {
-	return f[i].number < f[j].number || f[i].number == f[j].number && f[i].lane.Order() < f[j].lane.Order()
-}
-func (f freeSlots) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
-func (f *freeSlots) Push(x any)   { *f = append(*f, x.(*slot)) }
-func (f *freeSlots) Pop() any {
-	old := *f
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*f = old[:len(old)-1]
-	return last
+// before orders free slots by number, then by the age of their instances.
+func (at *slot) before(other *slot) bool {
+	return at.number < other.number || at.number == other.number && at.lane.Order() < other.lane.Order()
 }
 
 // takeSlotLocked returns the lowest free slot, or nil. A slot is created at its first use.
 func (s *Batcher) takeSlotLocked() *slot {
-	for len(s.free) > 0 && !s.free[0].lane.ServesLocked() { // Available adds it again
-		heap.Pop(&s.free).(*slot).isFree = false
+	best := s.free.First()
+	for ; best != nil && !best.lane.ServesLocked(); best = s.free.First() { // Available adds it again
+		s.free.Remove(best)
 	}
 	var from *lane
 	for _, l := range s.instances.MembersLocked() {
@@ -96,12 +82,9 @@ func (s *Batcher) takeSlotLocked() *slot {
 			from = l
 		}
 	}
-	if len(s.free) > 0 {
-		best := s.free[0]
-		if from == nil || best.number < len(from.slots) || best.number == len(from.slots) && best.lane.Order() < from.Order() {
-			heap.Pop(&s.free).(*slot).isFree = false
-			return best
-		}
+	if best != nil && (from == nil || best.number < len(from.slots) || best.number == len(from.slots) && best.lane.Order() < from.Order()) {
+		s.free.Remove(best)
+		return best
 	}
 	if from == nil {
 		return nil
@@ -143,9 +126,8 @@ func (s *Batcher) vacateLocked(seq *sequence, then *followUp) {
 		next := s.backlog.First
 		s.leaveBacklogLocked(next)
 		s.occupyLocked(next, at, then)
-	case !at.isFree:
-		at.isFree = true
-		heap.Push(&s.free, at)
+	case !s.free.Has(at):
+		s.free.Push(at)
 	}
 }
 

@@ -352,7 +352,7 @@ func (c *Fixture) Leave() {
 			c.t.Error(err)
 		}
 	}()
-	if len(c.ids) != 0 || c.resting.First != nil || c.backlog.First != nil || len(c.expiring) != 0 {
+	if len(c.ids) != 0 || c.resting.First != nil || c.backlog.First != nil || c.expiring.Len() != 0 {
 		c.t.Errorf("%d sequences live at the end", len(c.ids))
 	}
 	for _, l := range c.Batcher.instances.MembersLocked() {

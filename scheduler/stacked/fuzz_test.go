@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // FuzzRoundTrip merges a batch and splits its echo. It checks that each request gets its own inputs
@@ -88,13 +89,13 @@ batch_input { kind: BATCH_ITEM_SHAPE target_name: "SHAPES" data_type: TYPE_INT32
 // FuzzSplit splits arbitrary outputs. It checks that no byte outside them is read and that no
 // memory is left.
 func FuzzSplit(f *testing.F) {
-	f.Add(int64(2), int64(2), uint8(13), strs("a", "b", "c", "d"))
+	f.Add(int64(2), int64(2), uint8(13), testkit.TensorData("a", "b", "c", "d"))
 	f.Add(int64(2), int64(2), uint8(13), []byte{1, 0, 0, 0, 'a', 255, 255, 255, 255})
-	f.Add(int64(3), int64(-1), uint8(8), int32s(1, 2, 3))
+	f.Add(int64(3), int64(-1), uint8(8), testkit.TensorData[int32](1, 2, 3))
 	f.Add(int64(3), int64(1)<<62, uint8(1), []byte{1, 2})
 	f.Add(int64(3), int64(1)<<62, uint8(14), []byte{1})
-	f.Add(int64(3), int64(2), uint8(8), int32s(1, 2, 3))
-	f.Add(int64(3), int64(2), uint8(13), strs("a", "b", "c"))
+	f.Add(int64(3), int64(2), uint8(8), testkit.TensorData[int32](1, 2, 3))
+	f.Add(int64(3), int64(2), uint8(13), testkit.TensorData("a", "b", "c"))
 	f.Fuzz(func(t *testing.T, rows, width int64, dataType uint8, data []byte) {
 		d := infer.DataType(dataType)
 		if !d.Valid() {

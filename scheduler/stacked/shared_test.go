@@ -3,7 +3,6 @@ package stacked
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
@@ -232,30 +232,13 @@ type batch struct {
 	reports []backend.Report
 }
 
-func int32s(values ...int32) []byte {
-	b := []byte{}
-	for _, v := range values {
-		b = binary.LittleEndian.AppendUint32(b, uint32(v))
-	}
-	return b
-}
-
-func strs(values ...string) []byte {
-	b := []byte{}
-	for _, v := range values {
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(v)))
-		b = append(b, v...)
-	}
-	return b
-}
-
 // ints returns an INT32 tensor.
 func ints(name string, shape []int64, values ...int32) infer.Tensor {
-	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: shape, Data: int32s(values...)}
+	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: shape, Data: testkit.TensorData(values...)}
 }
 
 func texts(name string, shape []int64, values ...string) infer.Tensor {
-	return infer.Tensor{Name: name, DataType: infer.Bytes, Shape: shape, Data: strs(values...)}
+	return infer.Tensor{Name: name, DataType: infer.Bytes, Shape: shape, Data: testkit.TensorData(values...)}
 }
 
 func dims(d ...int64) []int64 { return d }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestSplitGivesEachRequestItsRows(t *testing.T) {
@@ -235,10 +236,10 @@ parameters { key: "BATCH_RAGGED" value { string_value: "pad" } }`, nil)
 			}
 		}
 		if limit == 0 {
-			if got := b.tasks[0].responses[0].Outputs[0]; string(got.Data) != string(strs(long)) || got.Memory == nil || got.Memory == y.Memory {
+			if got := b.tasks[0].responses[0].Outputs[0]; string(got.Data) != string(testkit.TensorData(long)) || got.Memory == nil || got.Memory == y.Memory {
 				t.Errorf("got %d bytes in %v, want a copy in memory that was lent", len(got.Data), got.Memory)
 			}
-			if got := b.tasks[1].responses[0].Outputs; len(got) != 1 || string(got[0].Data) != string(strs("c", "d")) || got[0].Memory != nil {
+			if got := b.tasks[1].responses[0].Outputs; len(got) != 1 || string(got[0].Data) != string(testkit.TensorData("c", "d")) || got[0].Memory != nil {
 				t.Errorf("got %+v, want a small copy", got)
 			}
 		}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
 
@@ -150,16 +149,6 @@ func (b *Backend) fault(hook, of, what string) *infer.Error {
 // panicked logs a panic of an author's function, and returns the text for clients.
 func (b *Backend) panicked(hook, of string, value any) *infer.Error {
 	err := b.fault(hook, of, "panicked")
-	b.env.Own.Error().Str("error", text(value)).Bytes("stack", stack()).Msg(err.Message)
+	b.env.Own.Error().Str("error", panics.Text(value)).Bytes("stack", stack()).Msg(err.Message)
 	return err
-}
-
-// text prints a value whose own methods may panic too.
-func text(value any) (s string) {
-	defer func() {
-		if recover() != nil {
-			s = fmt.Sprintf("a panic with a %T", value)
-		}
-	}()
-	return fmt.Sprint(value)
 }

@@ -25,11 +25,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 		if in == nil {
 			all[i] = wanted[i]
 			fresh = append(fresh, wanted[i])
-			added = append(added, wanted[i])
 		}
-	}
-	for _, in := range left {
-		surplus = append(surplus, in)
 	}
 	if err := m.engine.Start(ctx, config, json); err != nil {
 		return nil, nil, err
@@ -52,7 +48,7 @@ func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byt
 		}
 		return nil, nil, err
 	}
-	return added, surplus, nil
+	return backend.Instances(fresh), backend.Instances(left), nil
 }
 
 // Leave implements backend.Exchanger.

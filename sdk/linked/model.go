@@ -208,14 +208,7 @@ func (m *Model) list() []*Instance {
 }
 
 // Instances implements backend.Model.
-func (m *Model) Instances() []backend.Instance {
-	present := m.list()
-	list := make([]backend.Instance, len(present))
-	for i, in := range present {
-		list[i] = in
-	}
-	return list
-}
+func (m *Model) Instances() []backend.Instance { return backend.Instances(m.list()) }
 
 // lost tells the scheduler that there is nothing to wait for.
 func (m *Model) lost(in *Instance) {

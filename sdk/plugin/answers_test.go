@@ -27,13 +27,13 @@ func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
 			r := newFixture(t)
 			m := r.start(name, change)
 			for _, n := range []int{4, 100_000} {
-				request := r.request(pattern(n, 1))
+				request := r.request(testkit.Pattern(n, 1))
 				e := m.execute(t.Context(), request)
 				response := e.next(0)
 				if !response.Final {
 					t.Error("the answer is not the last response")
 				}
-				m.wantBytes(response, pattern(n, 1))
+				m.wantBytes(response, testkit.Pattern(n, 1))
 				select {
 				case report := <-e.report:
 					t.Errorf("the batch is done before its end was allowed: %+v", report)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // BenchmarkRoundTrip executes one request after another. identity forwards its input, copies
@@ -17,7 +18,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 				r := newFixture(b)
 				m := r.start(model, nil)
 				defer m.close()
-				request := r.request(pattern(size, 1))
+				request := r.request(testkit.Pattern(size, 1))
 				defer request.Inputs[0].Release()
 				done := make(chan struct{}, 1)
 				var response *infer.Response

@@ -175,14 +175,6 @@ func (r *fixture) start(name string, change func(*kserve.ModelConfig)) *running 
 	return m
 }
 
-func pattern(n, seed int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(i*7 + seed)
-	}
-	return b
-}
-
 // request returns a request with one input. A long input lies in a block of the pool.
 func (r *fixture) request(data []byte) *infer.Request {
 	r.t.Helper()

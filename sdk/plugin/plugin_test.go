@@ -33,7 +33,7 @@ func TestIdentityOfAllSizes(t *testing.T) {
 		for _, n := range []int{0, 4, 4096, 4097, 70_000, 1 << 20, 16 << 20} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
 				for seed := range 3 {
-					m.wantBytes(m.infer(r.request(pattern(n, seed))), pattern(n, seed))
+					m.wantBytes(m.infer(r.request(testkit.Pattern(n, seed))), testkit.Pattern(n, seed))
 				}
 			})
 		}
@@ -46,8 +46,8 @@ func TestIdentityOfAllSizes(t *testing.T) {
 func TestWritesIntoInputsStayPrivate(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("writes", nil)
-	request := r.request(pattern(100_000, 1))
-	want := pattern(100_000, 1)
+	request := r.request(testkit.Pattern(100_000, 1))
+	want := testkit.Pattern(100_000, 1)
 	for i := range want {
 		want[i]++
 	}
@@ -55,7 +55,7 @@ func TestWritesIntoInputsStayPrivate(t *testing.T) {
 		e := m.execute(t.Context(), request)
 		m.wantBytes(e.next(0), want)
 		e.done()
-		if !bytes.Equal(request.Inputs[0].Data, pattern(100_000, 1)) {
+		if !bytes.Equal(request.Inputs[0].Data, testkit.Pattern(100_000, 1)) {
 			t.Fatal("the server's bytes have changed")
 		}
 	}
@@ -70,11 +70,11 @@ func TestBatchIsAnsweredRequestByRequest(t *testing.T) {
 	for _, sizes := range [][]int{{4, 5, 6}, {4, 5000, 100_000}, {4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000}} {
 		var requests []*infer.Request
 		for i, n := range sizes {
-			requests = append(requests, r.request(pattern(n, i)))
+			requests = append(requests, r.request(testkit.Pattern(n, i)))
 		}
 		e := m.execute(t.Context(), requests...)
 		for i, n := range sizes {
-			m.wantBytes(e.next(i), pattern(n, i))
+			m.wantBytes(e.next(i), testkit.Pattern(n, i))
 			requests[i].Inputs[0].Release()
 		}
 		if report := e.done(); report.Err != nil || !report.Executed {
@@ -119,7 +119,7 @@ func TestFailuresReachTheClients(t *testing.T) {
 	} {
 		m := r.start(test.model, nil)
 		for range 2 {
-			request := r.request(pattern(5000, 1))
+			request := r.request(testkit.Pattern(5000, 1))
 			e := m.execute(t.Context(), request)
 			response := e.next(0)
 			report := e.done()
@@ -358,9 +358,9 @@ func TestOtherModelsAreCalled(t *testing.T) {
 					r.host = &answering{t: t, responses: test.responses, decoupled: test.stream, apart: apart}
 					m := r.start(test.model, nil)
 					for seed := range 3 {
-						request := r.request(pattern(n, seed))
+						request := r.request(testkit.Pattern(n, seed))
 						request.ID = "x"
-						want := pattern(n, seed)
+						want := testkit.Pattern(n, seed)
 						for i := range want {
 							want[i] ^= 0xff
 						}
@@ -435,13 +435,13 @@ func TestRequestIsGivenBackToBeExecutedAgain(t *testing.T) {
 	m := r.start("again", func(c *kserve.ModelConfig) {
 		c.SchedulingChoice = &kserve.ModelConfig_SequenceBatching{SequenceBatching: &kserve.ModelSequenceBatching{IterativeSequence: true}}
 	})
-	request := r.request(pattern(100_000, 1))
+	request := r.request(testkit.Pattern(100_000, 1))
 	e := m.execute(t.Context(), request)
 	if report := e.done(); len(report.Rescheduled) != 1 || report.Rescheduled[0] != e.tasks[0] {
 		t.Fatalf("got report %+v, want the request back", report)
 	}
 	e = m.execute(t.Context(), request)
-	m.wantBytes(e.next(0), pattern(100_000, 1))
+	m.wantBytes(e.next(0), testkit.Pattern(100_000, 1))
 	e.done()
 	request.Inputs[0].Release()
 }
@@ -451,7 +451,7 @@ func TestRequestIsGivenBackToBeExecutedAgain(t *testing.T) {
 func TestRequestThatIsDroppedIsAnswered(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("drops", nil)
-	if response := m.infer(r.request(pattern(100_000, 1))); response.Err == nil || !response.Final {
+	if response := m.infer(r.request(testkit.Pattern(100_000, 1))); response.Err == nil || !response.Final {
 		t.Errorf("got %+v, want an error", response)
 	}
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.log.String(), "no final response") })
@@ -461,7 +461,7 @@ func TestRequestThatIsDroppedIsAnswered(t *testing.T) {
 func TestIdlePluginSleeps(t *testing.T) {
 	r := newFixture(t)
 	m := r.start("identity", nil)
-	m.wantBytes(m.infer(r.request(pattern(100_000, 1))), pattern(100_000, 1))
+	m.wantBytes(m.infer(r.request(testkit.Pattern(100_000, 1))), testkit.Pattern(100_000, 1))
 	pid := pluginOf(t)
 	if pid == 0 {
 		t.Fatal("the plugin is not found")

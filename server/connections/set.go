@@ -2,13 +2,13 @@ package connections
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/internal/heap"
 )
 
 const (
@@ -27,8 +27,8 @@ type Set struct {
 	cost    int64           // of each connection
 
 	mu        sync.Mutex
-	heap      memberHeap
-	busyUntil int64 // until then no eviction is tried, since all were busy
+	heap      heap.Heap[*Member] // the connection that has been idle for longest comes first
+	busyUntil int64              // until then no eviction is tried, since all were busy
 }
 
 // NewSet returns the set of another front end: at most limit connections, each of which is charged
@@ -38,6 +38,7 @@ func NewSet(b *Budget, limit int, account *budget.Account, cost int64) *Set {
 		b = &Budget{}
 	}
 	s := &Set{budget: b, settle: cmp.Or(b.Settle, settleByDefault), limit: limit, account: account, cost: cost}
+	s.heap = heap.New(func(a, b *Member) bool { return a.since < b.since }, func(m *Member) *int { return &m.place })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sets = append(b.sets, s) // bound: the front ends
@@ -56,7 +57,7 @@ type Member struct {
 
 	idle  atomic.Int64 // when it became idle or will be, in ns; busy: 0
 	since int64        // the time of idle that the heap knows
-	index int          // in the heap; -1: not in it
+	place int          // in the heap
 
 	settle time.Duration // its Set's, from Enter on
 }
@@ -105,7 +106,7 @@ func (s *Set) Enter(m *Member) bool {
 	m.settle = s.settle
 	m.since = time.Now().UnixNano()
 	m.idle.Store(m.since)
-	heap.Push(&s.heap, m)
+	s.heap.Push(m)
 	return true
 }
 
@@ -113,7 +114,7 @@ func (s *Set) Enter(m *Member) bool {
 func (s *Set) Leave(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.index >= 0 { // otherwise its eviction has returned the charge
+	if s.heap.Has(m) { // otherwise its eviction has returned the charge
 		s.removeLocked(m)
 	}
 }
@@ -121,7 +122,7 @@ func (s *Set) Leave(m *Member) {
 func (s *Set) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.heap)
+	return s.heap.Len()
 }
 
 // longest returns since when the idlest connection is idle, or math.MaxInt64 if all are busy.
@@ -142,8 +143,7 @@ func (s *Set) idlestLocked() *Member {
 	if now < s.busyUntil {
 		return nil
 	}
-	for len(s.heap) > 0 {
-		m := s.heap[0]
+	for m := s.heap.First(); m != nil; m = s.heap.First() {
 		switch since := m.idle.Load(); {
 		case since == m.since && since <= now:
 			return m
@@ -155,7 +155,7 @@ func (s *Set) idlestLocked() *Member {
 			s.busyUntil = now + int64(busyApart)
 			return nil
 		}
-		heap.Fix(&s.heap, 0)
+		s.heap.Fix(m)
 	}
 	return nil
 }
@@ -174,43 +174,16 @@ func (s *Set) evict() bool {
 			return true
 		}
 		m.since = time.Now().UnixNano() // it becomes busy
-		heap.Fix(&s.heap, 0)
+		s.heap.Fix(m)
 	}
 	return false
 }
 
 func (s *Set) removeLocked(m *Member) {
-	heap.Remove(&s.heap, m.index)
+	s.heap.Remove(m)
 	if s.account != nil {
 		s.account.Give(budget.Connections, s.cost)
 		m.Holder.Drop(budget.Connections, s.cost)
 		m.Holder.Leave()
 	}
-}
-
-// memberHeap is a heap.Interface. The connection that has been idle for longest comes first.
-type memberHeap []*Member
-
-func (h memberHeap) Len() int           { return len(h) }
-func (h memberHeap) Less(i, j int) bool { return h[i].since < h[j].since }
-
-func (h memberHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *memberHeap) Push(x any) {
-	m := x.(*Member) //nolint:forcetypeassert // Enter pushes nothing else
-	m.index = len(*h)
-	*h = append(*h, m) // bound: the limit of the set
-}
-
-// Pop implements heap.Interface.
-func (h *memberHeap) Pop() any {
-	last := len(*h) - 1
-	m := (*h)[last]
-	(*h)[last], *h = nil, (*h)[:last]
-	m.index = -1
-	return m
 }

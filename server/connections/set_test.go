@@ -66,7 +66,7 @@ func TestEvictTakesTheIdlest(t *testing.T) {
 		all.mu.Lock()
 		ok := all.evictLocked(http, 0)
 		all.mu.Unlock()
-		if ok != (step.evicted != nil) || step.evicted != nil && step.evicted.index >= 0 {
+		if ok != (step.evicted != nil) || step.evicted != nil && http.heap.Has(step.evicted) {
 			t.Errorf("%s: evicted %v, want that one", step.name, ok)
 		}
 	}
@@ -147,7 +147,7 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 			newMember(flooded, 0)
 		}
 		for _, g := range idle {
-			if g.index < 0 {
+			if g.place == 0 {
 				t.Errorf("%s: an idle connection of another front end made room for the flood", scarce)
 			}
 		}
@@ -224,7 +224,7 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 		t.Fatalf("got %v with %d errors to come, want a connection", err, len(socket.errs))
 	}
 	_ = conn.Close()
-	if idle.index >= 0 {
+	if idle.place != 0 {
 		t.Error("no connection was closed for want of a descriptor")
 	}
 	socket.errs = []error{net.ErrClosed}

@@ -118,11 +118,6 @@ type TLS struct {
 
 // WithDefaults returns c with defaults in place of zero fields.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Address = cmp.Or(c.Address, "0.0.0.0")
 	c.ServerName = cmp.Or(c.ServerName, "triton")
 	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
@@ -145,6 +140,7 @@ func (c *Config) setDefaults() {
 	c.StreamWindowBytes = cmp.Or(c.StreamWindowBytes, streamWindow)
 	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 20*time.Second)
 	c.ExitTimeout = cmp.Or(c.ExitTimeout, 30*time.Second)
+	return c
 }
 
 // Validate returns an error that names the first invalid field.

@@ -59,7 +59,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 	if err := parts.Complete(); err != nil {
 		return nil, err
 	}
-	cfg.setDefaults()
+	cfg = cfg.WithDefaults()
 	g := &FrontEnd{
 		cfg:         cfg,
 		core:        parts.Core,

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -219,10 +220,7 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want []byte
-	for _, text := range []string{"3.000000:3:horse", "2.000000:1:dog", "2.000000:0:cat", "2.000000:2"} {
-		want = append(binary.LittleEndian.AppendUint32(want, uint32(len(text))), text...)
-	}
+	want := testkit.TensorData("3.000000:3:horse", "2.000000:1:dog", "2.000000:0:cat", "2.000000:2")
 	if o := got.Outputs[0]; o.Datatype != "BYTES" || !slices.Equal(o.Shape, []int64{2, 2}) || !bytes.Equal(got.RawOutputContents[0], want) {
 		t.Errorf("got %v, want %q", got, want)
 	}

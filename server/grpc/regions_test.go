@@ -16,22 +16,14 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
-
-// withRegions allows clients to register shared memory, and returns the path of its file.
-func withRegions(t testing.TB, path *string) func(*server.Parts, *servertest.Blocks) {
-	return func(parts *server.Parts, blocks *servertest.Blocks) {
-		parts.Regions, *path = servertest.Regions(t, blocks)
-	}
-}
 
 // TestRegionMethodsAnswerByTheTable registers, lists and unregisters system and CUDA regions, and
 // compares the replies with a table.
 func TestRegionMethodsAnswerByTheTable(t *testing.T) {
 	var path string
-	s := startWith(t, Config{}, nil, withRegions(t, &path))
+	s := startWith(t, Config{}, nil, servertest.WithRegions(t, &path))
 	register := func(name, key string, offset, size uint64) proto.Message {
 		return &kserve.SystemSharedMemoryRegisterRequest{Name: name, Key: key, Offset: offset, ByteSize: size}
 	}
@@ -87,7 +79,7 @@ func placed(model string, n, from, to, room int) *kserve.ModelInferRequest {
 // path is the region's file.
 func registered(t *testing.T, core *servertest.Core) (s *testServer, path string) {
 	t.Helper()
-	s = startWith(t, Config{}, core, withRegions(t, &path))
+	s = startWith(t, Config{}, core, servertest.WithRegions(t, &path))
 	data := make([]byte, 65536)
 	for i := range len(data) / 4 {
 		binary.LittleEndian.PutUint32(data[4*i:], uint32(i))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/http1"
 )
@@ -60,15 +61,7 @@ func TestAPanicEndsItsOwnConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, l) }()
-	panics := func() (n uint64) {
-		panics.Counts(func(where panics.Where, count func() uint64) {
-			if where == panics.Connection {
-				n = count()
-			}
-		})
-		return n
-	}
-	before := panics()
+	before := testkit.Panics(panics.Connection)
 
 	near, far := net.Pipe()
 	defer far.Close()
@@ -89,7 +82,7 @@ func TestAPanicEndsItsOwnConnection(t *testing.T) {
 		t.Errorf("got %q, %v on the next connection, want its reply", body, err)
 	}
 	_ = client.Close()
-	if n := panics(); n != before+1 {
+	if n := testkit.Panics(panics.Connection); n != before+1 {
 		t.Errorf("got %d panics, want 1", n-before)
 	}
 	cancel()

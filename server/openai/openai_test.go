@@ -2,7 +2,6 @@ package openai_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,12 +45,11 @@ func textModel(name, backend string, run func(ctx context.Context, q *infer.Requ
 func textOf(data []byte) string { return string(data[4:]) }
 
 func bytesTensor(name, text string) infer.Tensor {
-	data := append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
-	return infer.Tensor{Name: name, DataType: infer.Bytes, Shape: []int64{1}, Data: data}
+	return infer.Tensor{Name: name, DataType: infer.Bytes, Shape: []int64{1}, Data: testkit.TensorData(text)}
 }
 
 func numberTensor(name string, n int32) infer.Tensor {
-	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: []int64{1}, Data: binary.LittleEndian.AppendUint32(nil, uint32(n))}
+	return infer.Tensor{Name: name, DataType: infer.Int32, Shape: []int64{1}, Data: testkit.TensorData(n)}
 }
 
 // says returns the Infer function of a model that sends these texts, with an error for each text

@@ -20,8 +20,7 @@ import (
 func TestJSONNestsToOneDepth(t *testing.T) {
 	core := servertest.NewCore()
 	parts := server.Parts{Core: core, Logging: &servertest.Log[server.LogSettings]{}}
-	base := t.TempDir()
-	testkit.WriteFiles(t, base, map[string]string{"id_int32/model/config.pbtxt": ""})
+	base := testkit.WriteFiles(t, t.TempDir(), map[string]string{"id_int32/model/config.pbtxt": ""})
 	local := rest.Config{}
 	local.Address = "127.0.0.1"
 	for _, kind := range []string{"infer", "generate", "generate_stream"} {

@@ -154,8 +154,7 @@ func TestURLsAreChecked(t *testing.T) {
 }
 
 func TestModelsArePlacedByTheirFiles(t *testing.T) {
-	base := t.TempDir()
-	testkit.WriteFiles(t, base, map[string]string{
+	base := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"own/model/config.pbtxt": "", "own/model/sub/config.pbtxt": "", "one/model/dir/1/": "", "one/model/file": "", "none/model/file": "",
 		"ensemble/model/a/config.pbtxt": "platform: \"x\"", "ensemble/model/b/config.pbtxt": "platform:\n \"ensemble\"", "ensemble/model/c/1/": "",
 	})

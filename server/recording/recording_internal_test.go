@@ -115,8 +115,7 @@ func TestRecordingIsBounded(t *testing.T) {
 // TestDirectoryThatCannotBeWritten checks that a write error ends only the recording, not the
 // requests.
 func TestDirectoryThatCannotBeWritten(t *testing.T) {
-	directory := t.TempDir()
-	testkit.WriteFiles(t, directory, map[string]string{"m": "a file where the folder of the model would be", "x/1" + Extension + temporary: "half"})
+	directory := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m": "a file where the folder of the model would be", "x/1" + Extension + temporary: "half"})
 	var log testkit.Buffer
 	r, err := New(Config{Directory: directory, Log: zerolog.New(&log)})
 	if err != nil {

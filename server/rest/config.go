@@ -61,11 +61,6 @@ type Config struct {
 
 // WithDefaults returns c with the defaults of fields that are not set.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Address = cmp.Or(c.Address, "0.0.0.0")
 	c.ServerName = cmp.Or(c.ServerName, "triton")
 	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
@@ -73,6 +68,7 @@ func (c *Config) setDefaults() {
 	c.MaxGroupInstances = cmp.Or(c.MaxGroupInstances, models.MaxInstances)
 	c.MaxLoadFiles = cmp.Or(c.MaxLoadFiles, models.DefaultLoadFiles)
 	c.Config = c.Config.WithDefaults()
+	return c
 }
 
 // encrypts reports whether connections are encrypted.

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -107,14 +108,7 @@ func (s *TestServer) Dial(t testing.TB) net.Conn {
 // Eventually waits until ok returns true, or fails the test.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	late := time.After(Patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("%s: not within %v", what, Patience)
-		}
+	if !testkit.Within(Patience, ok) {
+		t.Fatalf("%s: not within %v", what, Patience)
 	}
 }

@@ -38,7 +38,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 
 // Front returns a front end that calls serve for each request. cfg must be valid.
 func Front(cfg Config, account *budget.Account, serve func(*http1.Reply, *http1.Request), log zerolog.Logger) *FrontEnd {
-	cfg.setDefaults()
+	cfg = cfg.WithDefaults()
 	f := &FrontEnd{log: log}
 	if cfg.encrypts() {
 		cfg.TLS = &tls.Config{

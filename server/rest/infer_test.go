@@ -2,7 +2,6 @@ package rest_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/servertest"
@@ -192,10 +192,7 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 	if want := "200 application/json " + answerTo("classes", "BYTES", "[2,2]", `"data":["3.000000:2","3.000000:3:horse","10000000000.000000:1:dog","7.000000:3:horse"]`); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	blob := ""
-	for _, e := range []string{"3.000000:2", "10000000000.000000:1:dog"} {
-		blob += string(binary.LittleEndian.AppendUint32(nil, uint32(len(e)))) + e
-	}
+	blob := string(testkit.TensorData("3.000000:2", "10000000000.000000:1:dog"))
 	got = s.Infer(t, "classes", fmt.Sprintf(inputs, `1,"binary_data":true`), "").Body
 	if want := answerTo("classes", "BYTES", "[2,1]", fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, len(blob))) + blob; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)

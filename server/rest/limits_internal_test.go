@@ -4,13 +4,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestJSONNestsToOneDepthEverywhere checks that each endpoint that reads JSON accepts 100 nested
 // brackets and rejects 101.
 func TestJSONNestsToOneDepthEverywhere(t *testing.T) {
 	path := ""
-	s := StartHTTP(t, Config{}, nil, WithRegions(t, &path))
+	s := StartHTTP(t, Config{}, nil, servertest.WithRegions(t, &path))
 	paths := map[endpoint][]string{
 		epInfer:               {"/v2/models/id_int32/infer"},
 		epGenerate:            {"/v2/models/id_int32/generate"},

@@ -22,7 +22,7 @@ import (
 // of 1 MiB and reject a larger one.
 func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	path := ""
-	s := rest.StartHTTP(t, rest.Config{}, nil, rest.WithRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
 	body := func(n int) string { return "{" + strings.Repeat(" ", n-2) + "}" }
 	for _, path := range []string{
 		"/v2/repository/index", "/v2/repository/models/m/unload", "/v2/repository/models/m/instances", "/v2/logging", "/v2/trace/setting",
@@ -220,7 +220,7 @@ func TestAttacksStayWithinTheirCharge(t *testing.T) {
 // their headers show that a browser sends them for another site.
 func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	path := ""
-	s := rest.StartHTTP(t, rest.Config{AllowOrigins: []string{"https://good.example"}}, nil, rest.WithRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{AllowOrigins: []string{"https://good.example"}}, nil, servertest.WithRegions(t, &path))
 	for _, tt := range []struct {
 		path   string
 		header []string

@@ -18,7 +18,7 @@ import (
 // compares the replies with a table.
 func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 	var path string
-	s := rest.StartHTTP(t, rest.Config{}, nil, rest.WithRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
 	handle := base64.StdEncoding.EncodeToString(make([]byte, 64))
 	const accessor = "attempt to access JSON non-"
 	for _, tt := range []struct{ request, body, want string }{
@@ -77,7 +77,7 @@ func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 // errors for ranges outside the region.
 func TestInferencesUseRegions(t *testing.T) {
 	var path string
-	s := rest.StartHTTP(t, rest.Config{}, nil, rest.WithRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
 	put := func(at int64, data string) {
 		t.Helper()
 		file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -192,7 +192,7 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 		<-ctx.Done()
 		return echo(ctx, r, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{}, core, rest.WithRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{}, core, servertest.WithRegions(t, &path))
 	if got := s.Do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":65536}`); got.Status != 200 {
 		t.Fatal(got)
 	}
@@ -222,7 +222,7 @@ func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 		<-leave
 		return echo(ctx, r, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{}, core, rest.WithRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{}, core, servertest.WithRegions(t, &path))
 	if got := s.Do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":65536}`); got.Status != 200 {
 		t.Fatal(got)
 	}
@@ -250,7 +250,7 @@ func TestOutputsInTheirPlaces(t *testing.T) {
 	var path string
 	m := servertest.NewModel("puts", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	m.Infer = servertest.PutInPlace(100_000)
-	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(m), rest.WithRegions(t, &path))
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(m), servertest.WithRegions(t, &path))
 	for range 2 {
 		if got := s.Do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":1048576}`); got.Status != 200 {
 			t.Fatal(got)

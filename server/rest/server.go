@@ -46,7 +46,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 	if err := parts.Complete(); err != nil {
 		return nil, err
 	}
-	cfg.setDefaults()
+	cfg = cfg.WithDefaults()
 	h := &Endpoints{
 		cfg:         cfg,
 		core:        parts.Core,

@@ -80,10 +80,3 @@ func ServeBytes(t testing.TB, cfg Config, input []byte) (replies int) {
 		replies++
 	}
 }
-
-// WithRegions lets clients register shared memory, and returns the path of its file.
-func WithRegions(t testing.TB, path *string) func(*server.Parts, *servertest.Blocks) {
-	return func(parts *server.Parts, blocks *servertest.Blocks) {
-		parts.Regions, *path = servertest.Regions(t, blocks)
-	}
-}

@@ -21,15 +21,6 @@ import (
 
 const patience = 60 * time.Second
 
-// pattern returns n bytes that differ from their neighbours.
-func pattern(n, seed int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(i*7 + i>>8 + seed)
-	}
-	return b
-}
-
 // session is a life with batches up to last, none of which is being executed.
 type session struct {
 	t        testing.TB
@@ -179,7 +170,7 @@ func TestInferPassesInputsOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			copy(block.Bytes(), pattern(8192, 1))
+			copy(block.Bytes(), testkit.Pattern(8192, 1))
 			ticket, _ := b.life.Loans.Lend(block)
 			block.Release()
 			large := processtest.InArena(1, 0, 8192)
@@ -203,7 +194,7 @@ func TestInferPassesInputsOn(t *testing.T) {
 					t.Errorf("input %d: got %q of %d bytes, want %d", i, r.Inputs[i].Name, len(r.Inputs[i].Data), n)
 				}
 			}
-			if r.Inputs[2].Memory != infer.Memory(block) || !bytes.Equal(r.Inputs[2].Data, pattern(8192, 1)) {
+			if r.Inputs[2].Memory != infer.Memory(block) || !bytes.Equal(r.Inputs[2].Data, testkit.Pattern(8192, 1)) {
 				t.Errorf("what is lent was copied, or changed")
 			}
 			if err := b.life.Loans.Return(ticket); err != nil {
@@ -257,7 +248,7 @@ func TestInferRefusesWithoutAskingTheModel(t *testing.T) {
 // TestInferReturnsTheModelsResponses checks that the other model's responses arrive, or Triton's
 // errors if they cannot.
 func TestInferReturnsTheModelsResponses(t *testing.T) {
-	large := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{5000}, Data: pattern(5000, 1)}
+	large := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{5000}, Data: testkit.Pattern(5000, 1)}
 	huge := infer.Tensor{Name: "OUT1", DataType: infer.Uint8, Shape: []int64{1 << 30}, Data: make([]byte, 600<<10)}
 	for name, test := range map[string]struct {
 		response infer.Response

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestOutputsAreShown checks how texts, pictures, other bytes and outputs with invalid lengths are
@@ -21,7 +22,7 @@ func TestOutputsAreShown(t *testing.T) {
 	long := strings.Repeat("é", mostText)
 	c := &Collector{}
 	c.Take(&infer.Response{Outputs: []infer.Tensor{
-		{Name: "B", DataType: infer.Bytes, Shape: []int64{5}, Data: bytesOf("<script>", picture, "\x00\x01", long, "<svg xmlns='http://www.w3.org/2000/svg'/>")},
+		{Name: "B", DataType: infer.Bytes, Shape: []int64{5}, Data: testkit.TensorData("<script>", picture, "\x00\x01", long, "<svg xmlns='http://www.w3.org/2000/svg'/>")},
 		{Name: "P", DataType: infer.Uint8, Shape: []int64{1, 2, 2, 3}, Data: make([]byte, 12)},
 		{Name: "N", DataType: infer.Int32, Shape: []int64{2000}, Data: make([]byte, 8000)},
 		{Name: "L", DataType: infer.Bytes, Shape: []int64{1}, Data: []byte{255, 255, 255, 255, 1}},
@@ -60,7 +61,7 @@ func TestCollectorEndsStreams(t *testing.T) {
 	c := &Collector{Enough: func() { stops++ }}
 	for range MostResponses + 3 {
 		memory.Retain()
-		c.Take(&infer.Response{Outputs: []infer.Tensor{{Name: "O", DataType: infer.Bytes, Shape: []int64{1}, Data: bytesOf(strings.Repeat("x", 1<<20)), Memory: memory}}})
+		c.Take(&infer.Response{Outputs: []infer.Tensor{{Name: "O", DataType: infer.Bytes, Shape: []int64{1}, Data: testkit.TensorData(strings.Repeat("x", 1<<20)), Memory: memory}}})
 	}
 	c.Take(&infer.Response{Empty: true, Final: true})
 	list, more := c.Answer()
@@ -98,7 +99,7 @@ func TestFloatsAreShownAsPictures(t *testing.T) {
 		{"a vector", infer.FP32, []int64{1, 64}, fill(64, 1), ""},
 		{"whole numbers", infer.Int32, []int64{8, 8}, fill(64, 0), ""},
 	} {
-		o := output(&infer.Tensor{Name: "O", DataType: c.d, Shape: c.shape, Data: floats(c.values...)}, int64(4*len(c.values)))
+		o := output(&infer.Tensor{Name: "O", DataType: c.d, Shape: c.shape, Data: testkit.TensorData(c.values...)}, int64(4*len(c.values)))
 		got := ""
 		if o.Picture != "" {
 			file, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(o.Picture, "data:image/png;base64,"))
@@ -131,8 +132,8 @@ func TestOutputsCanBeSaved(t *testing.T) {
 		name   string
 		want   string
 	}{
-		{infer.Tensor{Name: "M", DataType: infer.FP32, Shape: []int64{2, 3}, Data: floats(0, 1, 2, 3, 4, 5)}, "M.npy",
-			matrix + strings.Repeat(" ", 127-len(matrix)) + "\n" + string(floats(0, 1, 2, 3, 4, 5))},
+		{infer.Tensor{Name: "M", DataType: infer.FP32, Shape: []int64{2, 3}, Data: testkit.TensorData[float32](0, 1, 2, 3, 4, 5)}, "M.npy",
+			matrix + strings.Repeat(" ", 127-len(matrix)) + "\n" + string(testkit.TensorData[float32](0, 1, 2, 3, 4, 5))},
 		{infer.Tensor{Name: "B", DataType: infer.Bool, Shape: []int64{2}, Data: []byte{1, 0}}, "B.npy", "(2,)"},
 		{infer.Tensor{Name: "S", DataType: infer.Uint64, Shape: []int64{}, Data: make([]byte, 8)}, "S.npy", "'shape': (), }"},
 		{infer.Tensor{Name: "F", DataType: infer.BF16, Shape: []int64{1}, Data: []byte{1, 2}}, "F.bin", "\x01\x02"},
@@ -151,7 +152,7 @@ func TestOutputsCanBeSaved(t *testing.T) {
 	}
 	sound := "RIFF\x24\x00\x00\x00WAVEfmt "
 	long := strings.Repeat("x", mostText+1)
-	o := output(&infer.Tensor{Name: "B", DataType: infer.Bytes, Shape: []int64{4}, Data: bytesOf(sound, "\x00", long, "text")}, int64(len(bytesOf(sound, "\x00", long, "text"))))
+	o := output(&infer.Tensor{Name: "B", DataType: infer.Bytes, Shape: []int64{4}, Data: testkit.TensorData(sound, "\x00", long, "text")}, int64(len(testkit.TensorData(sound, "\x00", long, "text"))))
 	e := o.Elements
 	if len(e) != 4 || !strings.HasPrefix(e[0].Sound, "data:audio/wav;base64,UklGR") || e[0].File.Name != "B-0.wav" || e[0].Hex != "" || e[0].Picture != "" ||
 		e[1].File != (File{"B-1.bin", "data:application/octet-stream;base64,AA=="}) || e[2].File.Name != "B-2.txt" || e[3].File != (File{}) {

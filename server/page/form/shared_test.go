@@ -2,11 +2,9 @@ package form
 
 import (
 	"bytes"
-	"encoding/binary"
 	"image"
 	"image/color"
 	"image/png"
-	"math"
 	"strings"
 	"testing"
 
@@ -45,28 +43,9 @@ func Chequered(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// bytesOf returns the data of a BYTES tensor.
-func bytesOf(elements ...string) []byte {
-	var data []byte
-	for _, e := range elements {
-		n := len(e)
-		data = append(append(data, byte(n), byte(n>>8), byte(n>>16), byte(n>>24)), e...)
-	}
-	return data
-}
-
 // counted is a Memory that counts its references.
 type counted struct{ n int }
 
 func (m *counted) Retain() { m.n++ }
 
 func (m *counted) Release() { m.n-- }
-
-// floats returns the data of an FP32 tensor.
-func floats(values ...float32) []byte {
-	var data []byte
-	for _, v := range values {
-		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
-	}
-	return data
-}
