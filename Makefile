@@ -116,7 +116,7 @@ STORIES := ./integration/amplification
 
 .PHONY: test-go
 test-go:
-	$(TESTED_PYTHONS) $(PROGRESS) -halves=./backend/process,./integration $(if $(LONG),,-short) $(RACE) -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./backend/process -e ./integration)
+	$(TESTED_PYTHONS) $(PROGRESS) -halves=./backend/process,./integration $(if $(LONG),,-short) $(RACE) -ldflags=-w -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./backend/process -e ./integration)
 
 .PHONY: test-python
 test-python:
