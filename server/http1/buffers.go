@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 const (
@@ -73,12 +75,16 @@ type waiter struct {
 	socket syscall.RawConn    // nil: reads need a buffer, as with TLS
 	try    func(uintptr) bool // c.tryRead, made once
 	err    error              // of the last try
+	write  func(uintptr) bool // c.tryWrite
+	// Input that came before the reply to the last request had been sent; nil: none.
+	early *buffers
+	got   int // bytes of early
 }
 
 func (w *waiter) begin(c *conn) {
 	if socket, ok := c.socket.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
-			w.socket, w.try = raw, c.tryRead
+			w.socket, w.try, w.write = raw, c.tryRead, c.tryWrite
 		}
 	}
 }
@@ -97,6 +103,11 @@ func (w *waiter) first(c *conn) error {
 
 // tryRead reads if there is input, and reports whether the wait is over.
 func (c *conn) tryRead(socket uintptr) bool {
+	if c.later.phase.Load() != laterNone {
+		if over, sent := c.readEarly(socket); !sent {
+			return over
+		}
+	}
 	if !c.reads() { // before the socket has no more unread bytes, which closeIdle looks for
 		// The wait may have set its own deadline after the eviction set the lobby's.
 		_ = c.socket.SetReadDeadline(time.Now().Add(lobbyTime))
@@ -104,11 +115,7 @@ func (c *conn) tryRead(socket uintptr) bool {
 		return true
 	}
 	b := c.server.buffers.take()
-	// Package syscall, as in net: the race detector knows of data that passes through its sockets.
-	n, err := syscall.Read(int(socket), b.in)
-	for err == syscall.EINTR {
-		n, err = syscall.Read(int(socket), b.in)
-	}
+	n, err := connections.ReadSocket(socket, b.in)
 	switch {
 	case err == nil && n > 0:
 		c.borrow(b)

@@ -2,7 +2,12 @@ package http1
 
 import (
 	"bytes"
+	"os"
+	"slices"
+	"syscall"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // fill reads once from the socket, behind the content of the buffer. There must be room.
@@ -128,17 +133,55 @@ func (c *conn) setWriteDeadline() {
 
 // write sends b. A client that does not read it counts as disconnected.
 func (c *conn) write(b []byte) error {
-	c.setWriteDeadline()
-	if _, err := c.raw.Write(b); err != nil {
-		c.reply.close, c.reply.gone = true, true
-		return ErrClientGone
+	if !c.later.atOnce {
+		c.setWriteDeadline()
 	}
-	return nil
+	if c.wait.socket == nil {
+		_, err := c.raw.Write(b)
+		return c.written(err)
+	}
+	c.unsent, c.unsentErr = b, nil
+	err := c.wait.socket.Write(c.wait.write)
+	if err == nil {
+		err = c.unsentErr
+	}
+	if err != nil || !c.later.atOnce {
+		c.unsent = nil
+	}
+	return c.written(err)
+}
+
+// tryWrite writes until the socket's buffer is full. It reports whether the wait for it is over.
+func (c *conn) tryWrite(socket uintptr) bool {
+	for len(c.unsent) > 0 {
+		n, err := connections.WriteSocket(socket, c.unsent)
+		switch {
+		case err == syscall.EAGAIN:
+			return c.later.atOnce
+		case err != nil:
+			c.unsentErr = os.NewSyscallError("write", err)
+			return true
+		}
+		c.unsent = c.unsent[n:]
+	}
+	return true
+}
+
+// written notes the error of a write.
+func (c *conn) written(err error) error {
+	if err == nil {
+		return nil
+	}
+	c.reply.close, c.reply.gone = true, true
+	return ErrClientGone
 }
 
 // writeVector sends the parts without copying them, in as few system calls as the deadlines allow.
 func (c *conn) writeVector() error {
 	defer clear(c.vector)
+	if c.later.atOnce {
+		return c.write(slices.Concat(c.vector...)) // bound: the reply is short
+	}
 	for i, from := 0, 0; i < len(c.vector); {
 		step := c.step[:0]
 		for room := writeStep; room > 0 && i < len(c.vector); {
@@ -162,8 +205,7 @@ func (c *conn) writeVector() error {
 			c.step = step
 		}
 		clear(step) // the blobs are not kept
-		if err != nil {
-			c.reply.close, c.reply.gone = true, true
+		if c.written(err) != nil {
 			return ErrClientGone
 		}
 	}

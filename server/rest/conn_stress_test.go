@@ -17,7 +17,11 @@ import (
 // TestGoodClientsAreServedBesideOthers checks that well-behaved clients are served while other
 // clients misbehave.
 func TestGoodClientsAreServedBesideOthers(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	rest.BothWays(t, goodClientsAreServedBesideOthers)
+}
+
+func goodClientsAreServedBesideOthers(t *testing.T, begins bool) {
+	s := rest.StartHTTP(t, rest.Config{}, rest.Begins(begins))
 	const clients, rounds = 16, 30
 	var wg sync.WaitGroup
 	for n := range clients {

@@ -214,6 +214,45 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 	return q.tally.Add((len(q.req.Parameters) - n) * values.ItemBytes)
 }
 
+// Small reports whether the request has been read as a whole and its outputs go into the reply as
+// they are, so that the reply is probably small, too.
+func (q *Request) Small() bool {
+	if !q.small {
+		return false
+	}
+	for i := range q.forms {
+		if q.forms[i].region != nil || q.forms[i].classes > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// smallData is the most output data, in bytes, of a response that is encoded by the goroutine that
+// has it.
+const smallData = 2 << 10
+
+// Begin begins to execute the request. answered is called with true if the response is small, in
+// the goroutine that has it, after Begin has returned or before. Begin returns false, and has done
+// nothing, if the version cannot do that.
+func (q *Request) Begin(ctx context.Context, core server.Core, answered func(small bool)) (a models.Awaiter, begun bool, err error) {
+	return server.BeginOn(ctx, core, &q.target, &q.req, func(r *infer.Response) {
+		final := r.Final
+		q.single.Take(r) // which may release r
+		if !final {
+			return
+		}
+		size := 0
+		if first := q.single.First; first != nil {
+			for i := range first.Outputs {
+				size += len(first.Outputs[i].Data)
+			}
+		}
+		q.releaseInputs()
+		answered(size <= smallData)
+	})
+}
+
 // Infer executes the request and keeps its response. The inputs are released when it returns.
 func (q *Request) Infer(ctx context.Context, core server.Core) error {
 	err := server.InferOn(ctx, core, &q.target, &q.req, q.single.Take)
