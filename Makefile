@@ -111,12 +111,12 @@ TEST_GO = $(MAKE) test-go
 test: build venvs environments client-venv ## every test once: Go with the seeds of the fuzz targets, Python, integration
 	$(if $(RACE),$(TEST_GO) && .ci/pytest $(PYTHONS),.ci/pytest $(PYTHONS) $(TEST_GO))
 
-# Long stories, which "make amplification" runs.
+# Long stories, which "make amplification" runs. The rules in internal are linters: "make check" runs them.
 STORIES := ./integration/amplification
 
 .PHONY: test-go
 test-go:
-	$(TESTED_PYTHONS) $(PROGRESS) -halves=./backend/process,./integration $(if $(LONG),,-short) $(RACE) -ldflags=-w -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./backend/process -e ./integration)
+	$(TESTED_PYTHONS) $(PROGRESS) -halves=./backend/process,./integration $(if $(LONG),,-short) $(RACE) -vet=off -ldflags=-w -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./internal -e ./backend/process -e ./integration)
 
 .PHONY: test-python
 test-python:
@@ -179,9 +179,10 @@ benchmarks: venvs ## the Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 60m ./...
 
 .PHONY: check
-check: $(GOLANGCI_LINT) $(GOVULNCHECK) $(PYTOOLS)/made ## formatting, linters, types, generated files, known vulnerabilities
+check: $(GOLANGCI_LINT) $(GOVULNCHECK) $(PYTOOLS)/made ## formatting, linters, rules of this repository (internal), types, generated files, known vulnerabilities
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo 'gofmt: the files above are not formatted'; exit 1; }
 	$(GO) vet ./...
+	$(GO) test -vet=off ./internal
 	$(GOLANGCI_LINT) run ./...
 	PATH=$(PYTOOLS)/bin:$$PATH .ci/check-python
 	.ci/check-generated

@@ -232,6 +232,7 @@ func TestBuildNeedsItsTool(t *testing.T) {
 // TestUnsatisfiableRequirementsAreTold checks that the error has uv's message, and that a corrected
 // file works afterwards.
 func TestUnsatisfiableRequirementsAreTold(t *testing.T) {
+	testkit.Story(t)
 	b, _ := offline(t)
 	model := testkit.WriteFiles(t, t.TempDir(), map[string]string{"requirements.txt": "no-such-package-in-these-wheels==1\n"})
 	_, err := b.Environment(t.Context(), model)

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
@@ -179,8 +180,15 @@ func (c *conn) written(err error) error {
 // writeVector sends the parts without copying them, in as few system calls as the deadlines allow.
 func (c *conn) writeVector() error {
 	defer clear(c.vector)
-	if c.later.atOnce {
-		return c.write(slices.Concat(c.vector...)) // bound: the reply is short
+	if c.later.atOnce { // the parts are not kept
+		size := 0
+		for _, part := range c.vector {
+			size += len(part)
+		}
+		if err := c.charged.Take(budget.Replies, int64(size)); err != nil {
+			return c.written(err)
+		}
+		return c.write(slices.Concat(c.vector...)) // bound: charged
 	}
 	for i, from := 0, 0; i < len(c.vector); {
 		step := c.step[:0]

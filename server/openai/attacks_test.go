@@ -78,6 +78,7 @@ func replies(outputs ...infer.Tensor) func(context.Context, *infer.Request, infe
 // TestAttacksAreCharged sends large requests and lets models send large responses. The heap must
 // grow by at most twice the charged bytes plus 32 MiB, and the server must reply.
 func TestAttacksAreCharged(t *testing.T) {
+	testkit.Story(t)
 	const mib = 1 << 20
 	chat := func(messages, more string) string { return `{"model":"m","messages":[` + messages + `]` + more + `}` }
 	user := func(content string) string { return chat(`{"role":"user","content":`+content+`}`, "") }

@@ -11,7 +11,7 @@ import pytest
 import supervisor
 from devicemodels import HEAD, MISTAKES, Maker
 from fakecuda import State
-from supervisor import Supervisor
+from supervisor import Supervisor, Template
 
 Start = Callable[..., Supervisor]
 Begin = Callable[..., Supervisor]
@@ -24,14 +24,25 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return supervisor.distribution(tmp_path_factory.mktemp("dist"))
 
 
+@pytest.fixture(scope="session")
+def forking(root: Path) -> Iterator[Template]:
+    """The template of most tests: a fork takes a tenth of a start."""
+    made = Template(root)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def start(root: Path, tmp_path: Path) -> Iterator[Start]:
-    """Starts stubs: `start(source, **settings)` has its model initialized and wants that to go well."""
+def start(root: Path, forking: Template, tmp_path: Path) -> Iterator[Start]:
+    """Starts stubs: `start(source, **settings)` has its model initialized and wants that to go well.
+
+    With an environment they are started, and otherwise forked by a template, as the server does.
+    """
     started: list[Supervisor] = []
 
     def begin(source: str, *, environment: dict[str, str] | None = None, **settings: Any) -> Supervisor:
         path = supervisor.model(tmp_path, textwrap.dedent(source), name=f"m{len(started)}")
-        stub = Supervisor(root, environment=environment)
+        stub = Supervisor(root, environment=environment, template=forking if environment is None else None)
         started.append(stub)
         stub.hello()
         answer = stub.initialize(path, **settings)
@@ -44,13 +55,13 @@ def start(root: Path, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def fail(root: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[str, Supervisor]]]:
+def fail(root: Path, forking: Template, tmp_path: Path) -> Iterator[Callable[..., tuple[str, Supervisor]]]:
     """Starts stubs whose model does not come up: returns the text that the supervisor gets."""
     started: list[Supervisor] = []
 
     def begin(source: str, **settings: Any) -> tuple[str, Supervisor]:
         path = supervisor.model(tmp_path, textwrap.dedent(source), name=f"f{len(started)}")
-        stub = Supervisor(root)
+        stub = Supervisor(root, template=forking)
         started.append(stub)
         stub.hello()
         answer = stub.initialize(path, **settings)

@@ -256,7 +256,7 @@ class TestInTheArena:
 
 class TestInputsInTheWay:
     def test_the_very_range(self, started: Started, client: Client) -> None:
-        stub = started()
+        stub = started(environment={})  # a fork has faults of its own
         client.bytes[:SIZE] = 4
         before = stub_faults(stub)
         assert run(stub, 0, at(0)).region == CLIENT and (client.bytes[:SIZE] == 4).all()

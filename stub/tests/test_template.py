@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
-import array
 import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Iterator
 
 import numpy as np
 import pytest
 import supervisor
 from frames import Request
 from pb_stub import _msgpack
-from supervisor import Supervisor
+from supervisor import Supervisor, Template
 
 from models import IDENTITY
-
-PR_SET_CHILD_SUBREAPER = 36
-
-
-class Template:
-    """One template process, and this side of its socket."""
-
-    def __init__(self, root: Path, **options: Any) -> None:
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(60)
-        fd = theirs.fileno()
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", str(root / "nereid_template"), f"--fd={fd}", " " * 512],
-            pass_fds=[fd],
-            stderr=subprocess.PIPE,
-            **options,
-        )
-        theirs.close()
-        self.hello = self.receive()
-
-    def receive(self) -> dict[str, Any]:
-        value: dict[str, Any] = _msgpack.unpack(self.socket.recv(65536))
-        return value
-
-    def ask(self, request: bytes, fds: list[int]) -> dict[str, Any]:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self.socket.sendmsg([request], rights)
-        return self.receive()
-
-    def fork(self, instance: str, fds: list[int], output: int) -> int:
-        answer = self.ask(_msgpack.pack({"instance": instance, "cwd": "/"}), [*fds, output, output])
-        assert "pid" in answer, answer
-        return int(answer["pid"])
-
-    def close(self) -> None:
-        self.socket.close()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        self.process.wait(20)
 
 
 @pytest.fixture
 def template(root: Path) -> Iterator[Template]:
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     made = Template(root)
     yield made
     made.close()

@@ -228,9 +228,27 @@ func (q *Request) Small() bool {
 	return true
 }
 
-// smallData is the most output data, in bytes, of a response that is encoded by the goroutine that
-// has it.
-const smallData = 2 << 10
+// smallResponse is the most bytes of data and texts of a response that its reader encodes. Even as
+// JSON the reply then has little more than http1.InlineReply bytes.
+const smallResponse = 512
+
+// isSmall reports whether a response is encoded by the goroutine that has read it.
+func isSmall(r *infer.Response) bool {
+	if r == nil {
+		return true
+	}
+	size := len(r.ID)
+	if r.Err != nil {
+		size += len(r.Err.Message)
+	}
+	for i := range r.Outputs {
+		size += len(r.Outputs[i].Data)
+	}
+	for i := range r.Parameters {
+		size += len(r.Parameters[i].Name) + len(r.Parameters[i].String)
+	}
+	return size <= smallResponse
+}
 
 // Begin begins to execute the request. answered is called with true if the response is small, in
 // the goroutine that has it, after Begin has returned or before. Begin returns false, and has done
@@ -242,14 +260,8 @@ func (q *Request) Begin(ctx context.Context, core server.Core, answered func(sma
 		if !final {
 			return
 		}
-		size := 0
-		if first := q.single.First; first != nil {
-			for i := range first.Outputs {
-				size += len(first.Outputs[i].Data)
-			}
-		}
 		q.releaseInputs()
-		answered(size <= smallData)
+		answered(isSmall(q.single.First))
 	})
 }
 
