@@ -3,7 +3,6 @@ package models
 import (
 	"context"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
@@ -14,9 +13,6 @@ type Info = version.Info
 
 // ErrReplaced reports that a version no longer serves.
 var ErrReplaced = version.ErrReplaced
-
-// Awaiter is backend.Awaiter.
-type Awaiter = backend.Awaiter
 
 // Target is the version that a request reaches, found once for all that the front end
 // asks of it. It is held while the request runs and not before, so that a client that

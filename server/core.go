@@ -56,27 +56,3 @@ func InferOn(ctx context.Context, core Core, found *models.Target, req *infer.Re
 		}
 	}
 }
-
-// Beginner is a models.Target that can execute a request without waiting for the responses.
-type Beginner interface {
-	// Begin is Infer, but may return before the responses have been sent. The Awaiter, if there is
-	// one, knows when the next response is so near that it is worth waiting for.
-	Begin(ctx context.Context, req *infer.Request, send infer.Sender) (models.Awaiter, error)
-}
-
-// BeginOn is InferOn with Begin. It returns false, and has done nothing, if the version is no
-// Beginner.
-func BeginOn(ctx context.Context, core Core, found *models.Target, req *infer.Request, send infer.Sender) (a models.Awaiter, begun bool, err error) {
-	for {
-		b, can := (*found).(Beginner)
-		if !can {
-			return nil, false, nil
-		}
-		if a, err = b.Begin(ctx, req, send); !errors.Is(err, models.ErrReplaced) {
-			return a, err == nil, err
-		}
-		if *found, err = core.Target(req.Model, req.Version); err != nil {
-			return nil, false, err
-		}
-	}
-}

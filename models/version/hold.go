@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -86,11 +85,6 @@ func (h Held) TakesDevices() bool { return h.version.TakesDevices() }
 // ErrExiting. If it fails with ErrReplaced, nothing has been sent, and the request belongs
 // to the version's successor.
 func (v *Version) Infer(ctx context.Context, req *infer.Request, send infer.Sender) error {
-	return v.while(func(h Held) error { return h.Infer(ctx, req, send) })
-}
-
-// while calls f while the version is held.
-func (v *Version) while(f func(Held) error) error {
 	if v.loader.Exiting() {
 		return ErrExiting
 	}
@@ -99,16 +93,5 @@ func (v *Version) while(f func(Held) error) error {
 		return ErrReplaced
 	}
 	defer h.Release()
-	return f(h)
-}
-
-// Begin implements server.Beginner.
-func (v *Version) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (a backend.Awaiter, err error) {
-	err = v.while(func(Held) error {
-		return v.run(ctx, req, send, func(ctx context.Context, req *infer.Request, send infer.Sender) (err error) {
-			a, err = v.scheduler.Begin(ctx, req, send)
-			return err
-		})
-	})
-	return a, err
+	return h.Infer(ctx, req, send)
 }

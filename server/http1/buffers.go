@@ -76,9 +76,6 @@ type waiter struct {
 	try    func(uintptr) bool // c.tryRead, made once
 	err    error              // of the last try
 	write  func(uintptr) bool // c.tryWrite
-	// Input that came before the reply to the last request had been sent; nil: none.
-	early *buffers
-	got   int // bytes of early
 }
 
 func (w *waiter) begin(c *conn) {
@@ -103,11 +100,6 @@ func (w *waiter) first(c *conn) error {
 
 // tryRead reads if there is input, and reports whether the wait is over.
 func (c *conn) tryRead(socket uintptr) bool {
-	if c.later.phase.Load() != laterNone {
-		if over, sent := c.readEarly(socket); !sent {
-			return over
-		}
-	}
 	if !c.reads() { // before the socket has no more unread bytes, which closeIdle looks for
 		// The wait may have set its own deadline after the eviction set the lobby's.
 		_ = c.socket.SetReadDeadline(time.Now().Add(lobbyTime))

@@ -65,15 +65,13 @@ type conn struct {
 	out        []byte   // head of the reply
 	vector     [][]byte // parts of the reply
 	step       net.Buffers
-	unsent     []byte // what write has not written yet
+	unsent     []byte // the rest of a write
 	unsentErr  error
 	wait       waiter            // for the next request
 	req        Request           // the current one
 	reply      Reply             // to it
 	watch      disconnectWatcher // detects that the client disconnects meanwhile
 	watched    bool
-	later      later // the reply, if another goroutine sends it
-	overlaps   bool  // the next request may come before that
 
 	readDeadline, writeDeadline time.Time // as last set
 	timed                       bool      // the request has its read deadline
@@ -223,9 +221,6 @@ func (c *conn) serveRequest() bool {
 	c.bodyRead, c.bodyBegan = 0, time.Time{}
 	c.reply = Reply{c: c, ContentType: PlainText}
 	c.handle()
-	if c.leaves() {
-		return true
-	}
 	c.charged.Settle()
 	if !c.reply.close && c.req.body.discard(c.server.cfg.MaxDiscardBytes) {
 		c.member.Replied()
@@ -244,34 +239,23 @@ func (c *conn) serveRequest() bool {
 	return false
 }
 
-// handle calls the handler.
+// handle calls the handler. A panic in it, or a fault in memory that a client has truncated, fails
+// that request alone. A reply that has begun is cut off, which its client sees by the missing end.
 func (c *conn) handle() {
-	c.guard(c.recall, func() {
-		c.server.front.Serve(&c.reply, &c.req)
-		if !c.later.open && c.reply.state != replySent {
-			panic("no reply was sent, or not its end")
-		}
-	})
-}
-
-// guard calls f, which replies. A panic in it, or a fault in memory that a client has truncated,
-// fails that request alone. A reply that has begun is cut off, which its client sees by the missing
-// end. mine reports whether the reply to the panic is this goroutine's.
-func (c *conn) guard(mine func() bool, f func()) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			log := c.server.log.With().Str("request", c.req.Method+" "+c.req.Path()).Logger()
 			_ = panics.Caught(log, panics.Request, cause)
-			if !mine() {
-				return
-			}
 			c.reply.close = true
 			if c.reply.state <= replyHeld {
 				c.refuseWith(http.StatusInternalServerError, "internal error while serving the request")
 			}
 		}
 	}()
-	f()
+	c.server.front.Serve(&c.reply, &c.req)
+	if c.reply.state != replySent {
+		panic("no reply was sent, or not its end")
+	}
 }
 
 // linger ends the connection's output and gives the client a little time to read it: a close with
@@ -299,11 +283,6 @@ func endOutput(c net.Conn) bool {
 // string, so that the buffer is free for the body. Until the head is complete the connection counts
 // as idle: a client that sends only a part keeps nobody out.
 func (c *conn) readHead() (string, error) {
-	if c.overlaps {
-		if err := c.overlap(); err != nil {
-			return "", err
-		}
-	}
 	c.end = copy(c.buf, c.buf[c.start:c.end])
 	c.start = 0
 	if c.end == 0 {

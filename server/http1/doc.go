@@ -19,15 +19,10 @@
 // ends by itself, with its next reply or wait, once the server is closing.
 //
 // Goroutines: one for each connection. It owns everything of its conn but the state, and calls the
-// Handler, which may use its Request and Reply only there and until it returns, unless another
-// goroutine is to send the reply (Reply.Later). Then that goroutine owns the conn from the return
-// of the Handler until the reply has been sent, while the connection's goroutine waits for the next
-// request in a buffer of its own (later.go). Neither wakes the other, and the wait shows when the
-// client disconnects. A reply that the socket does not take at once is finished by a goroutine of
-// its own, so the reader of responses never waits for a client. While a request is watched
-// (Request.Watch), a timer peeks at the socket and cancels the request's context if the client has
-// disconnected. Through TLS it reads one byte, which the connection takes over when the watch has
-// been stopped.
+// Handler, which may use its Request and Reply only there and until it returns. While a request is
+// watched (Request.Watch), a timer peeks at the socket and cancels the request's context if the
+// client has disconnected. Through TLS it reads one byte, which the connection takes over when the
+// watch has been stopped.
 //
 // Locks: Server.mu guards the set of open connections, disconnectWatcher.mu a look at the socket.
 // No lock is acquired under either. The locks of package connections may be held when an idle

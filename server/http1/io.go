@@ -3,11 +3,9 @@ package http1
 import (
 	"bytes"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
-	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
@@ -133,32 +131,31 @@ func (c *conn) setWriteDeadline() {
 }
 
 // write sends b. A client that does not read it counts as disconnected.
-func (c *conn) write(b []byte) error {
-	if !c.later.atOnce {
-		c.setWriteDeadline()
-	}
+func (c *conn) write(b []byte) (err error) {
+	c.setWriteDeadline()
 	if c.wait.socket == nil {
-		_, err := c.raw.Write(b)
-		return c.written(err)
-	}
-	c.unsent, c.unsentErr = b, nil
-	err := c.wait.socket.Write(c.wait.write)
-	if err == nil {
-		err = c.unsentErr
-	}
-	if err != nil || !c.later.atOnce {
+		_, err = c.raw.Write(b)
+	} else {
+		c.unsent, c.unsentErr = b, nil
+		if err = c.wait.socket.Write(c.wait.write); err == nil {
+			err = c.unsentErr
+		}
 		c.unsent = nil
 	}
-	return c.written(err)
+	if err != nil {
+		c.reply.close, c.reply.gone = true, true
+		return ErrClientGone
+	}
+	return nil
 }
 
-// tryWrite writes until the socket's buffer is full. It reports whether the wait for it is over.
+// tryWrite writes until the socket's buffer is full; false waits until it has room again.
 func (c *conn) tryWrite(socket uintptr) bool {
 	for len(c.unsent) > 0 {
 		n, err := connections.WriteSocket(socket, c.unsent)
 		switch {
 		case err == syscall.EAGAIN:
-			return c.later.atOnce
+			return false
 		case err != nil:
 			c.unsentErr = os.NewSyscallError("write", err)
 			return true
@@ -168,28 +165,9 @@ func (c *conn) tryWrite(socket uintptr) bool {
 	return true
 }
 
-// written notes the error of a write.
-func (c *conn) written(err error) error {
-	if err == nil {
-		return nil
-	}
-	c.reply.close, c.reply.gone = true, true
-	return ErrClientGone
-}
-
 // writeVector sends the parts without copying them, in as few system calls as the deadlines allow.
 func (c *conn) writeVector() error {
 	defer clear(c.vector)
-	if c.later.atOnce { // the parts are not kept
-		size := 0
-		for _, part := range c.vector {
-			size += len(part)
-		}
-		if err := c.charged.Take(budget.Replies, int64(size)); err != nil {
-			return c.written(err)
-		}
-		return c.write(slices.Concat(c.vector...)) // bound: charged
-	}
 	for i, from := 0, 0; i < len(c.vector); {
 		step := c.step[:0]
 		for room := writeStep; room > 0 && i < len(c.vector); {
@@ -213,7 +191,8 @@ func (c *conn) writeVector() error {
 			c.step = step
 		}
 		clear(step) // the blobs are not kept
-		if c.written(err) != nil {
+		if err != nil {
+			c.reply.close, c.reply.gone = true, true
 			return ErrClientGone
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 const liveRequest = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -57,11 +58,7 @@ func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 // TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies, split
 // at every byte, and checks the order of the replies.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
-	rest.BothWays(t, pipelinedRequestsAreAnsweredInOrder)
-}
-
-func pipelinedRequestsAreAnsweredInOrder(t *testing.T, begins bool) {
-	s := rest.StartHTTP(t, rest.Config{}, rest.Begins(begins))
+	s := rest.StartHTTP(t, rest.Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
 	requests := liveRequest + rest.Text("POST", "/v2/models/id_int32/infer", json) + "\r\n" +
 		"POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(json, 20) +
@@ -180,9 +177,7 @@ func TestClientLeavesInBody(t *testing.T) {
 
 // TestClientLeavesInInference checks that the context of a request ends when its client closes the
 // connection while the model works.
-func TestClientLeavesInInference(t *testing.T) { rest.BothWays(t, clientLeavesInInference) }
-
-func clientLeavesInInference(t *testing.T, begins bool) {
+func TestClientLeavesInInference(t *testing.T) {
 	began, cause := make(chan struct{}), make(chan error, 1)
 	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
@@ -191,9 +186,9 @@ func clientLeavesInInference(t *testing.T, begins bool) {
 		cause <- ctx.Err()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := rest.StartHTTP(t, rest.Config{}, rest.Begins(begins, waits))
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
 	c := s.Connect(t)
-	c.Send(string(binaryRequest("waits", 1000)))
+	c.Send(string(binaryRequest("waits", 100_000)))
 	<-began
 	_ = c.Close()
 	select {
@@ -208,9 +203,7 @@ func clientLeavesInInference(t *testing.T, begins bool) {
 
 // TestSlowInferencesKeepTheirClient checks that a waiting client is not mistaken for a disconnected
 // one, and that its connection remains usable.
-func TestSlowInferencesKeepTheirClient(t *testing.T) { rest.BothWays(t, slowInferencesKeepTheirClient) }
-
-func slowInferencesKeepTheirClient(t *testing.T, begins bool) {
+func TestSlowInferencesKeepTheirClient(t *testing.T) {
 	slow := rest.Model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		select {
@@ -220,10 +213,10 @@ func slowInferencesKeepTheirClient(t *testing.T, begins bool) {
 			return slow.Echo(ctx, req, send)
 		}
 	}
-	s := rest.StartHTTP(t, rest.Config{}, rest.Begins(begins, slow))
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(slow))
 	c := s.Connect(t)
 	for i := range 5 {
-		c.Send(string(binaryRequest("slow", 1000)))
+		c.Send(string(binaryRequest("slow", 10_000)))
 		if i == 3 {
 			c.Send(liveRequest) // while the inference runs
 		}
@@ -282,10 +275,6 @@ func TestClientDoesNotRead(t *testing.T) {
 // TestTooManyConnectionsCloseTheIdlest checks that the connection that has been idle for longest
 // makes room for a new one, and that the new one gets an error if all are busy.
 func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
-	rest.BothWays(t, tooManyConnectionsCloseTheIdlest)
-}
-
-func tooManyConnectionsCloseTheIdlest(t *testing.T, begins bool) {
 	began, release := make(chan struct{}, 2), make(chan struct{})
 	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
@@ -293,7 +282,7 @@ func tooManyConnectionsCloseTheIdlest(t *testing.T, begins bool) {
 		<-release
 		return waits.Echo(ctx, req, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{MaxConnections: 2}}, rest.Begins(begins, waits))
+	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{MaxConnections: 2}}, servertest.NewCore(waits))
 	first := s.Connect(t)
 	first.Send(liveRequest)
 	first.Receive("GET")
@@ -352,9 +341,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	}
 }
 
-func TestShutdownAnswersWhatIsInFlight(t *testing.T) { rest.BothWays(t, shutdownAnswersWhatIsInFlight) }
-
-func shutdownAnswersWhatIsInFlight(t *testing.T, begins bool) {
+func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
@@ -362,7 +349,7 @@ func shutdownAnswersWhatIsInFlight(t *testing.T, begins bool) {
 		<-release
 		return waits.Echo(ctx, req, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{}, rest.Begins(begins, waits))
+	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
 	silent, idle, busy := s.Connect(t), s.Connect(t), s.Connect(t)
 	idle.Send(liveRequest)
 	idle.Receive("GET")
@@ -386,9 +373,7 @@ func shutdownAnswersWhatIsInFlight(t *testing.T, begins bool) {
 
 // TestShutdownWithStuckModel checks that Run returns after ExitTimeout although a model returns
 // only when its context ends.
-func TestShutdownWithStuckModel(t *testing.T) { rest.BothWays(t, shutdownWithStuckModel) }
-
-func shutdownWithStuckModel(t *testing.T, begins bool) {
+func TestShutdownWithStuckModel(t *testing.T) {
 	began := make(chan struct{})
 	stuck := rest.Model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	stuck.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
@@ -396,7 +381,7 @@ func shutdownWithStuckModel(t *testing.T, begins bool) {
 		<-ctx.Done()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, rest.Begins(begins, stuck))
+	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
 	c := s.Connect(t)
 	c.Send(string(binaryRequest("stuck", 4)))
 	<-began

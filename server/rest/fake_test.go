@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -27,20 +26,6 @@ const Patience = servertest.Patience
 // Model is servertest.NewModel.
 func Model(name string, maxBatch int32, tensors ...string) *FakeModel {
 	return servertest.NewModel(name, maxBatch, tensors...)
-}
-
-// BothWays runs a test with targets that wait for their responses, and with server.Beginners.
-func BothWays(t *testing.T, test func(t *testing.T, begins bool)) {
-	for _, begins := range []bool{false, true} {
-		t.Run(fmt.Sprint("begins ", begins), func(t *testing.T) { test(t, begins) })
-	}
-}
-
-// Begins returns a core whose targets are server.Beginners if begins.
-func Begins(begins bool, more ...*FakeModel) *fakeCore {
-	core := servertest.NewCore(more...)
-	core.Begins = begins
-	return core
 }
 
 // fakeBlocks is an Allocator and an Opener that counts unreleased memory.

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -27,15 +26,8 @@ func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, versio
 	defer t.Finish()
 	q := h.inferences.NewRequest(found, model, version)
 	q.Record(t)
-	own := true
-	defer func() {
-		if own {
-			q.Release()
-		}
-	}()
-	if err = h.infer(q, t, w, r, &own); !own {
-		return nil
-	}
+	defer q.Release()
+	err = h.infer(q, t, w, r)
 	q.Reuse()
 	if err != nil && t != nil {
 		writeTracedError(w, t, err)
@@ -45,26 +37,16 @@ func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, versio
 }
 
 // infer takes a request from its body to its reply. As in Triton the content type shows how far a
-// failed request has come. It sets own to false if another goroutine replies and releases q.
-func (h *Endpoints) infer(q *inference.Request, t *trace.Trace, w *http1.Reply, r *http1.Request, own *bool) error {
+// failed request has come.
+func (h *Endpoints) infer(q *inference.Request, t *trace.Trace, w *http1.Reply, r *http1.Request) error {
 	err := read(q, w, r)
 	t.Stamp(trace.HTTPReceiveEnd)
 	if err != nil {
 		return err
 	}
-	if t == nil && q.Small() && w.Later() {
-		if err := h.begin(q, w, r, own); err != nil || !*own {
-			return err
-		}
-	}
 	if err := h.execute(q, r); err != nil {
 		return err
 	}
-	return h.reply(q, t, w, r)
-}
-
-// reply sends the response.
-func (h *Endpoints) reply(q *inference.Request, t *trace.Trace, w *http1.Reply, r *http1.Request) error {
 	w.ContentType = typePlain
 	head, blobs, err := q.Encode(r.Context())
 	if err != nil {
@@ -73,33 +55,6 @@ func (h *Endpoints) reply(q *inference.Request, t *trace.Trace, w *http1.Reply, 
 	t.Stamp(trace.HTTPSendStart)
 	h.send(q, w, r, head, blobs)
 	t.Stamp(trace.HTTPSendEnd)
-	return nil
-}
-
-// begin executes a request and returns at once. The goroutine that reads its response from the
-// model sends the reply and releases q, unless own is still true: then nothing has begun.
-func (h *Endpoints) begin(q *inference.Request, w *http1.Reply, r *http1.Request, own *bool) error {
-	reply := func() {
-		defer q.Release()
-		if err := h.reply(q, nil, w, r); err != nil {
-			WriteError(w, err)
-		}
-		q.Reuse()
-	}
-	*own = false // also after a panic: who knows whether the request was accepted
-	a, begun, err := q.Begin(h.contextOf(r), h.core, func(small bool) {
-		if !w.SendLater(small, reply) {
-			q.Release()
-		}
-	})
-	if !begun {
-		*own = true
-		w.NotLater()
-		return err
-	}
-	if a != nil {
-		a.Await(w.Sent())
-	}
 	return nil
 }
 
@@ -151,15 +106,11 @@ func worthPacking(r *http1.Request, coding http1.Coding, head []byte, blobs [][]
 func (h *Endpoints) execute(q *inference.Request, r *http1.Request) error {
 	r.Watch()
 	defer r.Unwatch()
-	return q.Infer(h.contextOf(r), h.core)
-}
-
-// contextOf returns the context of a request, which says whether it is replayed.
-func (h *Endpoints) contextOf(r *http1.Request) context.Context {
+	ctx := r.Context()
 	if h.isReplayKey != nil {
 		if key, _ := r.Header(server.ReplayHeader); h.isReplayKey(key) {
-			return server.Replayed(r.Context())
+			ctx = server.Replayed(ctx)
 		}
 	}
-	return r.Context()
+	return q.Infer(ctx, h.core)
 }

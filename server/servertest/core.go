@@ -25,7 +25,6 @@ type Core struct {
 	Listed  []*kserve.RepositoryIndexResponse_ModelIndex // the result of Index; nil: three models of its own
 	OnLoad  func(ctx context.Context, name, config string, files map[string][]byte) error
 	Panics  bool         // a handler may panic
-	Begins  bool         // targets are server.Beginners
 	Served  atomic.Int64 // inferences
 	lastReq *infer.Request
 }
@@ -79,27 +78,7 @@ func (c *Core) Target(name string, version int64) (models.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Begins {
-		return beginner{target{c, m}}, nil
-	}
 	return target{c, m}, nil
-}
-
-// beginner is a target that does not wait for its model.
-type beginner struct{ target }
-
-// Begin implements server.Beginner. An error of the model becomes a response.
-func (b beginner) Begin(ctx context.Context, req *infer.Request, send infer.Sender) (models.Awaiter, error) {
-	if b.m.Successor != nil {
-		b.m.replaced.Store(true)
-		return nil, models.ErrReplaced
-	}
-	go func() {
-		if err := b.Infer(ctx, req, send); err != nil {
-			send(infer.ErrorResponse(err))
-		}
-	}()
-	return nil, nil
 }
 
 // target is one model of a Core. It may be replaced before it has run anything.

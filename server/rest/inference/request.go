@@ -214,57 +214,6 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 	return q.tally.Add((len(q.req.Parameters) - n) * values.ItemBytes)
 }
 
-// Small reports whether the request has been read as a whole and its outputs go into the reply as
-// they are, so that the reply is probably small, too.
-func (q *Request) Small() bool {
-	if !q.small {
-		return false
-	}
-	for i := range q.forms {
-		if q.forms[i].region != nil || q.forms[i].classes > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// smallResponse is the most bytes of data and texts of a response that its reader encodes. Even as
-// JSON the reply then has little more than http1.InlineReply bytes.
-const smallResponse = 512
-
-// isSmall reports whether a response is encoded by the goroutine that has read it.
-func isSmall(r *infer.Response) bool {
-	if r == nil {
-		return true
-	}
-	size := len(r.ID)
-	if r.Err != nil {
-		size += len(r.Err.Message)
-	}
-	for i := range r.Outputs {
-		size += len(r.Outputs[i].Data)
-	}
-	for i := range r.Parameters {
-		size += len(r.Parameters[i].Name) + len(r.Parameters[i].String)
-	}
-	return size <= smallResponse
-}
-
-// Begin begins to execute the request. answered is called with true if the response is small, in
-// the goroutine that has it, after Begin has returned or before. Begin returns false, and has done
-// nothing, if the version cannot do that.
-func (q *Request) Begin(ctx context.Context, core server.Core, answered func(small bool)) (a models.Awaiter, begun bool, err error) {
-	return server.BeginOn(ctx, core, &q.target, &q.req, func(r *infer.Response) {
-		final := r.Final
-		q.single.Take(r) // which may release r
-		if !final {
-			return
-		}
-		q.releaseInputs()
-		answered(isSmall(q.single.First))
-	})
-}
-
 // Infer executes the request and keeps its response. The inputs are released when it returns.
 func (q *Request) Infer(ctx context.Context, core server.Core) error {
 	err := server.InferOn(ctx, core, &q.target, &q.req, q.single.Take)
