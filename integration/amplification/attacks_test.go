@@ -104,7 +104,7 @@ func plain(inference *schema) (list []endpoint) {
 		{"REST", "GET", "/docs /openapi.json", nil},
 	} {
 		for path := range strings.FieldsSeq(row.paths) {
-			list = append(list, endpoint{front: row.front, method: row.method, path: path, schema: row.schema, binary: binaryMark(row.front)})
+			list = append(list, endpoint{front: row.front, method: row.method, path: path, schema: row.schema, binary: binaryMark(row.front), form: row.front == "page" && row.method == "POST"})
 		}
 	}
 	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {

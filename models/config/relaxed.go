@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"regexp"
 	"strconv"
@@ -65,6 +66,11 @@ func (r *relaxed) takes(c byte) bool {
 // number matches a JSON number.
 var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
 
+var literals = []struct {
+	text  []byte
+	value any
+}{{[]byte("true"), true}, {[]byte("false"), false}, {[]byte("null"), nil}}
+
 // value reads a value inside depth objects and lists.
 func (r *relaxed) value(depth int) (any, bool) {
 	c := r.space()
@@ -86,10 +92,10 @@ func (r *relaxed) value(depth int) (any, bool) {
 		r.at += len(n)
 		return json.Number(n), !r.word()
 	}
-	for word, value := range map[string]any{"true": true, "false": false, "null": nil} {
-		if strings.HasPrefix(string(r.text[r.at:]), word) {
-			r.at += len(word)
-			return value, !r.word()
+	for _, literal := range literals {
+		if bytes.HasPrefix(r.text[r.at:], literal.text) {
+			r.at += len(literal.text)
+			return literal.value, !r.word()
 		}
 	}
 	return nil, false
