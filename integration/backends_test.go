@@ -101,6 +101,7 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out + 1)]))
         return responses
 `,
+	"mixed/1/": "",
 	"mixed/config.pbtxt": `
 platform: "ensemble"
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ]
