@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,6 +72,24 @@ func sampled(i int) bool {
 }
 
 const sampleApart = 61
+
+// oneOfEach chooses one attack for each position in the messages of an entry point, so that a
+// sample includes every field. Which one depends on the names alone.
+func oneOfEach(attacks []attack) (chosen []bool) {
+	chosen = make([]bool, len(attacks))
+	for first := 0; first < len(attacks); {
+		position, _, _ := strings.Cut(attacks[first].Kind, ": ")
+		last := first
+		for last < len(attacks) && strings.HasPrefix(attacks[last].Kind+": ", position+": ") {
+			last++
+		}
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(attacks[first].Entry + position))
+		chosen[first+int(h.Sum32())%(last-first)] = true
+		first = last
+	}
+	return chosen
+}
 
 // inferenceOf returns the schema of an inference body.
 func inferenceOf(endpoints []endpoint) *schema {
