@@ -9,9 +9,9 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
-// TestSocketsAreReadAndWrittenRaw passes short and long data through a socket, and checks the
+// TestSocketsAreReadAndWritten passes short and long data through a socket, and checks the
 // errors.
-func TestSocketsAreReadAndWrittenRaw(t *testing.T) {
+func TestSocketsAreReadAndWritten(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
