@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -11,7 +12,8 @@ import pytest
 import supervisor
 from devicemodels import HEAD, MISTAKES, Maker
 from fakecuda import State
-from supervisor import Supervisor, Template
+from supervisor import Supervisor
+from template import Fork, Template
 
 Start = Callable[..., Supervisor]
 Begin = Callable[..., Supervisor]
@@ -25,15 +27,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def forking(root: Path) -> Iterator[Template]:
-    """The template of most tests: a fork takes a tenth of a start."""
+def fork(root: Path) -> Iterator[Callable[[list[int], int], Fork]]:
+    """Forks stubs from the template of most tests, which takes a tenth of a start."""
     made = Template(root)
-    yield made
+    yield lambda fds, errors: made.fork("m_0_0", fds, 1, errors, os.getcwd())
     made.close()
 
 
 @pytest.fixture
-def start(root: Path, forking: Template, tmp_path: Path) -> Iterator[Start]:
+def start(root: Path, fork: Callable[[list[int], int], Fork], tmp_path: Path) -> Iterator[Start]:
     """Starts stubs: `start(source, **settings)` has its model initialized and wants that to go well.
 
     With an environment they are started, and otherwise forked by a template, as the server does.
@@ -42,7 +44,7 @@ def start(root: Path, forking: Template, tmp_path: Path) -> Iterator[Start]:
 
     def begin(source: str, *, environment: dict[str, str] | None = None, **settings: Any) -> Supervisor:
         path = supervisor.model(tmp_path, textwrap.dedent(source), name=f"m{len(started)}")
-        stub = Supervisor(root, environment=environment, template=forking if environment is None else None)
+        stub = Supervisor(root, environment=environment, spawn=fork if environment is None else None)
         started.append(stub)
         stub.hello()
         answer = stub.initialize(path, **settings)
@@ -55,13 +57,15 @@ def start(root: Path, forking: Template, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def fail(root: Path, forking: Template, tmp_path: Path) -> Iterator[Callable[..., tuple[str, Supervisor]]]:
+def fail(
+    root: Path, fork: Callable[[list[int], int], Fork], tmp_path: Path
+) -> Iterator[Callable[..., tuple[str, Supervisor]]]:
     """Starts stubs whose model does not come up: returns the text that the supervisor gets."""
     started: list[Supervisor] = []
 
     def begin(source: str, **settings: Any) -> tuple[str, Supervisor]:
         path = supervisor.model(tmp_path, textwrap.dedent(source), name=f"f{len(started)}")
-        stub = Supervisor(root, template=forking)
+        stub = Supervisor(root, spawn=fork)
         started.append(stub)
         stub.hello()
         answer = stub.initialize(path, **settings)

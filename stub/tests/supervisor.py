@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
-import ctypes
 import fcntl
 import json
 import mmap
@@ -29,7 +27,6 @@ HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent, HERE.parent.parent / "pyutils"
 
 MAX_BODY = 32768  # a longer one is spilled
-PR_SET_CHILD_SUBREAPER = 36
 F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4  # in fcntl since Python 3.9
 
 
@@ -53,70 +50,6 @@ def interpreters() -> list[str]:
     return found
 
 
-class Template:
-    """One template process, and this side of its socket."""
-
-    def __init__(self, root: Path, **options: Any) -> None:
-        # The forks become children of this process.
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(60)
-        fd = theirs.fileno()
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", str(root / "nereid_template"), f"--fd={fd}", " " * 512],
-            pass_fds=[fd],
-            stderr=subprocess.PIPE,
-            **options,
-        )
-        theirs.close()
-        self.hello = self.receive()
-
-    def receive(self) -> dict[str, Any]:
-        value: dict[str, Any] = _msgpack.unpack(self.socket.recv(65536))
-        return value
-
-    def ask(self, request: bytes, fds: list[int]) -> dict[str, Any]:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self.socket.sendmsg([request], rights)
-        return self.receive()
-
-    def fork(self, instance: str, fds: list[int], output: int, errors: int = -1) -> int:
-        rights = [*fds, output, output if errors < 0 else errors]
-        answer = self.ask(_msgpack.pack({"instance": instance, "cwd": os.getcwd() if errors >= 0 else "/"}), rights)
-        assert "pid" in answer, answer
-        return int(answer["pid"])
-
-    def start(self, instance: str, fds: list[int], errors: int) -> Forked:
-        """Fork a stub that prints to this process's output."""
-        return Forked(self.fork(instance, fds, 1, errors))
-
-    def close(self) -> None:
-        self.socket.close()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        self.process.wait(20)
-
-
-class Forked:
-    """A stub that a template has forked, as subprocess.Popen has it."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-
-    def wait(self, timeout: float) -> int:
-        if self.returncode is None:
-            fd = pidfd_open(self.pid)
-            try:
-                if not select.select([fd], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired("stub", timeout)
-            finally:
-                os.close(fd)
-            _, status = os.waitpid(self.pid, 0)
-            self.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        return self.returncode
-
-
 class Supervisor:
     """Starts one stub and keeps accounts of loans in both directions."""
 
@@ -131,8 +64,7 @@ class Supervisor:
         environment: dict[str, str] | None = None,
         inherit: bool = True,
         cwd: Path | None = None,
-        spawn: Callable[[list[int]], Any] | None = None,
-        template: Template | None = None,
+        spawn: Callable[[list[int], int], Any] | None = None,  # of the descriptors and that of standard error
         stderr: Any = None,
     ) -> None:
         self.instance = instance
@@ -162,11 +94,8 @@ class Supervisor:
         self.socket, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = [down_ro, self.up_fd, requests_ro, bell_in, bell_out, lifeline, far.fileno()]
         self.error_file = tempfile.TemporaryFile()  # noqa: SIM115  # close closes it
-        self.process: Any = None
-        if template is not None:
-            self.process = template.start(instance, fds, self.error_file.fileno())
-            self.pid = self.process.pid
-        elif spawn is None:
+        self.process: Any
+        if spawn is None:
             command = [python, "-u", str(root / "triton_python_backend_stub"), instance]
             self.process = subprocess.Popen(
                 [*command, "--fds=" + ",".join(map(str, fds))],
@@ -176,9 +105,9 @@ class Supervisor:
                 env={**(os.environ if inherit else {}), **(environment or {})},
                 cwd=cwd,
             )
-            self.pid = self.process.pid
         else:
-            self.pid = spawn(fds)
+            self.process = spawn(fds, self.error_file.fileno())
+        self.pid = self.process.pid
         for fd in (down, down_ro, requests_ro, bell_in, bell_out, lifeline):
             os.close(fd)
         self.socket_link = f"socket:[{os.fstat(far.fileno()).st_ino}]"  # the target of the stub's end
@@ -609,8 +538,7 @@ class Supervisor:
             if fd >= 0:
                 os.close(fd)
         self.lifeline = self.bell_out = self.bell_in = -1
-        if self.process is not None:
-            self.process.wait(20)
+        self.process.wait(20)
         for fd in (self.up_fd, self.requests_fd, self.pidfd):
             os.close(fd)
         self.socket.close()

@@ -12,7 +12,8 @@ import pytest
 import supervisor
 from frames import Request
 from pb_stub import _msgpack
-from supervisor import Supervisor, Template
+from supervisor import Supervisor
+from template import Template
 
 from models import IDENTITY
 
@@ -30,16 +31,18 @@ class Forked:
     def __init__(self, root: Path, template: Template, instance: str = "m_0_0") -> None:
         reader, writer = os.pipe()
         self.output = reader
-        self.stub = Supervisor(root, instance=instance, spawn=lambda fds: template.fork(instance, fds, writer))
+        self.stub = Supervisor(
+            root, instance=instance, spawn=lambda fds, _: template.fork(instance, fds, writer, writer)
+        )
         os.close(writer)
 
     def end(self) -> tuple[int, str]:
         """Wait for the end: the exit code, negative for a signal, and the output."""
         with os.fdopen(self.output, "rb") as stream:
             printed = stream.read().decode()
-        _, status = os.waitpid(self.stub.pid, 0)
+        code = self.stub.wait_exit()
         self.stub.close()
-        return (-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)), printed
+        return code, printed
 
 
 def test_hello_says_which_interpreter(template: Template) -> None:
