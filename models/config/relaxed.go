@@ -87,10 +87,10 @@ func (r *relaxed) value(depth int) (any, bool) {
 	case '"', '\'':
 		r.at++
 		return r.quoted(c)
-	}
-	if n := number.Find(r.text[r.at:]); n != nil {
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		n := number.Find(r.text[r.at:])
 		r.at += len(n)
-		return json.Number(n), !r.word()
+		return json.Number(n), len(n) > 0 && !r.word()
 	}
 	for _, literal := range literals {
 		if bytes.HasPrefix(r.text[r.at:], literal.text) {
