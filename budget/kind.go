@@ -12,7 +12,7 @@ const (
 	Replies                   // responses that wait for their client
 	Connections               // connections of any use
 	Transport                 // calls, windows and buffers of connections
-	States                    // implicit states of sequences
+	States                    // sequences, and their implicit states
 	Blocks                    // the pool of requests, except the next three kinds
 	Stacked                   // inputs of stacked batches
 	Padding                   // zeros for the empty slots of batches

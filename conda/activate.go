@@ -15,6 +15,8 @@ type variable struct{ name, value string }
 // LD_LIBRARY_PATH is only for the stub's loader, not for programs that the model starts: the stub
 // restores the value in base, or removes the variable if base has none. A Program keeps the value
 // in base.
+//
+// bound: the server's variables, and maxVariables
 func (e *Environment) Variables(base []string) []string {
 	old := make(map[string]string, 2)
 	for _, v := range base {

@@ -1,6 +1,7 @@
 package conda
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -120,4 +121,38 @@ func FuzzScripts(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestActivationIsBounded checks that scripts which sum up to more than an environment can have
+// leave few variables and few lines of the report.
+func TestActivationIsBounded(t *testing.T) {
+	root := Canonical(t)
+	files := map[string]string{"conda-meta/history": "", "etc/conda/env_vars.d/a.json": `{"` + strings.Repeat("x", 10_000) + ` ": ""}`}
+	for i := range 2*maxScripts + 10 {
+		files[fmt.Sprintf("etc/conda/activate.d/%03d.sh", i)] = fmt.Sprintf("export V%d=1\n", i) + strings.Repeat("a=\n", 1000)
+	}
+	files["etc/conda/activate.d/000.sh"] += "export LONG=" + strings.Repeat("$CONDA_PREFIX", 20_000)
+	testkit.WriteFiles(t, root, files)
+	e := Environment{Form: Conda, Directory: root}
+	e.readActivation()
+	if len(e.variables) != maxScripts || e.variables[maxScripts-1].name != "V199" {
+		t.Errorf("got %d variables, the last %v, want those of the first %d scripts", len(e.variables), e.variables[len(e.variables)-1], maxScripts)
+	}
+	total := 0
+	for _, line := range e.Ignored {
+		total += len(line)
+	}
+	if len(e.Ignored) != maxIgnored || total > 100_000 {
+		t.Errorf("got %d ignored lines of %d bytes, want %d short ones", len(e.Ignored), total, maxIgnored)
+	}
+	// 1 MiB of scripts is read, and the rest is not.
+	large := map[string]string{}
+	for i := range 3 {
+		large[fmt.Sprintf("etc/conda/activate.d/%d.sh", i)] = strings.Repeat("export A=1\n", 60_000)
+	}
+	e = Environment{Form: Conda, Directory: testkit.WriteFiles(t, Canonical(t), large)}
+	e.readActivation()
+	if len(e.variables) != maxVariables || len(e.Ignored) != maxIgnored {
+		t.Errorf("got %d variables and %d ignored lines, want %d and %d", len(e.variables), len(e.Ignored), maxVariables, maxIgnored)
+	}
 }

@@ -35,14 +35,22 @@ func noPythonPacked(envPath EnvPath) *Problem {
 		return problem(fmt.Sprintf("unpack it with `pixi-unpack %s`, and name the resulting directory env", quote(envPath.Archive)),
 			"%s holds the packages of pixi-pack, which are not installed yet", envPath.Archive)
 	}
-	entries, _ := os.ReadDir(envPath.Path) // the caller has just made it
-	for _, entry := range entries {
-		if _, err := findPython(filepath.Join(envPath.Path, entry.Name())); err == nil {
-			return problem(fmt.Sprintf("pack only the contents of that directory: `tar -czf env.tar.gz -C %s .`", quote(entry.Name())),
-				"%s has no bin/python, but %s/bin/python", envPath.Archive, entry.Name())
-		}
+	if inside, _ := pythonBelow(envPath.Path); inside != "" { // the caller has just made the directory
+		return problem(fmt.Sprintf("pack only the contents of that directory: `tar -czf env.tar.gz -C %s .`", quote(inside)),
+			"%s has no bin/python, but %s/bin/python", envPath.Archive, inside)
 	}
 	return problem("pack the environment like conda-pack, with bin at the top of the archive", "%s has no bin/python", envPath.Archive)
+}
+
+// pythonBelow returns the name of a subdirectory with an interpreter, or "".
+func pythonBelow(directory string) (name string, err error) {
+	err = each(directory, func(entry fs.DirEntry) bool {
+		if _, err := findPython(filepath.Join(directory, entry.Name())); err == nil {
+			name = entry.Name()
+		}
+		return name == ""
+	})
+	return name, err
 }
 
 func noPythonIn(directory string) *Problem {
@@ -54,16 +62,14 @@ func noPythonIn(directory string) *Problem {
 		return problem("unpack it with `pixi-unpack environment.tar`, and name the resulting directory env",
 			"%s holds the packages of pixi-pack, which are not installed yet", directory)
 	}
-	entries, err := os.ReadDir(directory)
+	name, err := pythonBelow(directory)
 	if errors.Is(err, fs.ErrPermission) {
 		return closed(directory)
 	}
-	for _, entry := range entries {
-		inside := filepath.Join(directory, entry.Name())
-		if _, err := findPython(inside); err == nil {
-			return problem(fmt.Sprintf("name the directory %s, or pack only its contents: `tar -czf env.tar.gz -C %s .`", inside, quote(entry.Name())),
-				"there is no %s, but %s has a bin/python", python, inside)
-		}
+	if name != "" {
+		inside := filepath.Join(directory, name)
+		return problem(fmt.Sprintf("name the directory %s, or pack only its contents: `tar -czf env.tar.gz -C %s .`", inside, quote(name)),
+			"there is no %s, but %s has a bin/python", python, inside)
 	}
 	if formOf(directory) == Conda {
 		return problem(fmt.Sprintf("install them with `conda install -p %s python numpy`", quote(directory)),
@@ -99,6 +105,8 @@ func (e *Environment) check() error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return closed(e.Python)
+	case errors.Is(err, unix.ELOOP):
+		return problem(e.rebuild(""), "the links of %s lead in a circle", e.Python)
 	case err != nil:
 		return problem("", "%v", err)
 	case !info.Mode().IsRegular():
@@ -127,7 +135,7 @@ func (e *Environment) check() error {
 // rebuild explains how to make an environment of this form again, after another remedy.
 func (e *Environment) rebuild(first string) string {
 	minor := e.Version
-	if parts := strings.Split(minor, "."); len(parts) > 2 {
+	if parts := strings.SplitN(minor, ".", 4); len(parts) > 2 {
 		minor = strings.Join(parts[:2], ".")
 	}
 	return e.rebuildWith(first, minor)
@@ -160,7 +168,7 @@ func orNew(minor string) string {
 
 // checkVersion refuses a Python that the stub does not run on.
 func (e *Environment) checkVersion(version string, freeThreaded bool) *Problem {
-	parts := strings.Split(version, ".")
+	parts := strings.SplitN(version, ".", 3)
 	major, _ := strconv.Atoi(parts[0])
 	minor := 0
 	if len(parts) > 1 {

@@ -54,15 +54,15 @@ func otherMachine(program []byte) []byte {
 }
 
 // otherLoader changes a program's loader to a path that does not exist on this machine.
-func otherLoader(t *testing.T, program []byte) []byte {
+func otherLoader(t *testing.T, content []byte) []byte {
 	t.Helper()
-	f, err := elf.NewFile(bytes.NewReader(program))
-	if err != nil {
+	p := &program{in: bytes.NewReader(content)}
+	if err := p.read(); err != nil {
 		t.Fatal(err)
 	}
-	loader := loaderOf(f)
+	loader := p.loader()
 	musl := "/lib/ld-musl-xxx.so.1"
-	return bytes.Replace(program, []byte(loader+"\x00"), []byte(musl+strings.Repeat("\x00", len(loader)+1-len(musl))), 1)
+	return bytes.Replace(content, []byte(loader+"\x00"), []byte(musl+strings.Repeat("\x00", len(loader)+1-len(musl))), 1)
 }
 
 // newerGlibc makes a program require a future glibc.
@@ -100,6 +100,15 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 			Link(t, "/opt/py311/bin/python3.11", root+"/bin/python3")
 			Link(t, "python3", root+"/bin/python")
 		}, []string{"$E/bin/python3 is a link to /opt/py311/bin/python3.11, which does not exist", "uv venv --clear --python 3.11 $E"}},
+		{"links in a circle", func(t *testing.T, root string) {
+			Link(t, "python3", root+"/bin/python")
+			Link(t, "python", root+"/bin/python3")
+		}, []string{"the links of $E/bin/python lead in a circle"}},
+		{"links in a circle that the kernel does not follow", func(t *testing.T, root string) {
+			testkit.WriteFiles(t, root, map[string]string{"a/b/": ""})
+			Link(t, "a/b", root+"/bin")
+			Link(t, "../bin/python", root+"/a/b/python")
+		}, []string{"$E/bin/python is a link to ../bin/python"}},
 		{"uv project whose environment is spoiled", func(t *testing.T, root string) {
 			testkit.WriteFiles(t, root, map[string]string{"uv.lock": ""})
 			Link(t, "/nowhere/python", root+"/.venv/bin/python")
@@ -382,8 +391,12 @@ func TestVersionsAreComparedByNumbers(t *testing.T) {
 			t.Errorf("compareVersions(%q, %q): got %d, want %d", c.a, c.b, got, c.want)
 		}
 	}
-	if got := newestGlibc([]string{"GLIBC_2.2.5", "GLIBC_PRIVATE", "GLIBC_2.34", "GLIBC_", "GLIBC_ABI_DT_RELR", "GLIBC_2.9", "GCC_3.0"}); got != "2.34" {
-		t.Errorf("newestGlibc: got %q, want 2.34", got)
+	newest := ""
+	for _, name := range []string{"GLIBC_2.2.5", "GLIBC_PRIVATE", "GLIBC_2.34", "GLIBC_", "GLIBC_ABI_DT_RELR", "GLIBC_2.9", "GCC_3.0"} {
+		newest = newerVersion(newest, name)
+	}
+	if newest != "2.34" {
+		t.Errorf("newerVersion: got %q, want 2.34", newest)
 	}
 }
 

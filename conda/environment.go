@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Run starts a program, waits for it and returns its output: the last 64 KiB of both streams. env
@@ -47,10 +49,12 @@ type Environment struct {
 	// Archive is the archive that Directory was unpacked from, if any.
 	Archive string
 	// Ignored are lines of activate.d that seem to set a variable but were not used, as "x.sh:3:
-	// reason".
+	// reason": the first hundred. bound: maxIgnored
 	Ignored []string
 
-	variables []variable // of a conda environment, in the order in which they are set
+	variables []variable // of a conda environment, in the order in which they are set. bound: maxVariables
+	bytes     int        // of all their names and values
+	read      int        // bytes of files that were read for them
 }
 
 // Inspect examines a directory or an interpreter without running anything. The error is a *Problem
@@ -139,50 +143,74 @@ func (e *Environment) readVersion() {
 	case Program:
 		return
 	case Venv:
-		settings := readSettings(filepath.Join(e.Directory, "pyvenv.cfg"))
 		for _, key := range []string{"version", "version_info"} {
-			if parts := strings.SplitN(settings[key], ".", 4); len(parts) >= 2 {
+			if parts := strings.SplitN(e.setting(key), ".", 4); len(parts) >= 2 {
 				e.Version = strings.Join(parts[:min(len(parts), 3)], ".")
 			}
 		}
 	case Conda:
-		files, _ := os.ReadDir(filepath.Join(e.Directory, "conda-meta"))
-		for _, f := range files {
-			if m := condaName.FindStringSubmatch(f.Name()); m != nil {
-				e.Version = m[1]
+		last := "" // if there are several, which an update leaves
+		_ = each(filepath.Join(e.Directory, "conda-meta"), func(f fs.DirEntry) bool {
+			if m := condaName.FindStringSubmatch(f.Name()); m != nil && f.Name() > last {
+				last, e.Version = f.Name(), m[1]
 				e.FreeThreaded = strings.HasSuffix(m[2], "t") && strings.Contains(m[2], "_cp3")
 			}
-		}
+			return true
+		})
 	}
-	libraries, _ := os.ReadDir(filepath.Join(e.Directory, "lib"))
-	var versions, free []string
-	for _, l := range libraries {
+	versions, version, free := 0, "", false
+	_ = each(filepath.Join(e.Directory, "lib"), func(l fs.DirEntry) bool {
 		if m := libraryName.FindStringSubmatch(l.Name()); m != nil && l.IsDir() {
-			versions = append(versions, m[1])
-			if m[2] != "" {
-				free = append(free, m[1])
-			}
+			versions++
+			version, free = m[1], m[2] != ""
 		}
-	}
+		return versions < 2
+	})
 	// Several versions prove nothing: a prefix such as /usr may have more than one Python.
-	if len(versions) == 1 {
-		e.FreeThreaded = e.FreeThreaded || len(free) == 1
+	if versions == 1 {
+		e.FreeThreaded = e.FreeThreaded || free
 		if e.Version == "" {
-			e.Version = versions[0]
+			e.Version = version
 		}
 	}
 }
 
-// readSettings reads the "key = value" lines of a pyvenv.cfg.
-func readSettings(path string) map[string]string {
-	settings := make(map[string]string)
-	lines := bufio.NewScanner(bytes.NewReader(readText(path)))
-	for lines.Scan() {
-		if key, value, ok := strings.Cut(lines.Text(), "="); ok {
-			settings[strings.ToLower(strings.TrimSpace(key))] = strings.TrimSpace(value)
+// each calls f for the entries of a directory, in no order, until f returns false. It holds few of
+// them at a time: an archive may have a million in one directory.
+func each(directory string, f func(fs.DirEntry) bool) error {
+	in, err := os.OpenFile(directory, os.O_RDONLY|unix.O_DIRECTORY, 0) // a pipe does not stop it
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for {
+		entries, err := in.ReadDir(256)
+		for _, entry := range entries {
+			if !f(entry) {
+				return nil
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return settings
+}
+
+// maxSetting bounds a value in a pyvenv.cfg, in bytes.
+const maxSetting = 1 << 10
+
+// setting returns the value of the last line "key = value" in the environment's pyvenv.cfg.
+func (e *Environment) setting(key string) (value string) {
+	lines := bufio.NewScanner(bytes.NewReader(readText(filepath.Join(e.Directory, "pyvenv.cfg"))))
+	for lines.Scan() {
+		if name, text, ok := strings.Cut(lines.Text(), "="); ok && len(text) <= maxSetting && strings.EqualFold(strings.TrimSpace(name), key) {
+			value = strings.TrimSpace(text)
+		}
+	}
+	return value
 }
 
 // readText reads a regular file of at most maxText bytes; of other files it returns nothing.
@@ -196,7 +224,7 @@ func readText(path string) []byte {
 		return nil
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxText))
+	text, err := io.ReadAll(io.LimitReader(f, maxText)) // bound: maxText
 	if err != nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ type Report struct {
 	Python   string     `json:"python,omitempty"`
 	Version  string     `json:"version,omitempty"`
 	Numpy    string     `json:"numpy,omitempty"`
-	Problems []*Problem `json:"problems"`
+	Problems []*Problem `json:"problems"` // bound: one for each check
 }
 
 // Err returns the first problem that keeps models from running, or nil.
@@ -155,8 +155,9 @@ func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string
 		return
 	}
 	var a answer
-	lines := strings.Split(strings.TrimSpace(output), "\n")
-	if json.Unmarshal([]byte(lines[len(lines)-1]), &a) != nil {
+	last := strings.TrimSpace(output)
+	last = last[strings.LastIndexByte(last, '\n')+1:]
+	if json.Unmarshal([]byte(last), &a) != nil { // bound: what Run returns
 		add(e.silent(output, err))
 		return
 	}
@@ -181,7 +182,7 @@ func inside(directory, file string) bool { return strings.HasPrefix(file, direct
 
 // sharesPackages reports whether a virtual environment sees the packages of its base.
 func (e *Environment) sharesPackages() bool {
-	return e.Form == Venv && strings.EqualFold(readSettings(filepath.Join(e.Directory, "pyvenv.cfg"))["include-system-site-packages"], "true")
+	return e.Form == Venv && strings.EqualFold(e.setting("include-system-site-packages"), "true")
 }
 
 // install is the command that installs packages into the environment.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // directoryVariable stands for the model directory in a value of EXECUTION_ENV_PATH.
@@ -41,11 +43,11 @@ func Locate(value, modelDirectory string) (EnvPath, error) {
 	if value == "" {
 		return EnvPath{}, errors.New("The archive path is empty.")
 	}
-	named := strings.ReplaceAll(value, directoryVariable, modelDirectory)
 	path, err := Named(value, modelDirectory)
 	if err != nil {
-		return EnvPath{}, fmt.Errorf("Failed to get the canonical path for %s. %w", named, err)
+		return EnvPath{}, fmt.Errorf("Failed to get the canonical path for %s. %w", shortened(value), err)
 	}
+	named := strings.ReplaceAll(value, directoryVariable, modelDirectory) // bound: maxPath
 	envPath, err := look(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if real, followed := filepath.EvalSymlinks(named); followed == nil && filepath.IsAbs(named) {
@@ -56,10 +58,16 @@ func Locate(value, modelDirectory string) (EnvPath, error) {
 	return envPath, err
 }
 
+// maxPath is the length of the longest path that Linux opens, in bytes.
+const maxPath = 4096
+
 // Named returns the path in an EXECUTION_ENV_PATH value as written: absolute, without resolving
 // links. ".." is resolved textually, as in Triton's core.
 func Named(value, modelDirectory string) (string, error) {
-	return filepath.Abs(strings.ReplaceAll(value, directoryVariable, modelDirectory))
+	if n := len(value) + strings.Count(value, directoryVariable)*(len(modelDirectory)-len(directoryVariable)); n > maxPath {
+		return "", fmt.Errorf("It has %d bytes, at most %d can be opened", n, maxPath)
+	}
+	return filepath.Abs(strings.ReplaceAll(value, directoryVariable, modelDirectory)) // bound: maxPath
 }
 
 // look examines an absolute path.
@@ -150,8 +158,17 @@ func whyMissing(value, path, modelDirectory string) string {
 	return fmt.Sprintf("%s has no %s", there, missing)
 }
 
-// danglingLink finds the first link on the path whose target is missing.
-func danglingLink(path string) (link, target string, ok bool) {
+// mostLinks is the number of links that Linux follows.
+const mostLinks = 40
+
+// danglingLink finds the first link on the path whose target is missing. An archive may have links
+// that lead in a circle: they have no such target.
+func danglingLink(path string) (link, target string, ok bool) { return followLinks(path, mostLinks) }
+
+func followLinks(path string, most int) (link, target string, ok bool) {
+	if most == 0 {
+		return "", "", false
+	}
 	for at := path; at != "/" && at != "."; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
 		if err != nil {
@@ -163,14 +180,14 @@ func danglingLink(path string) (link, target string, ok bool) {
 		if target, err = os.Readlink(at); err != nil {
 			return "", "", false
 		}
-		if _, err := os.Stat(at); err == nil {
+		if _, err := os.Stat(at); err == nil || errors.Is(err, unix.ELOOP) {
 			return "", "", false
 		}
 		next := target
 		if !filepath.IsAbs(next) {
 			next = filepath.Join(filepath.Dir(at), next)
 		}
-		if deeper, last, ok := danglingLink(next); ok {
+		if deeper, last, ok := followLinks(next, most-1); ok {
 			return deeper, last, true
 		}
 		return at, target, true

@@ -75,6 +75,7 @@ func TestLocateSaysWhatIsMissing(t *testing.T) {
 		want        []string
 	}{
 		{"empty", "", []string{"The archive path is empty."}},
+		{"long", "/" + strings.Repeat("$$TRITON_MODEL_DIRECTORY", 1000), []string{"Failed to get the canonical path for /$$TRITON", "bytes, at most 4096 can be opened"}},
 		{"missing", "/no/such/env", []string{"Failed to get the canonical path for /no/such/env.", "/ has no no"}},
 		{"missing in the model", "$$TRITON_MODEL_DIRECTORY/e/env", []string{"Failed to get the canonical path for " + model + "/e/env.", model + " has no e"}},
 		{"relative and in the model", "env.tar", []string{"Failed to get the canonical path for " + root + "/env.tar.", "write $$TRITON_MODEL_DIRECTORY/env.tar"}},
@@ -88,6 +89,9 @@ func TestLocateSaysWhatIsMissing(t *testing.T) {
 			got, err := conda.Locate(c.value, model)
 			if err == nil {
 				t.Fatalf("Locate(%q): got %v, want an error", c.value, got)
+			}
+			if len(err.Error()) > 2000 {
+				t.Errorf("Locate: got an error of %d bytes", len(err.Error()))
 			}
 			for i, want := range c.want {
 				if text := err.Error(); !strings.Contains(text, want) || i == 0 && !strings.HasPrefix(text, want) {

@@ -28,10 +28,19 @@ func problem(remedy, format string, args ...any) *Problem {
 	return &Problem{Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
+// shortened truncates a text of a model's author for messages.
+func shortened(text string) string {
+	const most = 512
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
 // quote writes a path as an argument of a shell.
 func quote(path string) string {
 	if strings.Trim(path, plain) == "" {
 		return path
 	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" // bound: a path
 }

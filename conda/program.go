@@ -48,10 +48,9 @@ func checkProgram(e *Environment) *Problem {
 		}
 		return nil
 	}
-	f, err := elf.Open(real)
+	f, file, err := openProgram(real)
 	if err != nil {
-		var format *elf.FormatError
-		if errors.As(err, &format) {
+		if errors.Is(err, errNoProgram) {
 			return problem(e.rebuild(""), "%s is not a Linux program (%v)", real, err)
 		}
 		if errors.Is(err, os.ErrPermission) {
@@ -59,12 +58,12 @@ func checkProgram(e *Environment) *Problem {
 		}
 		return problem(e.rebuild(""), "%s is not a complete program (%v)", real, err)
 	}
-	defer f.Close()
-	if want, ok := machines[runtime.GOARCH]; ok && f.Machine != want {
+	defer file.Close()
+	if want, ok := machines[runtime.GOARCH]; ok && f.machine != want {
 		return problem(e.rebuild(fmt.Sprintf("use an environment for %s", machineName(want))),
-			"%s is a program for %s, and this machine is %s", real, machineName(f.Machine), machineName(want))
+			"%s is a program for %s, and this machine is %s", real, machineName(f.machine), machineName(want))
 	}
-	loader := loaderOf(f)
+	loader := f.loader()
 	if loader == "" {
 		return nil // statically linked
 	}
@@ -88,30 +87,31 @@ func interpreterOf(path string) (interpreter string, ok bool) {
 	defer f.Close()
 	head := make([]byte, 256) // as much as the kernel reads
 	n, _ := io.ReadFull(f, head)
-	line, ok := strings.CutPrefix(string(head[:n]), "#!")
+	text := string(head[:n]) // bound: 256
+	line, ok := strings.CutPrefix(text, "#!")
 	line, _, _ = strings.Cut(line, "\n")
-	if words := strings.Fields(line); ok && len(words) > 0 {
+	if words := strings.Fields(line); ok && len(words) > 0 { // bound: 256
 		return words[0], true
 	}
 	return "", ok
 }
 
-// loaderOf returns the dynamic loader of a program.
-func loaderOf(f *elf.File) string {
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP && p.Filesz > 0 && p.Filesz < 4096 {
-			path := make([]byte, p.Filesz)
-			if _, err := p.ReadAt(path, 0); err == nil {
-				return strings.TrimRight(string(path), "\x00")
-			}
-		}
+// loader returns the dynamic loader of a program, "" if it has none.
+func (p *program) loader() string {
+	interpreter, ok := p.find(elf.PT_INTERP)
+	if !ok {
+		return ""
 	}
-	return ""
+	path := make([]byte, min(interpreter.size, maxPath))
+	if p.fill(path, interpreter.offset) != nil {
+		return ""
+	}
+	return strings.TrimRight(string(path), "\x00") // bound: maxPath
 }
 
 // checkLibraries compares the glibc versions that the interpreter and its libpython need with the
 // machine's.
-func (e *Environment) checkLibraries(program string, f *elf.File, loader string) *Problem {
+func (e *Environment) checkLibraries(path string, f *program, loader string) *Problem {
 	if strings.Contains(loader, "ld-musl") {
 		return nil
 	}
@@ -119,20 +119,26 @@ func (e *Environment) checkLibraries(program string, f *elf.File, loader string)
 	if present == "" {
 		return nil
 	}
-	files := []string{program}
-	needed, _ := f.ImportedLibraries()
-	for _, library := range needed {
-		if strings.HasPrefix(library, "libpython") {
-			files = append(files, filepath.Join(filepath.Dir(filepath.Dir(program)), "lib", library))
+	wanted := f.glibcNeeded()
+	if compareVersions(wanted, present) <= 0 {
+		path = f.libpython(filepath.Join(filepath.Dir(filepath.Dir(path)), "lib"))
+		wanted = glibcWanted(path)
+	}
+	if compareVersions(wanted, present) <= 0 {
+		return nil
+	}
+	return problem(e.rebuild("run the server in a newer image (`ldd --version` says what an image has)"),
+		"%s needs glibc %s, and this machine has glibc %s", path, wanted, present)
+}
+
+// libpython returns the path of the libpython that a program needs, in the given directory.
+func (p *program) libpython(directory string) string {
+	for _, at := range p.needed {
+		if library := p.name(at); strings.HasPrefix(library, "libpython") && !strings.Contains(library, "/") {
+			return filepath.Join(directory, library)
 		}
 	}
-	for _, file := range files {
-		if wanted := glibcWanted(file); compareVersions(wanted, present) > 0 {
-			return problem(e.rebuild("run the server in a newer image (`ldd --version` says what an image has)"),
-				"%s needs glibc %s, and this machine has glibc %s", file, wanted, present)
-		}
-	}
-	return nil
+	return ""
 }
 
 const glibcPrefix = "GLIBC_"
@@ -143,49 +149,28 @@ func glibcOf(loader string) string {
 	if err != nil {
 		return ""
 	}
-	f, err := elf.Open(filepath.Join(filepath.Dir(real), "libc.so.6"))
+	p, file, err := openProgram(filepath.Join(filepath.Dir(real), "libc.so.6"))
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	versions, err := f.DynamicVersions()
-	if err != nil {
-		return ""
-	}
-	var names []string
-	for _, v := range versions {
-		names = append(names, v.Name)
-	}
-	return newestGlibc(names)
+	defer file.Close()
+	return p.glibcDefined()
 }
 
 // glibcWanted returns the newest glibc version that a file needs.
-func glibcWanted(file string) string {
-	f, err := elf.Open(file)
+func glibcWanted(path string) string {
+	p, file, err := openProgram(path)
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	needs, err := f.DynamicVersionNeeds()
-	if err != nil {
-		return ""
-	}
-	var names []string
-	for _, need := range needs {
-		for _, dep := range need.Needs {
-			names = append(names, dep.Dep)
-		}
-	}
-	return newestGlibc(names)
+	defer file.Close()
+	return p.glibcNeeded()
 }
 
-// newestGlibc returns the highest number among version names such as GLIBC_2.34.
-func newestGlibc(names []string) string {
-	var newest string
-	for _, name := range names {
-		if number, ok := strings.CutPrefix(name, glibcPrefix); ok && strings.HasPrefix(number, "2.") && compareVersions(number, newest) > 0 {
-			newest = number
-		}
+// newerVersion returns the newer of a number and a version's name, such as GLIBC_2.34.
+func newerVersion(newest, name string) string {
+	if number, ok := strings.CutPrefix(name, glibcPrefix); ok && strings.HasPrefix(number, "2.") && compareVersions(number, newest) > 0 {
+		return number
 	}
 	return newest
 }
@@ -193,8 +178,8 @@ func newestGlibc(names []string) string {
 // compareVersions compares numbers with dots.
 func compareVersions(a, b string) int { return slices.Compare(numbers(a), numbers(b)) }
 
-func numbers(version string) (parts []int) {
-	for _, part := range strings.Split(version, ".") {
+func numbers(version string) (parts []int) { // bound: a name's parts, maxWord
+	for part := range strings.SplitSeq(version, ".") {
 		n, _ := strconv.Atoi(part)
 		parts = append(parts, n)
 	}

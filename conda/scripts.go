@@ -3,7 +3,8 @@ package conda
 import (
 	"encoding/json"
 	"fmt"
-	"os"
+	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,8 +20,13 @@ var owned = []string{
 // unsetValue is conda's mark in its state for an unset variable.
 const unsetValue = "***unset***"
 
-// maxScripts bounds how many files of an environment are read for variables.
-const maxScripts = 200
+// Bounds of what sets variables. Linux passes 2 MiB of them to a program.
+const (
+	maxScripts   = 200     // files of a folder
+	maxScript    = 1 << 20 // bytes of all files together, and of all variables
+	maxVariables = 1000
+	maxIgnored   = 100 // lines that are reported
+)
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -31,52 +37,70 @@ func (e *Environment) readActivation() {
 		return
 	}
 	for _, file := range e.list("etc/conda/env_vars.d", ".json") {
-		e.addJSON(file, func(text []byte, into *map[string]string) error { return json.Unmarshal(text, into) })
+		e.addJSON(file, func(text []byte, into *map[string]string) error { return json.Unmarshal(text, into) }) // bound: maxScript
 	}
 	e.addJSON(filepath.Join(e.Directory, "conda-meta", "state"), func(text []byte, into *map[string]string) error {
 		var state struct {
 			Variables *map[string]string `json:"env_vars"`
 		}
 		state.Variables = into
-		return json.Unmarshal(text, &state)
+		return json.Unmarshal(text, &state) // bound: maxScript
 	})
 	for _, file := range e.list("etc/conda/activate.d", ".sh") {
-		e.addScript(filepath.Base(file), string(readText(file)))
+		e.addScript(filepath.Base(file), string(e.readScript(file))) // bound: maxScript
 	}
 }
 
-// list returns the files of a folder of the environment, sorted by name.
+// list returns the first files of a folder of the environment, sorted by name.
 func (e *Environment) list(folder, suffix string) []string {
-	entries, _ := os.ReadDir(filepath.Join(e.Directory, folder)) // sorted
-	var files []string
-	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), suffix) && len(files) < maxScripts {
+	var files []string // bound: twice maxScripts
+	_ = each(filepath.Join(e.Directory, folder), func(entry fs.DirEntry) bool {
+		if strings.HasSuffix(entry.Name(), suffix) {
 			files = append(files, filepath.Join(e.Directory, folder, entry.Name()))
 		}
+		if len(files) == 2*maxScripts {
+			slices.Sort(files)
+			files = files[:maxScripts]
+		}
+		return true
+	})
+	slices.Sort(files)
+	return files[:min(len(files), maxScripts)]
+}
+
+// readScript reads a file that sets variables.
+func (e *Environment) readScript(file string) []byte {
+	text := readText(file)
+	if e.read+len(text) > maxScript {
+		e.ignore("%s: the files that set variables have more than %d bytes together", filepath.Base(file), maxScript)
+		return nil
 	}
-	return files
+	e.read += len(text)
+	return text
+}
+
+// ignore reports a line that was not used.
+func (e *Environment) ignore(format string, args ...any) {
+	if len(e.Ignored) < maxIgnored {
+		e.Ignored = append(e.Ignored, shortened(fmt.Sprintf(format, args...)))
+	}
 }
 
 // addJSON adds the variables of a file, sorted by name.
 func (e *Environment) addJSON(file string, parse func(text []byte, into *map[string]string) error) {
-	text := readText(file)
+	text := e.readScript(file)
 	if len(text) == 0 {
 		return
 	}
-	values := make(map[string]string)
+	values := make(map[string]string) // bound: maxScript
 	if err := parse(text, &values); err != nil {
-		e.Ignored = append(e.Ignored, fmt.Sprintf("%s: %v", filepath.Base(file), err))
+		e.ignore("%s: %v", filepath.Base(file), err)
 		return
 	}
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) { // bound: maxScript
 		if value := values[name]; value != unsetValue {
 			if reason := e.add(name, value); reason != "" {
-				e.Ignored = append(e.Ignored, fmt.Sprintf("%s: %s: %s", filepath.Base(file), name, reason))
+				e.ignore("%s: %s: %s", filepath.Base(file), shortened(name), reason)
 			}
 		}
 	}
@@ -93,7 +117,10 @@ func (e *Environment) add(name, value string) (refused string) {
 		return "variables of the server are not set by environments"
 	case strings.ContainsRune(value, 0):
 		return "the value has a zero byte"
+	case len(e.variables) == maxVariables || e.bytes+len(name)+len(value) > maxScript:
+		return fmt.Sprintf("the environment sets more than %d variables, or %d bytes of them", maxVariables, maxScript)
 	}
+	e.bytes += len(name) + len(value)
 	e.variables = append(e.variables, variable{name, value})
 	return ""
 }
@@ -101,12 +128,12 @@ func (e *Environment) add(name, value string) (refused string) {
 // addScript adds the plain exports of a script: `export NAME=value`, one per line, outside blocks.
 // The rest is read only to find the ends of blocks, quotes and here-documents.
 func (e *Environment) addScript(name, text string) {
-	depth := 0 // of if, for, case and braces
-	for number, line := range strings.Split(text, "\n") {
+	depth := 0  // of if, for, case and braces
+	number := 0 // of the line
+	ignore := func(reason string) { e.ignore("%s:%d: %s", name, number, reason) }
+	for line := range strings.SplitSeq(text, "\n") {
+		number++
 		line = strings.TrimSpace(line)
-		ignore := func(reason string) {
-			e.Ignored = append(e.Ignored, fmt.Sprintf("%s:%d: %s", name, number+1, reason))
-		}
 		if line == "" || line[0] == '#' {
 			continue
 		}
@@ -213,7 +240,10 @@ func parseExport(text, prefix string) (name, value, reason string) {
 	if !ok || !variableName.MatchString(name) {
 		return "", "", "not of the form export NAME=value"
 	}
-	var b strings.Builder
+	if len(rest)+strings.Count(rest, "CONDA_PREFIX")*len(prefix) > maxScript {
+		return "", "", fmt.Sprintf("the value has more than %d bytes", maxScript)
+	}
+	var b strings.Builder // bound: maxScript
 	for rest != "" {
 		switch c := rest[0]; {
 		case c == '\'':

@@ -74,7 +74,7 @@ func (c *Copier) of(uuid [16]byte) *lane {
 	text := hex.EncodeToString(uuid[:])
 	lanes := c.lanes()
 	for number, one := range c.config.List() {
-		if strings.ReplaceAll(strings.TrimPrefix(one.UUID, "GPU-"), "-", "") == text {
+		if strings.ReplaceAll(strings.TrimPrefix(one.UUID, "GPU-"), "-", "") == text { // bound: the driver's UUID
 			return lanes[number]
 		}
 	}

@@ -74,7 +74,7 @@ type Devices struct {
 
 	mu     sync.Mutex        // held for one exchange with the helper
 	helper *helper           // nil while none answers
-	energy map[string]*meter // by UUID
+	energy map[string]*meter // by UUID. bound: the devices
 	told   bool              // the log has reported the lack of metrics
 }
 
@@ -113,7 +113,7 @@ func (d *Devices) List() []Device {
 }
 
 // Usable waits for the count and lists the numbers of the devices for instances, ascending.
-func (d *Devices) Usable() (numbers []int32) {
+func (d *Devices) Usable() (numbers []int32) { // bound: the devices
 	for _, one := range d.List() {
 		if one.Capability() >= d.config.MinCapability {
 			numbers = append(numbers, one.Number)

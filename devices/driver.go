@@ -31,7 +31,7 @@ func found(folders []string, cache, device string) bool {
 		}
 	}
 	// The cache names its libraries between zero bytes.
-	text, err := os.ReadFile(cache)
+	text, err := os.ReadFile(cache) // bound: the machine's file
 	return err == nil && bytes.Contains(text, []byte("\x00"+driverLibrary+"\x00")) || exists(device)
 }
 

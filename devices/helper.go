@@ -113,7 +113,7 @@ func startHelper(children *launch.Children, log zerolog.Logger, argv []string, i
 	_ = ends[0].Close()
 	files[2] = ends[1]
 	h.process, err = children.Bear(func() (*launch.Process, error) {
-		return launch.Start(launch.Command{Argv: argv, Files: append(files[:], inherited...)}, children.NewMark())
+		return launch.Start(launch.Command{Argv: argv, Files: append(files[:], inherited...)}, children.NewMark()) // bound: the callers' one file
 	})
 	if err != nil {
 		printed.Close()
@@ -122,7 +122,7 @@ func startHelper(children *launch.Children, log zerolog.Logger, argv []string, i
 	launch.Arm(files[3], h.process)
 	h.printed = printed
 	h.printed.Begin()
-	h.lines = bufio.NewReaderSize(h.replies, maxLine)
+	h.lines = bufio.NewReaderSize(h.replies, maxLine) // bound: maxLine
 	panics.Go(log, panics.Life, func() {
 		defer close(h.gone)
 		defer children.Forget(h.process)
@@ -188,7 +188,7 @@ func (h *helper) receive(into any, limit time.Duration) error {
 	case err != nil:
 		return h.lost()
 	}
-	if err := json.Unmarshal(line, into); err != nil {
+	if err := json.Unmarshal(line, into); err != nil { // bound: maxLine
 		return fmt.Errorf("read its answer: %w", err)
 	}
 	return nil

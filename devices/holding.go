@@ -42,6 +42,7 @@ func (l *lane) register(ctx context.Context, device uint64, h *holding) (*foreig
 		return nil, err
 	}
 	var uuid [16]byte
+	// bound: maxLine
 	if n, err := hex.Decode(uuid[:], []byte(answer.UUID)); err != nil || n != len(uuid) {
 		l.letGo(h)
 		return nil, fmt.Errorf("the device helper calls the device %q, want the 32 digits of a UUID", answer.UUID)

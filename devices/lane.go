@@ -34,9 +34,9 @@ type lane struct {
 	queue
 
 	// Guarded by the turn of the queue.
-	helper *helper // nil if no helper runs
-	stuck  *helper // a helper that does not end, or nil: no other is started beside it
-	held   map[*foreign.Device]*holding
+	helper *helper                      // nil if no helper runs
+	stuck  *helper                      // a helper that does not end, or nil: no other is started beside it
+	held   map[*foreign.Device]*holding // bound: the regions that clients may register
 }
 
 // command is a line to the helper.
@@ -161,7 +161,7 @@ func (l *lane) start() (err error) {
 // say makes the helper execute a command. A broken helper is ended, and the next command starts
 // another.
 func (l *lane) say(line *command) (answer reply, err error) {
-	text, err := json.Marshal(line)
+	text, err := json.Marshal(line) // bound: numbers, a UUID and a handle
 	if err != nil {
 		return answer, err
 	}

@@ -75,7 +75,7 @@ func (d *Devices) measure(h *helper) ([]Sample, error) {
 	if reply.Error != "" {
 		return nil, d.unmeasured(reply.Error)
 	}
-	var samples []Sample
+	var samples []Sample // bound: the devices
 	for i := range d.list {
 		uuid := d.list[i].UUID
 		s := reply.Samples[uuid]

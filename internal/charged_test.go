@@ -48,6 +48,28 @@ var charged = []struct{ packages, reads string }{
 	{"server/status", "names and errors in reports"},
 	{"server/tracing", "names, parameters and errors in traces"},
 	{"models/statistics", "models and their responses"},
+	{"models", "load requests"},
+	{"models/catalog", "names and errors of models"},
+	{"models/config", "configs of load requests"},
+	{"models/diagnosis", "configs of load requests"},
+	{"models/mirror", "listings and objects of stores"},
+	{"models/cache", "requests and responses"},
+	{"models/version", "requests and responses of a version"},
+	{"models/repository", "names and files of load requests"},
+	{"metrics", "names and labels of models' metrics"},
+	{"scheduler/ensemble", "requests and responses of ensembles"},
+	{"scheduler/sequence", "requests of sequences"},
+	{"backend/process/output", "output of model processes"},
+	{"backend/process/mapping", "regions that model processes name"},
+	{"backend/process/launch", "model processes"},
+	{"backend/native", "greetings and logs of plugins"},
+	{"backend/python", "configs of load requests"},
+	{"cli/bench", "replies of servers"},
+	{"cli/replay", "replies of servers"},
+	{"conda/...", "environments of load requests"},
+	{"devices", "tensors on devices"},
+	{"objectstore", "listings of stores"},
+	{"objectstore/providers", "replies of stores"},
 }
 
 // trusted are packages below those of the table, and files in them, that read only operators'
@@ -55,6 +77,7 @@ var charged = []struct{ packages, reads string }{
 var trusted = []string{
 	"server/rest/openapi", "server/rest/origins", "server/rest/pages",
 	"server/openai/jinja/lexer.go", "server/openai/jinja/parser.go", "server/openai/jinja/expressions.go",
+	"models/start.go", "models/poll.go", "models/examine.go", "backend/python/unpack.go", "cli/bench/options.go", "cli/replay/flight.go", "models/diagnosis/line.go", "objectstore/credentials.go",
 }
 
 // TestChargedAllocations finds uncharged allocations whose size clients or models choose: make,

@@ -27,6 +27,7 @@ var copies = map[string]string{
 	"google.golang.org/protobuf/proto": "Unmarshal Marshal Clone",
 	"google.golang.org/protobuf/encoding/protojson": "Unmarshal Marshal",
 	"github.com/vmihailenco/msgpack/v5":             "Unmarshal Marshal",
+	module + "/server/jsontext":                     "String.String",
 }
 
 // chargedWalk walks the body of a function.
@@ -242,6 +243,10 @@ func (w *chargedWalk) call(n *ast.CallExpr) {
 		w.append(n)
 	case strings.HasPrefix(name, "Split") && strings.HasSuffix(name, "N") && w.isConstant(n.Args[2]):
 	case slices.Contains(strings.Fields(copies[pkg]), name):
+		if from, ok := n.Fun.(*ast.SelectorExpr); ok && strings.Contains(name, ".") && !strings.HasPrefix(name, "Encoding.") && !w.isShort(from.X) {
+			w.find(n, "%s.%s makes a copy of %s", pkg, name, types.ExprString(from.X))
+			return
+		}
 		for _, a := range n.Args {
 			if t := w.p.info.TypeOf(a).Underlying(); !w.isShort(a) && !isNumber(t) && !isFunction(t) {
 				w.find(n, "%s.%s makes a copy of %s", pkg, name, types.ExprString(a))

@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"server":                 {"infer", "kserve", "budget", "metrics", "models", "server/clientshm", "server/tracing"},
 	"server/certificates":    {},
 	"server/platforms":       {"infer", "budget", "server", "server/http1", "server/jsontext", "server/rest", "server/rest/body", "server/rest/inference"},
-	"server/connections":     {"budget", "internal/heap"},
+	"server/connections":     {"budget", "internal/heap", "shm"},
 	"server/http1":           {"panics", "budget", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {"budget"},
@@ -84,7 +84,7 @@ var mayImport = map[string][]string{
 
 	"models":                   {"backend", "panics", "infer", "kserve", "budget", "models/catalog", "models/config", "models/copies", "models/diagnosis", "models/repository", "models/version"},
 	"models/cache":             {"infer", "metrics"},
-	"models/catalog":           {"infer", "kserve", "models/config", "models/copies", "models/repository", "models/version"},
+	"models/catalog":           {"budget", "infer", "kserve", "models/config", "models/copies", "models/repository", "models/version"},
 	"models/config":            {"budget", "infer", "internal/spelling", "kserve"},
 	"models/copies":            {},
 	"models/diagnosis":         {"infer", "kserve", "models/config"},
@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 
 	"scheduler":           {"backend", "panics", "infer", "internal/heap", "scheduler/batching", "scheduler/handover", "scheduler/roster", "scheduler/waitgraph"},
 	"scheduler/batching":  {"backend", "infer", "kserve"},
-	"scheduler/ensemble":  {"backend", "panics", "infer", "scheduler"},
+	"scheduler/ensemble":  {"budget", "backend", "panics", "infer", "scheduler"},
 	"scheduler/handover":  {"backend", "panics", "infer", "scheduler/waitgraph"},
 	"scheduler/ratelimit": {"backend", "panics", "infer", "internal/heap", "kserve", "scheduler/handover"},
 	"scheduler/roster":    {"backend"},

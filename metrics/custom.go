@@ -52,24 +52,29 @@ const (
 // model's custom metrics.
 const DefaultModelBytes = 32 << 20
 
+// maxCustomBytes limits the same of all models together, unless one alone may have more. Unloaded
+// models leave theirs.
+const maxCustomBytes = 128 << 20
+
 // ErrMisuse is the error for a request that a stub's own classes never send.
 var ErrMisuse = errors.New("custom metrics are misused")
 
 func misuse(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{ErrMisuse}, args...)...)
+	return fmt.Errorf("%w: "+format, append([]any{ErrMisuse}, args...)...) // bound: the arguments
 }
 
 // custom contains the families of models.
 type custom struct {
 	off           bool
-	perModel, all int // series
-	modelBytes    int // of one model
-	reserved      map[string]bool
+	perModel, all int             // series
+	modelBytes    int             // of one model
+	reserved      map[string]bool // bound: the server's own names
 
 	mu       sync.Mutex
-	families map[string]*customFamily
-	accounts map[string]*account // by the model's name
-	series   int                 // total cost
+	families map[string]*customFamily // bound: maxCustomBytes
+	accounts map[string]*account      // by the model's name; bound: the loaded models, and maxCustomBytes
+	series   int                      // total cost
+	bytes    int                      // of all accounts
 }
 
 // customFamily is a family that a MetricFamily object refers to, or that an unloaded model has
@@ -78,7 +83,7 @@ type customFamily struct {
 	name, description string
 	kind              Kind
 	refs              int
-	series            map[string]*series // by their labels
+	series            map[string]*series // by their labels; bound: custom.all
 }
 
 // account is the total of all lives of one model.
@@ -89,8 +94,8 @@ type account struct {
 	lives      int
 	series     map[*series]int // number of holds
 	families   map[*customFamily]int
-	kept       map[*series]bool // left by an unloaded model
-	keptFamily map[*customFamily]bool
+	kept       map[*series]bool       // left by an unloaded model; bound: custom.perModel
+	keptFamily map[*customFamily]bool // bound: custom.modelBytes
 }
 
 // Holder holds the custom metrics of one life of a stub, by increasing numbers that the stub
@@ -101,15 +106,15 @@ type account struct {
 type Holder struct {
 	custom   *custom
 	account  *account
-	families map[uint64]*heldFamily
-	metrics  map[uint64]*series
-	newest   uint64 // the highest number of a metric
+	families map[uint64]*heldFamily // bound: custom.perModel
+	metrics  map[uint64]*series     // bound: twice custom.perModel
+	newest   uint64                 // the highest number of a metric
 	ended    bool
 }
 
 type heldFamily struct {
 	*customFamily
-	metrics []uint64
+	metrics []uint64 // bound: Holder.metrics
 }
 
 // Custom returns a Holder for a new life of a model's stub.
@@ -194,8 +199,10 @@ func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []
 		return misuse("metric %d exists", number)
 	case f.kind != Histogram && len(buckets) > 0:
 		return misuse("metric of kind %d has buckets", f.kind)
+	case len(labels) > maxCustomLabels:
+		return refused("a metric has %d labels, at most %d can be", len(labels), maxCustomLabels)
 	}
-	labels = slices.Clone(labels)
+	labels = slices.Clone(labels) // bound: maxCustomLabels
 	if err := checkLabels(f.kind, labels); err != nil {
 		return err
 	}
@@ -319,6 +326,7 @@ func (c *custom) releaseLocked(a *account, s *series) {
 		delete(a.series, s)
 		a.cost -= s.cost()
 		a.bytes -= s.bytes()
+		c.bytes -= s.bytes()
 	}
 	if s.refs--; s.refs == 0 {
 		delete(s.family.series, s.labels)
@@ -330,16 +338,21 @@ func (c *custom) releaseFamilyLocked(a *account, f *customFamily) {
 	if a.families[f]--; a.families[f] == 0 {
 		delete(a.families, f)
 		a.bytes -= f.bytes()
+		c.bytes -= f.bytes()
 	}
 	if f.refs--; f.refs == 0 {
 		delete(c.families, f.name)
 	}
 }
 
-// take charges an account for additional cost and bytes.
+// take charges an account for additional cost and bytes. custom.mu is held.
 func (a *account) take(cost, bytes int, c *custom) error {
 	if a.cost+cost > c.perModel {
 		return refused("%s", a.limit(a.cost, "series of custom metrics", c.perModel))
+	}
+	if most := max(maxCustomBytes, c.modelBytes); c.bytes+bytes > most {
+		return refused("names, labels and buckets of the custom metrics of all models have %d bytes, %d more would be beyond the limit of %d",
+			c.bytes, bytes, most)
 	}
 	if a.bytes+bytes > c.modelBytes {
 		return refused("names, labels and buckets of the custom metrics of model '%s' have %d bytes, %d more would be beyond the limit of %d",
@@ -347,6 +360,7 @@ func (a *account) take(cost, bytes int, c *custom) error {
 	}
 	a.cost += cost
 	a.bytes += bytes
+	c.bytes += bytes
 	return nil
 }
 
@@ -359,9 +373,6 @@ func (f *customFamily) bytes() int { return len(f.name) + len(f.description) + 2
 
 // checkLabels sorts labels and rejects names that Prometheus does not allow.
 func checkLabels(kind Kind, labels [][2]string) error {
-	if len(labels) > maxCustomLabels {
-		return refused("a metric has %d labels, at most %d can be", len(labels), maxCustomLabels)
-	}
 	slices.SortFunc(labels, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
 	for i, l := range labels {
 		name, value := l[0], l[1]

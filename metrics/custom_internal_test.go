@@ -121,3 +121,34 @@ func TestCustomMetricsCountUnderStorm(t *testing.T) {
 		t.Errorf("%d series are left", r.custom.series)
 	}
 }
+
+// TestBytesOfAllModelsAreBounded checks that models which were unloaded count, and that dropped
+// families do not.
+func TestBytesOfAllModelsAreBounded(t *testing.T) {
+	r := New(Config{})
+	text := strings.Repeat("d", maxCustomDescription)
+	number := uint64(0)
+	add := func(h *Holder) error {
+		number++
+		return h.NewFamily(number, fmt.Sprintf("f%d", number), text, Gauge)
+	}
+	var err error
+	var last *Holder
+	for model := 0; err == nil; model++ {
+		if last != nil {
+			last.End(true)
+		}
+		last = r.Custom(fmt.Sprint("m", model))
+		for range 500 {
+			if err = add(last); err != nil {
+				break
+			}
+		}
+	}
+	WantText(t, err, "of all models have")
+	if n := r.custom.bytes; n > maxCustomBytes || n < maxCustomBytes-2*maxCustomDescription {
+		t.Errorf("got %d bytes, want about %d", n, maxCustomBytes)
+	}
+	last.End(false)
+	Must(t, add(r.Custom("another")))
+}

@@ -59,6 +59,8 @@ type ownFamily struct {
 }
 
 // add adds families in sorted order, before the page is read.
+//
+// bound: the server's own families
 func (r *Registry) add(families ...ownFamily) {
 	r.own = append(r.own, families...)
 	slices.SortFunc(r.own, func(a, b ownFamily) int { return strings.Compare(a.name, b.name) })
@@ -80,6 +82,8 @@ func (r *Registry) view() *view {
 
 // shown returns the versions and their GPUs in the order of the library: by the number of labels,
 // then by their values. The list is rebuilt after a change and never modified.
+//
+// bound: the versions and their GPUs
 func (r *Registry) shown() []*Model {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +103,7 @@ func (r *Registry) shown() []*Model {
 func writeGathered(page *exposition.Page, f *dto.MetricFamily) {
 	page.Family(f.GetName(), f.GetHelp(), strings.ToLower(f.GetType().String()))
 	for _, m := range f.GetMetric() {
-		pairs := make([][2]string, len(m.GetLabel()))
+		pairs := make([][2]string, len(m.GetLabel())) // bound: the labels of a series
 		for i, l := range m.GetLabel() {
 			pairs[i] = [2]string{l.GetName(), l.GetValue()}
 		}
@@ -173,6 +177,8 @@ func (c *custom) write(page *exposition.Page) {
 type Sample struct{ Labels, Number string }
 
 // Samples returns the counters and gauges of a custom family, in the order of the page.
+//
+// bound: custom.all
 func (r *Registry) Samples(family string) []Sample {
 	c := r.custom
 	c.mu.Lock()

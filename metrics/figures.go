@@ -12,7 +12,7 @@ type Figures struct {
 	Model, Namespace string
 	Version          int64
 	Succeeded        int64
-	Failed           map[string]int64 // by the label of the reason, if above 0
+	Failed           map[string]int64 // by the label of the reason, if above 0; bound: the reasons
 	Inferences       int64
 	Executions       int64
 	Pending          int64 // requests without an instance
@@ -42,6 +42,8 @@ func StageBounds() []time.Duration {
 
 // Figures returns the figures of all versions, by namespace, model and version. Versions that
 // differ only in their tags are added up. It takes no lock that counting takes.
+//
+// bound: the versions and their GPUs
 func (r *Registry) Figures() []Figures {
 	r.mu.Lock()
 	var models []*Model

@@ -79,7 +79,7 @@ func (m *machine) measure() float64 {
 // processors parses the first line of /proc/stat, in clock ticks.
 func processors(stat []byte) (busy, idle uint64) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
-	for i, field := range strings.Fields(string(line)) {
+	for i, field := range strings.Fields(string(line)) { // bound: a line of /proc/stat
 		ticks, _ := strconv.ParseUint(field, 10, 64)
 		switch i {
 		case 4, 5: // idle, iowait

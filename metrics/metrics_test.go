@@ -1,10 +1,13 @@
 package metrics_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/metrics"
 )
@@ -210,5 +213,32 @@ func TestRequestsAreCountedWithoutAllocation(t *testing.T) {
 	defer m.Close()
 	if n := testing.AllocsPerRun(100, func() { m.Success(1, metrics.Durations{Total: 1e6, Queue: 1e3}) }); n != 0 {
 		t.Errorf("got %v allocations, want none", n)
+	}
+}
+
+// TestTagsAndBucketsAreBounded checks that a model's config cannot make labels and histograms of
+// any size.
+func TestTagsAndBucketsAreBounded(t *testing.T) {
+	var log strings.Builder
+	r := metrics.New(metrics.Config{Histograms: true, Log: zerolog.New(&log)})
+	tags := map[string]string{"a_long_one": strings.Repeat("x", 20_000)}
+	buckets := make([]float64, 5000)
+	for i := range buckets {
+		tags[fmt.Sprintf("t%04d", i)] = "v"
+		buckets[i] = float64(i)
+	}
+	m := r.Model("m", 1, metrics.ModelOptions{Tags: tags, FirstResponse: buckets})
+	m.Success(1, metrics.Durations{})
+	text := metrics.Render(t, r)
+	line := text[strings.Index(text, "nv_inference_count{"):]
+	line, _, _ = strings.Cut(line, "\n")
+	if n := strings.Count(line, `="v"`); n != 64 || strings.Contains(line, "a_long_one") {
+		t.Errorf("got %d tags in %s", n, line)
+	}
+	if n := strings.Count(text, "nv_inference_first_response_histogram_ms_bucket"); n != 1025 {
+		t.Errorf("got %d buckets, want 1024 and the last", n)
+	}
+	if !strings.Contains(log.String(), "metrics omit 4937 metric_tags of model 'm': a model can have 64 with 16384 bytes") {
+		t.Errorf("got log %s", &log)
 	}
 }

@@ -36,13 +36,13 @@ type Durations struct{ Total, Queue, Input, Infer, Output int64 }
 type Model struct {
 	registry      *Registry
 	key           modelKey
-	onGPU         bool // it counts for one GPU
-	labels        prometheus.Labels
+	onGPU         bool                      // it counts for one GPU
+	labels        prometheus.Labels         // bound: maxTags
 	full          string                    // labels as on the page
-	values        []string                  // values of the labels, in that order
+	values        []string                  // values of the labels, in that order; bound: maxTags
 	failureLabels [len(reasonLabels)]string // with reasons, in the order of reasonOrder
 	users         int                       // under registry.mu
-	gpus          map[string]*Model         // by UUID, under registry.mu; nil mostly
+	gpus          map[string]*Model         // by UUID, under registry.mu; nil mostly; bound: the GPUs
 
 	success, inferences, executions    atomic.Int64
 	failures                           [len(reasonLabels)]atomic.Int64
@@ -68,20 +68,30 @@ type cacheCounters struct {
 // ModelOptions are the settings of a model's config for its metrics.
 type ModelOptions struct {
 	Namespace string            // a label, unless empty
-	Tags      map[string]string // labels, with "_" before each name
+	Tags      map[string]string // labels, with "_" before each name; those beyond maxTags are omitted
 	// FirstResponse are the bounds of the first-response histogram's buckets in ms, in any order;
-	// empty is 100, 500, 2000, 5000.
+	// empty is 100, 500, 2000, 5000. Those beyond maxCustomBuckets are omitted.
 	FirstResponse []float64
 	// Cache reports whether the model's responses are cached.
 	Cache bool
 }
 
+// Limits of the labels that a model's tags make: each version has several copies of them.
+const (
+	maxTags     = 64
+	maxTagBytes = 16 << 10 // of names and values
+)
+
 // Model returns the counters of a version. Its samples are shown until each caller has called
 // Close. Concurrent loads of one version share them if they have the same tags.
 func (r *Registry) Model(name string, version int64, options ModelOptions) *Model {
+	tags, omitted := tagLabels(options.Tags)
+	if omitted > 0 {
+		r.config.Log.Warn().Msgf("metrics omit %d metric_tags of model '%s': a model can have %d with %d bytes",
+			omitted, name, maxTags, maxTagBytes)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	tags := tagLabels(options.Tags)
 	key := modelKey{options.Namespace, name, version, exposition.Labels(tags...)}
 	m := r.models[key]
 	if m == nil {
@@ -127,9 +137,16 @@ func (m *Model) OnGPU(uuid string) *Model {
 
 // tagLabels converts tags to labels, sorted by name. Characters that a name cannot contain become
 // "_", because one bad name would spoil the page. Of equal names the first tag counts.
-func tagLabels(tags map[string]string) [][2]string {
-	var labels [][2]string
+//
+// bound: maxTags and maxTagBytes
+func tagLabels(tags map[string]string) (labels [][2]string, omitted int) {
+	size := 0
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
+		if len(labels) == maxTags || size+len(tag)+len(tags[tag]) > maxTagBytes {
+			omitted++
+			continue
+		}
+		size += len(tag) + len(tags[tag])
 		name := strings.Map(func(r rune) rune {
 			if r == '_' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
 				return r
@@ -142,7 +159,7 @@ func tagLabels(tags map[string]string) [][2]string {
 		}
 	}
 	slices.SortFunc(labels, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
-	return labels
+	return labels, omitted
 }
 
 func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions) *Model {
@@ -159,7 +176,8 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 		m.stages = new([len(stages)]stage)
 	}
 	if r.config.Histograms {
-		bounds := slices.DeleteFunc(slices.Clone(options.FirstResponse), math.IsNaN)
+		bounds := options.FirstResponse[:min(len(options.FirstResponse), maxCustomBuckets)]
+		bounds = slices.DeleteFunc(slices.Clone(bounds), math.IsNaN) // bound: maxCustomBuckets
 		slices.Sort(bounds)
 		if bounds = slices.Compact(bounds); len(bounds) == 0 {
 			bounds = []float64{100, 500, 2000, 5000}
@@ -173,6 +191,8 @@ func (r *Registry) newModel(key modelKey, tags [][2]string, options ModelOptions
 }
 
 // writeLabels formats the labels for the page, sorted by name.
+//
+// bound: maxTags
 func (m *Model) writeLabels() {
 	pairs := func(labels prometheus.Labels) (list [][2]string) {
 		for _, name := range slices.Sorted(maps.Keys(labels)) {

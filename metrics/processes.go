@@ -94,6 +94,8 @@ func (r *Registry) Processes(list func() []Process) {
 
 // sumUp adds up processes with equal labels: two loads of a version may coexist, and a series must
 // be unique.
+//
+// bound: the processes, and the kinds of memory
 func sumUp(list []Process) (rows processRows) {
 	slices.SortFunc(list, func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Version, b.Version),

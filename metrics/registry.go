@@ -64,9 +64,19 @@ type Registry struct {
 	processes *reading[processRows] // nil without processes
 
 	mu     sync.Mutex
-	models map[modelKey]*Model
-	order  []*Model // order on the page; nil after a change
+	models map[modelKey]*Model // bound: the loaded versions
+	order  []*Model            // order on the page; nil after a change
+	// stubs has the models in the labels of starts, losses and restarts, with the number of the last
+	// event.
+	//
+	// bound: the loaded models, and mostStubModels
+	stubs  map[string]uint64
+	events uint64 // of stubs
 }
+
+// mostStubModels limits the models whose stubs are counted. Counts outlive an unload, so that those
+// of a reloaded model go on, but clients may load models under ever new names.
+const mostStubModels = 1000
 
 type modelKey struct {
 	namespace string
@@ -90,6 +100,7 @@ func New(config Config) *Registry {
 		config:   config,
 		gatherer: prometheus.NewRegistry(),
 		models:   make(map[modelKey]*Model),
+		stubs:    make(map[string]uint64),
 		custom: &custom{
 			off: config.NoCustom, perModel: config.ModelSeries, all: config.Series, modelBytes: cmp.Or(config.ModelBytes, DefaultModelBytes), reserved: ownNames(&config),
 			families: make(map[string]*customFamily), accounts: make(map[string]*account),
@@ -138,7 +149,7 @@ func (r *Registry) Gauge(name, help string, value func() float64, labels ...stri
 	r.custom.reserved[name] = true
 	pairs := make(prometheus.Labels)
 	for i := 0; i+1 < len(labels); i += 2 {
-		pairs[labels[i]] = labels[i+1]
+		pairs[labels[i]] = labels[i+1] // bound: the server's own labels
 	}
 	r.gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: pairs}, value))
 }
@@ -149,18 +160,56 @@ func (r *Registry) Counter(name, help string, value func() float64) {
 	r.gatherer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
 }
 
-func (r *Registry) StubStarted(model string) { r.starts.WithLabelValues(model).Inc() }
+// StubStarted counts a stub process that became ready.
+func (r *Registry) StubStarted(model string) { r.countStub(r.starts, model) }
 
 // StubLost counts a stub process that ended without being told to, by cause.
-func (r *Registry) StubLost(model, cause string) { r.losses.WithLabelValues(model, cause).Inc() }
+func (r *Registry) StubLost(model, cause string) { r.countStub(r.losses, model, cause) }
 
 // StubRestarted counts a stub process that replaced a lost one.
-func (r *Registry) StubRestarted(model string) { r.restarts.WithLabelValues(model).Inc() }
+func (r *Registry) StubRestarted(model string) { r.countStub(r.restarts, model) }
+
+// countStub counts an event of a stub. labels begin with the model.
+func (r *Registry) countStub(c *prometheus.CounterVec, labels ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events++
+	r.stubs[labels[0]] = r.events
+	for len(r.stubs) > mostStubModels && r.forgetStubsLocked() {
+		continue
+	}
+	c.WithLabelValues(labels...).Inc()
+}
+
+// forgetStubsLocked removes the counts of the model whose last event is the oldest, except of loaded
+// models. It reports whether there was one.
+func (r *Registry) forgetStubsLocked() bool {
+	loaded := make(map[string]bool, len(r.models)) // bound: the loaded models
+	for key := range r.models {
+		loaded[key.name] = true
+	}
+	oldest, first := "", r.events // the last event belongs to the model that is counted now
+	for model, last := range r.stubs {
+		if last < first && !loaded[model] {
+			oldest, first = model, last
+		}
+	}
+	if first == r.events {
+		return false
+	}
+	delete(r.stubs, oldest)
+	r.starts.DeleteLabelValues(oldest)
+	r.restarts.DeleteLabelValues(oldest)
+	r.losses.DeletePartialMatch(prometheus.Labels{"model": oldest})
+	return true
+}
 
 // ProtocolError counts a violation of the named rule of the protocol.
 func (r *Registry) ProtocolError(rule string) { r.errors.WithLabelValues(rule).Inc() }
 
 // ownNames returns the names of the server's own samples, which models cannot use.
+//
+// bound: the server's own names
 func ownNames(config *Config) map[string]bool {
 	names := map[string]bool{
 		internalErrorsName: true, restartsName: true,

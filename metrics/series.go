@@ -21,7 +21,7 @@ type histogram struct {
 	bounds []float64 // upper bounds, ascending, without +Inf
 
 	mu     sync.Mutex
-	counts []uint64 // one more than bounds, for +Inf
+	counts []uint64 // one more than bounds, for +Inf; bound: maxCustomBuckets
 	sum    float64
 }
 
@@ -31,7 +31,7 @@ func newSeries(f *customFamily, labels string, buckets []float64) *series {
 		if n := len(buckets); n > 0 && math.IsInf(buckets[n-1], 1) {
 			buckets = buckets[:n-1]
 		}
-		s.histogram = &histogram{bounds: append([]float64(nil), buckets...), counts: make([]uint64, len(buckets)+1)}
+		s.histogram = &histogram{bounds: append([]float64(nil), buckets...), counts: make([]uint64, len(buckets)+1)} // bound: maxCustomBuckets
 	}
 	return s
 }

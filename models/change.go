@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,13 +22,15 @@ type change struct {
 	*Registry
 	op *operation
 	// sources are the new sources of models; nil: the model is unloaded.
+	//
+	// bound: the models of the repository, and one that a request brings
 	sources map[repository.Identity]*catalog.Source
 	work    *work          // of the poll that started the change; nil otherwise
 	named   repository.Set // models that were named in the request
 
 	mu       sync.Mutex
-	changed  repository.Set // got other versions, or lost some
-	outcomes map[repository.Identity]error
+	changed  repository.Set                // got other versions, or lost some; bound: affected models
+	outcomes map[repository.Identity]error // bound: affected models
 }
 
 // apply makes the change and returns the errors by model. The operation holds the models of sources
@@ -38,11 +41,12 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 	maps.DeleteFunc(brings, func(_ repository.Identity, s *catalog.Source) bool { return s == nil })
 	c.locks.Announce(c.op, brings)
 	affected, after, replaced := c.catalog.Want(c.sources, c.named, held)
-	for _, u := range replaced {
-		u.Drop()
+	for _, s := range replaced {
+		s.Drop()
 	}
 
-	done := make(map[repository.Identity]chan struct{}, len(affected)) // closed when a model is
+	// Each is closed when its model is done; bound: affected models.
+	done := make(map[repository.Identity]chan struct{}, len(affected))
 	for id := range affected {
 		done[id] = make(chan struct{})
 	}
@@ -74,7 +78,37 @@ func (c *change) apply(ctx context.Context, held repository.Set) map[repository.
 		}, nil))
 	}
 	all.Wait()
+	c.forgetSurplus()
 	return c.outcomes
+}
+
+// forgetSurplus makes the catalog forget the oldest of many models that serve nothing and have no
+// directory, if this change may have added one. A model that is locked by an operation, as this
+// one's are, is left to the next time.
+func (c *change) forgetSurplus() {
+	adds := false
+	for _, s := range c.sources {
+		adds = adds || s == nil || s.Upload != nil
+	}
+	if !adds {
+		return
+	}
+	surplus := c.catalog.Surplus()
+	if len(surplus) == 0 {
+		return
+	}
+	op := c.begin("", nil)
+	defer c.locks.End(op)
+	held := c.locks.TryLock(op, surplus)
+	there := make(repository.Set)
+	for _, id := range held {
+		if slices.Contains(c.config.Repository.Find(id.Name), id) {
+			there[id] = true // bound: surplus
+		}
+	}
+	for _, s := range c.catalog.Discard(held, there) {
+		s.Drop()
+	}
 }
 
 // settle takes one model to its target state.
@@ -151,6 +185,8 @@ func outcome(targets []repository.Identity, outcomes map[repository.Identity]err
 }
 
 // outcomes combines the errors of the models that a start has named, nil without errors.
+//
+// bound: the models that a flag names, with one error each
 func outcomes(targets repository.Set, failures map[repository.Identity]error) error {
 	var texts, details strings.Builder
 	for _, id := range targets.Sorted() {

@@ -25,16 +25,30 @@ const (
 // each state of its sources, and delays requests from the change until the load has ended.
 type developer struct {
 	*poller
-	first bool                                         // nothing has been scanned yet
-	tried map[repository.Identity]repository.Footprint // the sources of the last try
+	first bool // nothing has been scanned yet
+	// tried has the sources of the last try.
+	//
+	// bound: the models of the repository
+	tried map[repository.Identity]repository.Footprint
 	// changing are sources that differ from the last try and have been seen once. Each holds the
 	// gate.
+	//
+	// bound: the models of the repository
 	changing map[repository.Identity]repository.Footprint
-	writes   map[repository.Identity]*repository.Writes // files that loads change themselves
-	passed   map[repository.Identity][]string           // files changed by the last load itself; their state in tried counts as loaded
+	// writes are the files that loads change themselves.
+	//
+	// bound: the models of the repository
+	writes map[repository.Identity]*repository.Writes
+	// passed are files changed by the last load itself; their state in tried counts as loaded.
+	//
+	// bound: the models of the repository
+	passed map[repository.Identity][]string
 
-	mu    sync.Mutex
-	ready map[repository.Identity]repository.Footprint // sources as they were when a load ended, until the next scan; written by loads
+	mu sync.Mutex
+	// ready has sources as they were when a load ended, until the next scan; written by loads.
+	//
+	// bound: the models of the repository
+	ready map[repository.Identity]repository.Footprint
 }
 
 func newDeveloper(r *Registry) *developer {
@@ -71,7 +85,7 @@ func (d *developer) look(ctx context.Context) {
 	if err != nil { // a folder that is being replaced, perhaps
 		return
 	}
-	sources := make(map[repository.Identity]*catalog.Source)
+	sources := make(map[repository.Identity]*catalog.Source) // bound: the models of the repository
 	if !d.config.Explicit && !busy {
 		sources = d.removed(ids, rejected)
 	}
@@ -105,6 +119,7 @@ func (d *developer) look(ctx context.Context) {
 // terminal. Requests for the model wait from the change on.
 func (d *developer) isDue(id repository.Identity, busy bool) bool {
 	tried, known := d.tried[id]
+	// bound: imports, of which repository.Imports accepts a limited number
 	files, err := d.config.Repository.Footprint(id, append(d.catalog.Outside(id), tried.Paths()...)...)
 	if err != nil {
 		return false
@@ -216,7 +231,7 @@ func (d *developer) servesOn(id repository.Identity) {
 // gates delay requests for models that are being reloaded. Nil gates delay nothing.
 type gates struct {
 	mu    sync.Mutex
-	shuts map[string]*gate // by the name of the model
+	shuts map[string]*gate // by the name of the model; bound: the models of the repository
 	over  bool             // no gate shuts any more
 }
 

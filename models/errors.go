@@ -3,7 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"sync"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -40,7 +40,7 @@ func (e *StartError) Unwrap() error { return e.error }
 // faults collects the faults of a start.
 type faults struct {
 	repository *repository.Roots
-	list       []diagnosis.Fault
+	list       []diagnosis.Fault // bound: the models that a start loads
 }
 
 func (f *faults) add(id repository.Identity, err error) {
@@ -53,9 +53,13 @@ func loadFailedError(id repository.Identity, err error) error {
 	if errors.Is(err, version.ErrExiting) {
 		return err
 	}
-	text := func(e *infer.Error) string { return fmt.Sprintf("load failed for model '%s': %s\n", id, e.Message) }
+	text := func(message string) string { return fmt.Sprintf("load failed for model '%s': %s\n", id, message) }
 	e := infer.AsError(err)
-	return &infer.Error{Code: infer.InvalidArg, Message: text(e), Detail: text(e.Detailed())}
+	told := &infer.Error{Code: infer.InvalidArg, Message: text(e.Message)}
+	if e.Detail != "" && e.Detail != e.Message {
+		told.Detail = text(e.Detail)
+	}
+	return told
 }
 
 // forClients hides the text of an error that was not written for clients.
@@ -68,14 +72,39 @@ func forClients(err error) error {
 	return &infer.Error{Code: infer.Internal, Message: "the load has failed, the log of the server says why", Detail: err.Error()}
 }
 
+// Limits of the text of an error of a version, in bytes. The log has it as a whole.
+const (
+	maxVersionError  = 16 << 10
+	maxVersionErrors = 32 << 10 // of all versions of a model; each may have leastVersionError
+	// leastVersionError has room for errOvertaken.
+	leastVersionError = 256
+)
+
+// shortened cuts the error of one of several versions that are loaded together, and hides the text
+// of an error that was not written for clients.
+func shortened(err error, versions int) error {
+	most := min(maxVersionError, max(maxVersionErrors/versions, leastVersionError))
+	err = forClients(err)
+	var own *infer.Error
+	if !errors.As(err, &own) || len(own.Message) <= most && len(own.Detail) <= most {
+		return err
+	}
+	return &infer.Error{Code: own.Code, Message: infer.Cut(own.Message, most), Detail: infer.Cut(own.Detail, most), NoRoom: own.NoRoom}
+}
+
+// maxTroubles is the number of reasons from which on those of models without a directory are
+// searched for and dropped.
+const maxTroubles = 1000
+
 // troubles records, for operators, why the last loads of models failed. A model without versions
 // shows clients nothing of it. Only models with a directory are recorded, so clients that ask for
 // missing models cannot make it grow.
 type troubles struct {
 	repository *repository.Roots
 
-	mu      sync.Mutex // a leaf
-	reasons map[repository.Identity]string
+	mu      sync.Mutex                     // a leaf
+	reasons map[repository.Identity]string // bound: maxReasonBytes for each model of the repository, and maxTroubles
+	swept   int                            // len(reasons) after the last sweep
 }
 
 // note records why a model could not be read or loaded; nil clears the reason.
@@ -87,18 +116,42 @@ func (t *troubles) note(id repository.Identity, err error) {
 			return
 		}
 		reason = diagnosis.Of(id.String(), directory, file, err).Why()
-		reason = strings.ToValidUTF8(reason[:min(len(reason), maxReasonBytes)], "")
+		reason = infer.Cut(reason, maxReasonBytes)
 	}
+	if full := t.set(id, reason); full {
+		t.sweep()
+	}
+}
+
+// set sets the reason of a model, "" for none, and reports whether a sweep is due.
+func (t *troubles) set(id repository.Identity, reason string) (full bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if reason == "" {
 		delete(t.reasons, id)
-		return
+		return false
 	}
 	if t.reasons == nil {
 		t.reasons = make(map[repository.Identity]string)
 	}
 	t.reasons[id] = reason
+	return len(t.reasons) > max(maxTroubles, 2*t.swept)
+}
+
+// sweep forgets the models whose directory is gone: clients can register and unregister directories
+// without ever asking for the index.
+func (t *troubles) sweep() {
+	some := t.models()
+	var there []repository.Identity // bound: reasons
+	for id := range some {
+		if slices.Contains(t.repository.Find(id.Name), id) {
+			there = append(there, id)
+		}
+	}
+	t.forget(some, there)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.swept = len(t.reasons)
 }
 
 // of returns the reason of one model, or "".

@@ -31,7 +31,7 @@ func (r *Registry) Load(ctx context.Context, name, config string, files map[stri
 }
 
 // explicitLoad is Load. up is the load in progress whose code asks for it, or nil.
-func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, config string, files map[string][]byte) error {
+func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, text string, files map[string][]byte) error {
 	if err := r.checkControl(); err != nil {
 		return err
 	}
@@ -40,15 +40,15 @@ func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, c
 	}
 	charge := budget.Charge{Account: r.config.Memory}
 	defer charge.Settle()
-	if err := r.chargeOverride(&charge, config); err != nil {
+	if err := r.chargeOverride(&charge, text); err != nil {
 		return err
 	}
-	o, err := r.override(name, config, files)
+	o, err := r.override(name, text, files)
 	if err != nil {
 		r.logNotPolled(repository.Identity{Name: name}, err)
 		return errNotPolled(name)
 	}
-	defer o.upload.Drop()
+	defer o.drop()
 	op := r.begin(name, up)
 	defer r.locks.End(op)
 	op.Outdates = func(id repository.Identity, s *catalog.Source) bool { return id.Name == name && r.differs(id, s, o) }
@@ -69,6 +69,9 @@ func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, c
 	if err != nil {
 		return err
 	}
+	if err := o.keep(text, targets, sources); err != nil {
+		return err
+	}
 	c := &change{Registry: r, op: op, sources: sources, named: repository.SetOf(targets...)}
 	return outcome(targets, c.apply(ctx, held))
 }
@@ -86,7 +89,7 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 			return nil, nil, infer.Errorf(infer.Unavailable, "failed to load '%s': %v", op.Name(), err)
 		}
 		problems := make(map[repository.Identity]error)
-		sources = make(map[repository.Identity]*catalog.Source)
+		sources = make(map[repository.Identity]*catalog.Source) // bound: the models of the repository
 		for _, id := range targets {
 			s, err := r.read(ctx, id, o)
 			if err != nil {
@@ -94,13 +97,13 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 				return nil, nil, errNotPolled(id.Name)
 			}
 			if s != nil {
-				sources[id] = s
+				sources[id] = s // bound: the models of the repository
 			}
 		}
 		r.readNeighbours(ctx, targets, sources, problems)
 		r.readComposing(ctx, sources, problems)
 		before := len(needed)
-		maps.Copy(needed, r.catalog.Claimed(sources))
+		maps.Copy(needed, r.catalog.Claimed(sources)) // bound: the models of the repository
 		if len(needed) == before {
 			for _, id := range repository.KeysOf(problems).Sorted() {
 				r.notPolled(id, problems[id])
@@ -198,7 +201,7 @@ func (r *Registry) explicitUnload(ctx context.Context, up *loadInProgress, name 
 			}
 			return infer.Errorf(infer.Unavailable, "failed to unload '%s': %v", name, err)
 		}
-		sources := make(map[repository.Identity]*catalog.Source)
+		sources := make(map[repository.Identity]*catalog.Source) // bound: the models that are loaded
 		more := false
 		for id := range r.catalog.UnloadedWith(name, dependents) {
 			sources[id] = nil
@@ -279,6 +282,26 @@ func (r *Registry) AwaitUnloaded(ctx context.Context, name string) error {
 type override struct {
 	config *kserve.ModelConfig // nil: the repository's
 	upload *copies.Copy        // nil: the repository's
+	charge *budget.Shared      // of config, for as long as the models keep it
+}
+
+// drop ends the use of the load request.
+func (o override) drop() {
+	o.upload.Drop()
+	o.charge.Drop()
+}
+
+// keep charges the memory of the config's copies that the targets keep: the given one, one with
+// defaults, and a complete one for each version.
+func (o override) keep(text string, targets []repository.Identity, sources map[repository.Identity]*catalog.Source) error {
+	for _, id := range targets {
+		if s := sources[id]; s != nil {
+			if err := o.charge.Take(budget.JSON, int64(2+len(s.Versions))*config.KeptBytes(text)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // CheckOverride refuses the config of a load request if its n bytes exceed the limit.
@@ -290,22 +313,15 @@ func CheckOverride(limits *budget.Limits, n int) error {
 		n, limits.ConfigOverride)
 }
 
-// Memory for an object, and for any other value, of a config while it is read, checked, written and compared.
-const (
-	objectBytes = 2 << 10
-	valueBytes  = 128
-)
-
 // chargeOverride charges the memory that a load needs for its config.
-func (r *Registry) chargeOverride(c *budget.Charge, config string) error {
+func (r *Registry) chargeOverride(c *budget.Charge, text string) error {
 	if r.config.Memory == nil {
 		return nil
 	}
-	if err := CheckOverride(c.Limits(), len(config)); err != nil {
+	if err := CheckOverride(c.Limits(), len(text)); err != nil {
 		return err
 	}
-	values := strings.Count(config, ",") + strings.Count(config, ":") + strings.Count(config, "[")
-	return c.Take(budget.JSON, int64(objectBytes*strings.Count(config, "{")+valueBytes*values+len(config)))
+	return c.Take(budget.JSON, config.ReadBytes(text))
 }
 
 // override reads the parameters of a load request. The caller drops the upload. The error is for
@@ -317,8 +333,11 @@ func (r *Registry) override(name, given string, files map[string][]byte) (o over
 		}
 		return o, nil
 	}
-	if o.config, err = config.ParseJSON([]byte(given)); err != nil {
+	if o.config, err = config.ParseJSON([]byte(given)); err != nil { // bound: charged by chargeOverride
 		return override{}, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
+	}
+	if r.config.Memory != nil {
+		o.charge = r.config.Memory.Share()
 	}
 	if len(files) == 0 {
 		return o, nil

@@ -97,7 +97,7 @@ func (h host) answer(err error, model, what string) error {
 		return err
 	}
 	return infer.Errorf(infer.Unavailable, "failed to %s '%s', the load of '%s' waits for this call and would wait for itself: %s",
-		what, model, h.load.model, strings.Join(circle.Way, " -> "))
+		what, model, h.load.model, strings.Join(circle.Way, " -> ")) // bound: the loads under way
 }
 
 // ModelReady implements backend.Host. A model that is known but not loaded is not ready; models ask

@@ -81,8 +81,8 @@ func (r *Registry) setCount(ctx context.Context, id repository.Identity, group s
 	if len(serving) == 0 { // it was unloaded by another operation
 		return nil, infer.Errorf(infer.NotFound, "Request for unknown model: '%s' has no available versions", id.Name)
 	}
-	updates := make([]*version.Exchange, len(serving))
-	failures := make([]error, len(serving))
+	updates := make([]*version.Exchange, len(serving)) // bound: the versions of the model
+	failures := make([]error, len(serving))            // bound: the versions of the model
 	var all sync.WaitGroup
 	for i, v := range serving {
 		all.Go(panics.Guard(r.config.Log, panics.Models, func() {
@@ -110,7 +110,7 @@ func (r *Registry) commitCount(id repository.Identity, updates []*version.Exchan
 		}
 		return nil, version.ErrExiting
 	}
-	var states []InstanceState
+	var states []InstanceState // bound: the instances
 	for _, u := range updates {
 		left := u.Commit()
 		number := u.After().Info().Version

@@ -19,6 +19,10 @@ import (
 // maxReasonBytes bounds the part of an unreadable request that the log repeats.
 const maxReasonBytes = 8 << 10
 
+// versionsAtOnce is the number of goroutines that bring up versions of one model, unless more may
+// load. Most only wait; a request may bring thousands of versions.
+const versionsAtOnce = 64
+
 // load takes a model to another source. d is the description that the backend receives. All new
 // versions begin to serve together, or none does; the old ones serve until then. An ensemble is
 // loaded as a whole, because its models may have changed. The error names the failure of each
@@ -51,20 +55,24 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 		return false, err
 	}
 
-	results := make([]catalog.Result, len(fresh))
+	results := make([]catalog.Result, len(fresh)) // bound: the versions of the model
+	short := func(err error) error { return shortened(err, len(fresh)) }
+	room := make(chan struct{}, max(versionsAtOnce, cap(r.loading))) // bound: a flag; one value for each goroutine
 	var loads sync.WaitGroup
 	for i, number := range fresh {
+		room <- struct{}{}
 		loads.Go(panics.Guard(r.config.Log, panics.Models, func() {
+			defer func() { <-room }()
 			if serving[i] != nil {
 				if u, can, err := serving[i].Regroup(ctx, d); can {
-					results[i] = catalog.Result{Number: number, Exchange: u, Exchanged: true, Err: err}
+					results[i] = catalog.Result{Number: number, Exchange: u, Exchanged: true, Err: short(err)}
 					return
 				}
 			}
 			local, err := files.get(s)
 			if err != nil {
 				r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", id, number, infer.AsError(err).Detailed().Status())
-				results[i] = catalog.Result{Number: number, Err: err}
+				results[i] = catalog.Result{Number: number, Err: short(err)}
 				return
 			}
 			var imports *repository.Imports
@@ -72,9 +80,9 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 				imports = repository.NewImports()
 			}
 			v, err := r.loadVersion(ctx, c.op, version.Source{
-				Description: local.Description, Version: number, Copy: cmp.Or(s.Upload, local.Copy), Environment: local.Environment, Imports: imports,
+				Description: local.Description, Version: number, Copy: cmp.Or(s.Upload, local.Copy), Charge: s.Charge, Environment: local.Environment, Imports: imports,
 			})
-			results[i] = catalog.Result{Number: number, Loaded: v, Err: err, Imports: imports}
+			results[i] = catalog.Result{Number: number, Loaded: v, Err: short(err), Imports: imports}
 		}, func(err error) { results[i] = catalog.Result{Number: number, Exchanged: serving[i] != nil, Err: err} }))
 	}
 	loads.Wait()
@@ -113,9 +121,6 @@ func (r *Registry) commit(id repository.Identity, s *catalog.Source, results []c
 // loadFailed discards versions that came up beside failed ones. Versions that served before
 // continue.
 func (r *Registry) loadFailed(id repository.Identity, s *catalog.Source, results []catalog.Result) error {
-	for i := range results {
-		results[i].Err = forClients(results[i].Err)
-	}
 	told := r.catalog.Fail(id, results, func(err error) string {
 		if errors.Is(err, errOvertaken) {
 			return errOvertaken.Message
@@ -207,7 +212,7 @@ func (f *fetched) successor(s *catalog.Source) *catalog.Source {
 		f.err = infer.Errorf(infer.Unavailable, "the ensemble '%s' has changed while it was copied: load it again", s.Name)
 		return nil
 	}
-	return &catalog.Source{Description: f.got.Description, Files: f.got.Files}
+	return &catalog.Source{Description: f.got.Description, Charge: s.Charge, Files: f.got.Files}
 }
 
 // get returns the model of s with its local directory.

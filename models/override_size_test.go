@@ -2,8 +2,11 @@ package models_test
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
@@ -41,4 +44,52 @@ func TestLargeOverridesAreRefused(t *testing.T) {
 	if n := account.Total(); n != 0 {
 		t.Errorf("%d bytes are charged at the end", n)
 	}
+}
+
+// TestKeptOverridesStayCharged loads models with large configs and checks that the account has the
+// memory that stays with them, until they are unloaded.
+func TestKeptOverridesStayCharged(t *testing.T) {
+	account := budget.New(budget.Config{Limit: 1 << 30})
+	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {
+		c.Explicit, c.Memory = true, account
+	})
+	for _, tt := range []struct{ name, before, each, after string }{
+		{"parameters", `"parameters":{`, `"%d":{}`, `}`},
+		{"named parameters", `"parameters":{`, `"a long name of a parameter %d":{"string_value":"a value"}`, `}`},
+		{"inputs", `"input":[`, `{"name":"%d","data_type":"TYPE_FP32","dims":[1]}`, `]`},
+		{"dimensions", `"input":[{"name":"a","data_type":"TYPE_FP32","dims":[`, `1%d`, `]}]`},
+		{"tags", `"metric_tags":{`, `"%d":""`, `}`},
+		{"files", `"cc_model_filenames":{`, `"%d":""`, `}`},
+		{"sizes", `"dynamic_batching":{"preferred_batch_size":[`, `1%d`, `]},"max_batch_size":2000000000`},
+		{"optimization", `"optimization":{"execution_accelerators":{"cpu_execution_accelerator":[`, `{"name":"%d"}`, `]}}`},
+	} {
+		var text strings.Builder
+		for i := range 10_000 {
+			if i > 0 {
+				text.WriteByte(',')
+			}
+			fmt.Fprintf(&text, tt.each, i)
+		}
+		before := live()
+		if err := r.Load(t.Context(), "m", `{"backend":"fake",`+tt.before+text.String()+tt.after+"}", nil); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		kept, charged := live()-before, account.Total()
+		if charged < int64(text.Len()) || kept > charged+64<<10 {
+			t.Errorf("%s: %d KiB are live and %d KiB charged for %d KiB", tt.name, kept>>10, charged>>10, text.Len()>>10)
+		}
+		if err := r.Unload(t.Context(), "m", true); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, 10*time.Second, func() bool { return account.Total() == 0 })
+	}
+}
+
+// live returns the bytes of live objects.
+func live() int64 {
+	runtime.GC()
+	runtime.GC() // the first one may have begun before
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

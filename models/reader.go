@@ -42,9 +42,13 @@ func (r reader) read(ctx context.Context, id repository.Identity, o override) (*
 		if err != nil {
 			return nil, err
 		}
-		return &catalog.Source{Description: d, Upload: o.upload}, nil
+		return &catalog.Source{Description: d, Upload: o.upload, Charge: o.charge}, nil
 	case o.config != nil:
-		return r.source(id, o.config)
+		s, err := r.source(id, o.config)
+		if err == nil {
+			s.Charge = o.charge
+		}
+		return s, err
 	}
 	outside := r.catalog.Outside(id)
 	if err := r.roots.LookOutside(ctx, outside...); err != nil {
@@ -90,7 +94,7 @@ func (r reader) readNeighbours(ctx context.Context, targets []repository.Identit
 // readComposing adds to sources the models that ensembles among them are composed of, unless they
 // are served. Unreadable models are left out: the ensembles report them.
 func (r reader) readComposing(ctx context.Context, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) {
-	todo := repository.KeysOf(sources).Sorted()
+	todo := repository.KeysOf(sources).Sorted() // bound: the models of the repository
 	for len(todo) > 0 {
 		id := todo[0]
 		todo = todo[1:]
@@ -104,6 +108,7 @@ func (r reader) readSteps(ctx context.Context, ensemble repository.Identity, ste
 	for _, step := range steps.Sorted() {
 		if len(r.catalog.NotServed(r.catalog.Candidates(step, ensemble))) > 0 {
 			if err := r.roots.Look(ctx, step.Name); err != nil {
+				// bound: the models of the repository
 				problems[repository.Identity{Namespace: step.Namespace, Name: step.Name}] = err
 				continue
 			}
@@ -114,11 +119,11 @@ func (r reader) readSteps(ctx context.Context, ensemble repository.Identity, ste
 			}
 			s, err := r.source(part, nil)
 			if err != nil {
-				problems[part] = err
+				problems[part] = err // bound: the models of the repository
 				continue
 			}
-			sources[part] = s
-			read = append(read, part)
+			sources[part] = s         // bound: the models of the repository
+			read = append(read, part) // bound: the models of the repository
 		}
 	}
 	return read

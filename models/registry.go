@@ -100,7 +100,8 @@ func NewRegistry(config RegistryConfig) *Registry {
 	}
 	r := &Registry{
 		config:  config,
-		loading: make(chan struct{}, config.LoadThreads), uploads: repository.NewUploads(config.Log, config.MaxLoadFiles),
+		loading: make(chan struct{}, config.LoadThreads), // bound: a flag
+		uploads: repository.NewUploads(config.Log, config.MaxLoadFiles),
 	}
 	r.catalog = catalog.New(config.Repository, view{r})
 	if config.Develop {
@@ -269,7 +270,7 @@ type VersionStatus struct {
 // Overview lists the versions of attempted models, by namespace, name and version, and the models
 // that could not be read. It takes no lock that is held during a load or an unload.
 func (r *Registry) Overview() []VersionStatus {
-	var list []VersionStatus
+	var list []VersionStatus // bound: the versions of attempted models
 	left := r.troubles.models()
 	r.catalog.Overview(func(v catalog.Shown) {
 		s := VersionStatus{Name: v.Model.Name, Namespace: v.Model.Namespace, Version: v.Number, State: string(v.State), Reason: v.Reason}

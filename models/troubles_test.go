@@ -1,9 +1,13 @@
 package models
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // overview returns the models as operators see them.
@@ -50,4 +54,26 @@ func TestOperatorsSeeWhyModelsHaveNoVersion(t *testing.T) {
 	p.look()
 	p.wantStates("enum 1 READY; good 1 READY")
 	wantReasons("after a mend", "empty 0 UNAVAILABLE: at least one version must be available", "enum 1 READY", "good 1 READY")
+}
+
+// TestTroublesOfModelsThatAreGoneEnd notes models whose directories disappear, and checks that
+// only the others' reasons are left when very many have been noted.
+func TestTroublesOfModelsThatAreGoneEnd(t *testing.T) {
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"a": {1}, "b": {1}}), NewFakeBackend(), nil)
+	troubles := &r.troubles
+	a, b := repository.Identity{Name: "a"}, repository.Identity{Name: "b"}
+	troubles.note(a, errors.New(strings.Repeat("no", maxReasonBytes)))
+	for i := range maxTroubles - 1 {
+		troubles.reasons[repository.Identity{Name: fmt.Sprint("gone", i)}] = "no"
+	}
+	if n := len(troubles.models()); n != maxTroubles {
+		t.Fatalf("%d models have a reason, want %d", n, maxTroubles)
+	}
+	troubles.note(b, errors.New("no"))
+	if got, want := troubles.models(), repository.SetOf(a, b); !maps.Equal(got, want) {
+		t.Errorf("%d models have a reason, want %v", len(got), want)
+	}
+	if n := len(troubles.of(a)); n > maxReasonBytes {
+		t.Errorf("a reason has %d bytes", n)
+	}
 }

@@ -46,6 +46,8 @@ func printable(text string) bool {
 func control(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
 
 // cleanText replaces control characters and invalid UTF-8, for texts that are shown.
+//
+// bound: maxKey, or mostText
 func cleanText(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	return strings.Map(func(r rune) rune {
@@ -73,11 +75,11 @@ const (
 type RefusedError struct {
 	// Keys are the first refused keys, as stored below the location's path: for comparing and
 	// quoting, never a path.
-	Keys  []string
+	Keys  []string // bound: mostRefused
 	Count int
 	// Names are the first components of refused keys with several, except components too long for
 	// any key.
-	Names map[string]struct{}
+	Names map[string]struct{} // bound: mostNames
 	// Partial is true if Names is incomplete, or the listing ended because of too many refused
 	// keys.
 	Partial bool
@@ -91,7 +93,7 @@ func (e *RefusedError) Error() string { return e.text }
 func (e *RefusedError) Refuse(l Location, key string, why error) {
 	e.Count++
 	if len(e.Keys) < mostRefused {
-		e.Keys = append(e.Keys, strings.Clone(key))
+		e.Keys = append(e.Keys, strings.Clone(key[:min(len(key), 2*maxKey)]))
 	}
 	if name, _, inside := strings.Cut(key, "/"); inside && len(name) <= maxComponent {
 		e.name(name)
@@ -117,5 +119,5 @@ func (e *RefusedError) name(name string) {
 	if e.Names == nil {
 		e.Names = make(map[string]struct{})
 	}
-	e.Names[strings.Clone(name)] = struct{}{}
+	e.Names[strings.Clone(name)] = struct{}{} // bound: maxComponent
 }

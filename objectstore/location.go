@@ -77,6 +77,7 @@ func Parse(url string) (Location, bool, error) {
 // account from any other host.
 var azureName = regexp.MustCompile(`^[0-9a-zA-Z\-]+$`)
 
+// bound: maxText
 func parseS3(l Location, rest string) (Location, bool, error) {
 	clean, word := rest, ""
 	for _, w := range []string{"https://", "http://"} {

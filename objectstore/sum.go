@@ -41,7 +41,7 @@ var kindsOfSums = map[string]func() hash.Hash{
 // kind, and for a value that is not one of the kind, such as S3's checksums of parts.
 func ParseSum(kind, value string) (Sum, bool) {
 	made := kindsOfSums[kind]
-	want, err := base64.StdEncoding.DecodeString(value)
+	want, err := base64.StdEncoding.DecodeString(value) // bound: a header
 	if made == nil || err != nil || len(want) != made().Size() {
 		return Sum{}, false
 	}
@@ -64,7 +64,7 @@ func shortSum(sum []byte) string {
 	if len(sum) > most {
 		return hex.EncodeToString(sum[:most]) + "…"
 	}
-	return hex.EncodeToString(sum)
+	return hex.EncodeToString(sum) // bound: 16
 }
 
 // check compares the sum with a hash. A difference is the object's fault, whose uploader may have

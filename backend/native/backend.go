@@ -27,7 +27,7 @@ type Backend struct {
 	env Environment
 
 	mu    sync.Mutex
-	known map[string]*known // by name of the backend
+	known map[string]*known // by name of the backend; bound: mostKnown
 }
 
 // known are the settings of a backend, which are those of its first model.
@@ -57,12 +57,18 @@ func (b *Backend) Open(env backend.Env) (backend.Model, error) {
 	return b.env.Supervisor.Open(env, &k.config.Config, p), nil
 }
 
+// mostKnown bounds how many are remembered: uploaded models bring backends of new names for ever.
+const mostKnown = 1000
+
 // of returns the settings of a backend.
 func (b *Backend) of(name string) *known {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if k := b.known[name]; k != nil {
 		return k
+	}
+	if len(b.known) >= mostKnown {
+		clear(b.known) // they are read again
 	}
 	k := &known{}
 	k.values, k.message = b.env.Settings(name)

@@ -3,6 +3,7 @@ package native
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -70,12 +71,25 @@ func inside(real string, roots []string) bool {
 	return false
 }
 
-// machine is for which processor a program was built, "" if that is not to be seen.
+// machine is for which processor a program was built, "" if that is not to be seen. It reads only
+// the beginning of the file: elf.Open would read the names of all sections, which may be compressed
+// and are as large as the author of the file likes.
 func machine(path string) string {
-	file, err := elf.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	return file.Machine.String()
+	const field = 18 // where e_machine lies
+	var head [field + 2]byte
+	if _, err := io.ReadFull(file, head[:]); err != nil || string(head[:4]) != elf.ELFMAG {
+		return ""
+	}
+	switch elf.Data(head[elf.EI_DATA]) {
+	case elf.ELFDATA2LSB:
+		return elf.Machine(binary.LittleEndian.Uint16(head[field:])).String()
+	case elf.ELFDATA2MSB:
+		return elf.Machine(binary.BigEndian.Uint16(head[field:])).String()
+	}
+	return ""
 }

@@ -78,6 +78,8 @@ func (p *program) greet(r *runner) error {
 }
 
 // chosen are the variables of go-plugin that plugins read: the cookie and the versions.
+//
+// bound: two
 func chosen(all []string) (variables []string) {
 	for _, v := range all {
 		if strings.HasPrefix(v, ipc.PluginCookieKey+"=") || strings.HasPrefix(v, ipc.PluginVersionsEnv+"=") {
@@ -100,7 +102,7 @@ func temporary() string {
 // refusal is what clients are told of a plugin that was not started, with its causes for the log and the count of losses.
 type refusal struct {
 	told   *infer.Error
-	causes []error
+	causes []error // bound: three
 }
 
 func (e *refusal) Error() string   { return e.told.Message }
@@ -135,7 +137,7 @@ func (r *runner) refusal(cause error, exit *launch.ExitError) error {
 // diagnose describes in a sentence the output of the process and its end.
 func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string, late bool) {
 	line, said := r.line()
-	fields := strings.Split(line, "|")
+	fields := strings.Split(line, "|") // bound: mostSaid
 	if len(fields) < 5 {
 		switch {
 		case said:

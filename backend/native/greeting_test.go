@@ -215,6 +215,8 @@ func TestHandshakesThatFail(t *testing.T) {
 func TestFilesThatCannotBeStarted(t *testing.T) {
 	for _, c := range []struct{ name, content, want string }{
 		{"broken", "\x7fELF, but no more", "cannot be executed here"},
+		{"of another machine", "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\x4b\x00" + strings.Repeat("\x00", 44), "cannot be executed here: it was built for EM_VAX"},
+		{"of a machine with big ends", "\x7fELF\x02\x02\x01" + strings.Repeat("\x00", 9) + "\x00\x02\x00\x4b" + strings.Repeat("\x00", 44), "cannot be executed here: it was built for EM_VAX"},
 		{"no interpreter", "#!/no/such/interpreter\n", "was not started: start "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -304,5 +306,17 @@ func TestSettingsAreThoseOfTheFirstModel(t *testing.T) {
 	want := `start-timeout-seconds is "0", want a whole number between 1 (the least) and 9223372036`
 	if _, err := b.Open(backend.Env{Config: &kserve.ModelConfig{Backend: "other"}}); err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
+	}
+}
+
+// TestSettingsOfManyBackends checks that models which bring backends of ever new names fill no
+// memory.
+func TestSettingsOfManyBackends(t *testing.T) {
+	b := New(Environment{Settings: func(string) (map[string]string, string) { return nil, "" }})
+	for i := range 2*mostKnown + 1 {
+		b.of(strconv.Itoa(i))
+	}
+	if n := len(b.known); n > mostKnown {
+		t.Errorf("%d backends are remembered, want %d at most", n, mostKnown)
 	}
 }

@@ -25,6 +25,6 @@ var _ io.Writer = lines{}
 
 // Write implements io.Writer.
 func (l lines) Write(b []byte) (int, error) {
-	l.log.Debug().Msg(strings.TrimSpace(string(b)))
+	l.log.Debug().Msg(strings.TrimSpace(string(b))) // bound: mostSaid, of which go-plugin shows a line
 	return len(b), nil
 }

@@ -63,6 +63,7 @@ func (p *program) wireBackend() ipc.PluginBackend {
 	return ipc.PluginBackend{Name: p.name, Directory: filepath.Dir(p.path), Settings: p.known.values, Message: p.known.message}
 }
 
+// bound: the config
 func (p *program) wireModel(config []byte, complete bool) ipc.PluginModel {
 	return ipc.PluginModel{
 		Name: p.env.Name, Version: p.env.Version, Directory: p.env.Directory, Config: string(config), AutoComplete: complete,
@@ -90,6 +91,7 @@ func wireInstance(at process.InstanceSpec) ipc.PluginInstance {
 		in.Device = int32(device)
 	}
 	for _, s := range at.Group.GetSecondaryDevices() {
+		// bound: the config
 		in.Secondary = append(in.Secondary, ipc.PluginSecondaryDevice{Kind: s.GetKind().String(), Device: s.GetDeviceId()})
 	}
 	return in

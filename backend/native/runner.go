@@ -24,7 +24,7 @@ import (
 type runner struct {
 	program     *program
 	files       *process.Files
-	environment []string
+	environment []string // bound: the environment of this process
 	near        *os.File // the pipe's end of this process
 	ended       bool     // the process has closed its stdout, or ended, by itself
 
@@ -33,7 +33,7 @@ type runner struct {
 
 	mu      sync.Mutex
 	process *launch.Process // set once, by Start
-	said    []byte          // stdout so far, up to mostSaid
+	said    []byte          // stdout so far; bound: mostSaid
 	closed  bool            // stdout has ended
 }
 
@@ -73,8 +73,8 @@ func (r *runner) Start(context.Context) error {
 	defer far.Close()
 	r.near = near
 	list := append(r.files.List(), r.files.Output[0], r.files.Output[1])
-	inherit := append([]*os.File{null, far, r.files.Output[1]}, list...)
-	numbers := make([]string, len(list))
+	inherit := append([]*os.File{null, far, r.files.Output[1]}, list...) // bound: the process's files
+	numbers := make([]string, len(list))                                 // bound: the process's files
 	for i := range list {
 		numbers[i] = strconv.Itoa(len(inherit) - len(list) + i)
 	}
@@ -145,7 +145,7 @@ func (r *runner) line() (line string, said bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first, _, _ := bytes.Cut(r.said, []byte("\n"))
-	return strings.TrimSpace(string(first)), len(r.said) > 0
+	return strings.TrimSpace(string(first)), len(r.said) > 0 // bound: mostSaid
 }
 
 // Wait implements runner.Runner. go-plugin calls it when stdout has ended; that of a process which has made its handshake

@@ -33,7 +33,7 @@
 //
 //	handshake        the frames until the process takes batches, and at its end
 //	inFlight         the batches that the process executes (inflight.go), which execute.go
-//	                 submits and executed.go completes, and the requests that batches leave
+//	                 submits and completes, and the requests that batches leave
 //	                 open, with their flow control (open.go)
 //	readiness        READY? (handshake.go)
 //	bls.Requests     the model's requests to other models
@@ -52,7 +52,7 @@
 // much of a stub's memory, outputs are copied (package frames). The loans of a life end with it;
 // responses that are still being written keep their mapping until they are released.
 //
-// Trust: packages ipc and frames and executed.go check everything that a stub writes. A stub
+// Trust: packages ipc and frames and execute.go check everything that a stub writes. A stub
 // that breaks the protocol is killed. Requests in flight in a lost stub get the program's text
 // for ProcessLost; a batch that the stub had not taken goes back to the scheduler.
 //

@@ -33,12 +33,12 @@ type Backend struct {
 
 	pythons struct {
 		sync.Mutex
-		byWish map[wish]*python
+		byWish map[wish]*python // bound: the models
 	}
 	cache struct {
 		sync.Mutex
-		opened   *cache.Cache // nil until a model has a packed environment
-		archives map[string]archiveSeen
+		opened   *cache.Cache           // nil until a model has a packed environment
+		archives map[string]archiveSeen // bound: mostArchives
 	}
 }
 
@@ -74,8 +74,8 @@ func (b *Backend) Interpreters() ([]string, error) {
 	if b.config.Executable == "" {
 		return first, err
 	}
-	others, _ := candidates("") // that of the settings is tried before they are missed
-	return append(first, others...), nil
+	others, _ := candidates("")          // that of the settings is tried before they are missed
+	return append(first, others...), nil // bound: PATH
 }
 
 // Open implements backend.Backend.

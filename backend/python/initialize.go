@@ -53,6 +53,8 @@ func (c *code) module() moduleBody {
 }
 
 // Complete implements Program.
+//
+// bound: the config
 func (c *code) Complete(config []byte, surroundings process.Surroundings) any {
 	return &completeBody{Config: string(config), Model: c.env.Name, moduleBody: c.module(), Surroundings: surroundings}
 }
@@ -61,7 +63,7 @@ func (c *code) Complete(config []byte, surroundings process.Surroundings) any {
 func (c *code) Initialize(p process.InstanceSpec, i process.Initialization) any {
 	return &initializeBody{
 		Args: map[string]string{
-			"model_config":             string(p.Config),
+			"model_config":             string(p.Config), // bound: the config
 			"model_instance_kind":      p.Kind,
 			"model_instance_name":      p.Instance,
 			"model_instance_device_id": p.Device,

@@ -23,8 +23,8 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	if err != nil {
 		return nil, err
 	}
-	templates := make([]*template, len(candidates))
-	failures := make([]error, len(candidates))
+	templates := make([]*template, len(candidates)) // bound: PATH
+	failures := make([]error, len(candidates))      // bound: PATH
 	var started sync.WaitGroup
 	for i, path := range candidates {
 		started.Go(panics.Guard(p.backend.log, panics.Life, func() {
@@ -146,6 +146,8 @@ func besideBinary() []string {
 }
 
 // candidates lists the interpreters to try.
+//
+// bound: PATH
 func candidates(executable string) ([]string, error) {
 	if executable != "" {
 		path, err := filepath.Abs(executable)

@@ -278,14 +278,14 @@ func (p *python) startStub(instance, mark string, files *process.Files) (*launch
 		return nil, err
 	}
 	defer null.Close()
-	inherit := append([]*os.File{null, files.Output[0], files.Output[1]}, files.List()...)
+	inherit := append([]*os.File{null, files.Output[0], files.Output[1]}, files.List()...) // bound: ten
 	numbers := make([]string, 0, 7)
 	for fd := 3; fd < len(inherit); fd++ {
 		numbers = append(numbers, strconv.Itoa(fd))
 	}
 	program := filepath.Join(p.backend.dir, "triton_python_backend_stub")
 	return launch.Start(launch.Command{
-		Argv:  []string{p.info.Path, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")},
+		Argv:  []string{p.info.Path, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, // bound: ten
 		Files: inherit, Environment: p.variables,
 	}, mark)
 }

@@ -155,7 +155,7 @@ func (t *template) fork(instance, mark string, files *process.Files) (*launch.Pr
 	}
 	var fds []int
 	for _, f := range append(files.List(), files.Output[:]...) {
-		fds = append(fds, int(f.Fd()))
+		fds = append(fds, int(f.Fd())) // bound: the process's files
 	}
 	var reply struct {
 		PID   int    `msgpack:"pid"`
@@ -203,7 +203,7 @@ func (t *template) receive(into any, limit time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("read its message: %w", err)
 	}
-	return msgpack.Unmarshal(buffer[:n], into)
+	return msgpack.Unmarshal(buffer[:n], into) // bound: buffer, and room for 1e6 names of threads
 }
 
 // usable reports whether the template can still fork.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +71,7 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	for _, l := range o.levels {
 		one, err := p.measure(ctx, t, l, stderr)
 		if one != nil {
-			r.Levels = append(r.Levels, one)
+			r.Levels = append(r.Levels, one) // bound: the command line
 		}
 		if err != nil && !errors.Is(err, context.Canceled) {
 			return err
@@ -94,8 +95,17 @@ func (o *options) mostCallers() int {
 	return most
 }
 
-// check rejects options that the model does not support.
+// check rejects options that the model does not support, and configs that would make requests huge.
 func (p *prepared) check() error {
+	if n := described(p.model); n > mostDescribed {
+		return fmt.Errorf("the inputs and outputs of model %s take %d bytes to describe, want at most %d", p.options.model, n, mostDescribed)
+	}
+	inputs := p.model.GetInput()
+	for i, input := range inputs {
+		if slices.ContainsFunc(inputs[:i], func(o *kserve.ModelInput) bool { return o.GetName() == input.GetName() }) {
+			return fmt.Errorf("the config of model %s has input %q twice", p.options.model, input.GetName())
+		}
+	}
 	if p.model.GetModelTransactionPolicy().GetDecoupled() && p.options.protocol != protocolStream {
 		return fmt.Errorf("model %s is decoupled and may send any number of responses: use --protocol stream", p.options.model)
 	}

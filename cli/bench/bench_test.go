@@ -418,6 +418,40 @@ func TestRepliesAreBounded(t *testing.T) {
 	}
 }
 
+// TestConfigsAreBounded checks that a config cannot make requests huge: with many, repeated or
+// verbose inputs and outputs.
+func TestConfigsAreBounded(t *testing.T) {
+	input := func(name string, dims ...int64) *kserve.ModelInput {
+		return &kserve.ModelInput{Name: name, DataType: kserve.DataType_TYPE_INT8, Dims: dims}
+	}
+	const large = " bytes to describe, want at most 1048576"
+	for _, c := range []struct {
+		config *kserve.ModelConfig
+		want   string
+	}{
+		{config(), ""},
+		{&kserve.ModelConfig{Input: []*kserve.ModelInput{input("A", 1), input("B", 1), input("A", 2)}}, `has input "A" twice`},
+		{&kserve.ModelConfig{Input: make([]*kserve.ModelInput, 5000)}, large},
+		{&kserve.ModelConfig{Input: []*kserve.ModelInput{input("A", make([]int64, 1<<17)...)}}, large},
+		{&kserve.ModelConfig{Output: []*kserve.ModelOutput{{Name: strings.Repeat("A", 1<<20)}}}, large},
+	} {
+		err := (&prepared{options: &options{model: "m"}, model: c.config}).check()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("got %v, want %q in it", err, c.want)
+		}
+	}
+}
+
+// TestTextsOfErrorsAreBounded checks that long errors are kept only in part.
+func TestTextsOfErrorsAreBounded(t *testing.T) {
+	var counts, sum tally
+	counts.note(strings.Repeat("x", 1<<20))
+	sum.merge(&counts)
+	if len(sum.texts) != 1 || len(sum.texts[0]) > infer.MaxEcho || !strings.HasSuffix(sum.texts[0], "x…") {
+		t.Errorf("got %d texts", len(sum.texts))
+	}
+}
+
 // TestRepliesOverGRPCAreBounded checks that the flag for the size of replies also limits gRPC.
 func TestRepliesOverGRPCAreBounded(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -22,10 +22,31 @@ const (
 	zero   = "zero"
 )
 
+// Limits on the server's share of requests, in bytes.
+const (
+	mostDescribed = 1 << 20 // names and shapes of a request's tensors
+	mostGenerated = 4 << 30 // generated inputs of all samples
+	perTensor     = 256     // approximate overhead
+)
+
+// described returns how many bytes the tensors of a config add to each request, without their
+// elements.
+func described(config *kserve.ModelConfig) (n int) {
+	for _, input := range config.GetInput() {
+		n += perTensor + len(input.GetName()) + 8*len(input.GetDims())
+	}
+	for _, output := range config.GetOutput() {
+		n += perTensor + len(output.GetName())
+	}
+	return n
+}
+
 // sample is the content of one request.
 type sample []infer.Tensor
 
 // makeSamples creates the samples, at least one.
+//
+// bound: the operator's files, and mostDescribed and mostGenerated
 func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 	if o.record != "" {
 		return recordedSamples(o.record, o.model)
@@ -47,7 +68,7 @@ func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 			return nil, unknownInput("--shape", name, config)
 		}
 	}
-	samples := make([]sample, max(1, len(given)))
+	samples, generated := make([]sample, max(1, len(given))), 0
 	for i := range samples {
 		var values map[string]json.RawMessage
 		if given != nil {
@@ -63,8 +84,15 @@ func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 			if err != nil {
 				return nil, fmt.Errorf("input %s: %w", input.GetName(), err)
 			}
-			if t != nil {
-				samples[i] = append(samples[i], *t)
+			if t == nil {
+				continue
+			}
+			samples[i] = append(samples[i], *t)
+			if values[t.Name] == nil && !strings.HasPrefix(o.inputs[t.Name], "@") {
+				generated += len(t.Data)
+			}
+			if generated > mostGenerated {
+				return nil, fmt.Errorf("the generated inputs of %d requests have more than %d bytes", len(samples), int64(mostGenerated))
 			}
 		}
 	}
@@ -72,6 +100,8 @@ func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 }
 
 // recordedSamples returns the inputs of recorded requests to a model. Redacted inputs are zeros or empty strings.
+//
+// bound: the operator's files
 func recordedSamples(directory, model string) (samples []sample, err error) {
 	files, err := recording.Files(directory)
 	if err != nil {
@@ -107,6 +137,7 @@ func hasInput(config *kserve.ModelConfig, name string) bool {
 	return slices.ContainsFunc(config.GetInput(), func(i *kserve.ModelInput) bool { return i.GetName() == name })
 }
 
+// bound: mostDescribed
 func unknownInput(where, name string, config *kserve.ModelConfig) error {
 	var names []string
 	for _, input := range config.GetInput() {
@@ -116,6 +147,8 @@ func unknownInput(where, name string, config *kserve.ModelConfig) error {
 }
 
 // makeTensor creates one input, or returns nil if it is optional and unmentioned.
+//
+// bound: mostDescribed, and the operator's files and batch
 func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput, value json.RawMessage) (*infer.Tensor, error) {
 	name := input.GetName()
 	fill, asked := o.inputs[name]
@@ -178,6 +211,8 @@ func makeTensor(o *options, config *kserve.ModelConfig, input *kserve.ModelInput
 }
 
 // readData reads requests in perf_analyzer's format: {"data": [{NAME: …}, …]}, or lists of them.
+//
+// bound: the operator's file
 func readData(path string) ([]map[string]json.RawMessage, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -209,6 +244,8 @@ func readData(path string) ([]map[string]json.RawMessage, error) {
 
 // read reads a value in perf_analyzer's format: an array, {"content": …, "shape": […]}, or {"b64":
 // …}.
+//
+// bound: the operator's file
 func read(t *infer.Tensor, value json.RawMessage) error {
 	var object struct {
 		Content json.RawMessage `json:"content"`

@@ -28,28 +28,29 @@ type grpcTarget struct {
 	*prepared
 	control     *grpc.ClientConn
 	client      grpcservice.GRPCInferenceServiceClient
-	connections []*grpc.ClientConn
-	bodies      [][]byte // of the samples, without the parts that differ among callers
+	connections []*grpc.ClientConn // bound: mostCallers
+	bodies      [][]byte           // of the samples, without the parts that differ among callers
 }
 
 func newGRPCTarget(p *prepared) (*grpcTarget, error) {
 	t := &grpcTarget{prepared: p}
 	var err error
-	if t.control, err = t.dial(); err != nil {
+	if t.control, err = t.dial(min(t.options.maxReply, mostControl)); err != nil {
 		return nil, err
 	}
 	t.client = grpcservice.NewGRPCInferenceServiceClient(t.control)
 	return t, nil
 }
 
-func (t *grpcTarget) dial() (*grpc.ClientConn, error) {
+// dial creates a connection for replies of at most most bytes.
+func (t *grpcTarget) dial(most int) (*grpc.ClientConn, error) {
 	address, by := t.options.server()
 	transport := insecure.NewCredentials()
 	if by != nil {
 		transport = credentials.NewTLS(by)
 	}
 	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(t.options.maxReply), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(codec{})))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most), grpc.MaxCallSendMsgSize(math.MaxInt32), grpc.ForceCodecV2(codec{})))
 }
 
 func (t *grpcTarget) close() {
@@ -130,6 +131,8 @@ func ignoreNil(err error) error {
 }
 
 // parameters converts the parameters of requests and tensors.
+//
+// bound: three parameters
 func parameters(values map[string]any) map[string]*kserve.InferParameter {
 	all := make(map[string]*kserve.InferParameter, len(values))
 	for name, value := range values {
@@ -146,6 +149,8 @@ func parameters(values map[string]any) map[string]*kserve.InferParameter {
 }
 
 // encode encodes a request as a message.
+//
+// bound: the sample, and mostDescribed
 func (t *grpcTarget) encode(index int, s sample, number int) ([]byte, error) {
 	m := &kserve.ModelInferRequest{ModelName: t.options.model, ModelVersion: t.options.version}
 	if t.options.protocol == protocolStream {
@@ -176,7 +181,7 @@ func (t *grpcTarget) encode(index int, s sample, number int) ([]byte, error) {
 type grpcCaller struct {
 	target *grpcTarget
 	conn   *grpc.ClientConn
-	bodies [][]byte
+	bodies [][]byte // bound: the samples
 
 	stream grpc.ClientStream
 	cancel context.CancelFunc // of the stream
@@ -185,7 +190,7 @@ type grpcCaller struct {
 func (t *grpcTarget) newCaller(number int) (caller, error) {
 	at := number / callersPerConnection
 	for len(t.connections) <= at {
-		conn, err := t.dial()
+		conn, err := t.dial(t.options.maxReply)
 		if err != nil {
 			return nil, err
 		}
@@ -216,6 +221,8 @@ func (c *grpcCaller) close() {
 }
 
 // body returns the message of a request. Sequence parameters are appended, which protobuf allows.
+//
+// bound: the sample
 func (c *grpcCaller) body(r request) ([]byte, error) {
 	body := c.bodies[r.sample]
 	if r.sequence == 0 {
@@ -304,10 +311,10 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	case []byte:
 		return mem.BufferSlice{mem.SliceBuffer(m)}, nil
 	case proto.Message:
-		b, err := proto.Marshal(m)
+		b, err := proto.Marshal(m) // bound: requests of fixed size
 		return mem.BufferSlice{mem.SliceBuffer(b)}, err
 	}
-	return nil, errors.New("bench: a message of type " + strconv.Quote(fmt.Sprintf("%T", v)))
+	return nil, errors.New("bench: a message of type " + strconv.Quote(fmt.Sprintf("%T", v))) // bound: the name of a type
 }
 
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -317,5 +324,5 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
-	return proto.Unmarshal(b.ReadOnlyData(), m)
+	return proto.Unmarshal(b.ReadOnlyData(), m) // bound: the limit of dial
 }

@@ -39,7 +39,7 @@ func middleOf(bucket int) time.Duration {
 func (h *histogram) add(d time.Duration) {
 	at := bucketOf(uint64(max(d, 0)))
 	for at >= len(h.counts) {
-		h.counts = append(h.counts, make([]uint64, at+1-len(h.counts))...)
+		h.counts = append(h.counts, make([]uint64, at+1-len(h.counts))...) // bound: 57*subBuckets
 	}
 	h.counts[at]++
 	h.total++
@@ -49,7 +49,7 @@ func (h *histogram) add(d time.Duration) {
 
 func (h *histogram) merge(other *histogram) {
 	if missing := len(other.counts) - len(h.counts); missing > 0 {
-		h.counts = append(h.counts, make([]uint64, missing)...)
+		h.counts = append(h.counts, make([]uint64, missing)...) // bound: 57*subBuckets
 	}
 	for i, n := range other.counts {
 		h.counts[i] += n

@@ -25,7 +25,8 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Limits on the kept parts of a reply, in bytes. Bodies of responses are read and discarded.
+// Limits on the kept parts of a reply, in bytes. Bodies of responses are read and discarded. The
+// first also applies to gRPC.
 const (
 	mostControl = 64 << 20 // of a reply that is not measured
 	mostHead    = 1 << 20  // of the head of a response
@@ -36,6 +37,8 @@ const (
 type httpTarget struct {
 	*prepared
 	client *http.Client
+	// heads and bodies are those of all callers, unless each has its own shared memory.
+	heads, bodies [][]byte
 }
 
 func newHTTPTarget(p *prepared) *httpTarget {
@@ -45,6 +48,8 @@ func newHTTPTarget(p *prepared) *httpTarget {
 func (t *httpTarget) close() { t.client.CloseIdleConnections() }
 
 // modelPath returns the path of the model, or of the requested version.
+//
+// bound: the command line
 func (t *httpTarget) modelPath() string {
 	path := "/v2/models/" + url.PathEscape(t.options.model)
 	if t.options.version != "" {
@@ -58,7 +63,7 @@ func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]
 	var text []byte
 	if body != nil {
 		var err error
-		if text, err = json.Marshal(body); err != nil {
+		if text, err = json.Marshal(body); err != nil { // bound: requests of fixed size
 			return nil, err
 		}
 	}
@@ -75,7 +80,7 @@ func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]
 		return nil, err
 	}
 	defer reply.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(reply.Body, mostControl+1))
+	text, err = io.ReadAll(io.LimitReader(reply.Body, mostControl+1)) // bound: mostControl
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +94,8 @@ func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]
 }
 
 // errorText returns the message of an error response.
+//
+// bound: mostControl, or mostText
 func errorText(status int, body []byte) string {
 	var fields struct {
 		Error string `json:"error"`
@@ -125,7 +132,7 @@ func (t *httpTarget) index(ctx context.Context) ([]*kserve.RepositoryIndexRespon
 		return nil, err
 	}
 	var list []*kserve.RepositoryIndexResponse_ModelIndex
-	return list, json.Unmarshal(text, &list)
+	return list, json.Unmarshal(text, &list) // bound: mostControl
 }
 
 func (t *httpTarget) statistics(ctx context.Context) ([]*kserve.ModelStatistics, error) {
@@ -149,8 +156,8 @@ type httpCaller struct {
 	target *httpTarget
 	// heads are the JSON of each sample without its opening brace, because members about sequences
 	// are inserted there.
-	heads  [][]byte
-	bodies [][]byte // the tensors of each sample
+	heads  [][]byte // bound: the samples
+	bodies [][]byte // the tensors of each sample; bound: the samples
 	path   string
 	host   string // for the Host header
 
@@ -162,15 +169,20 @@ type httpCaller struct {
 }
 
 func (t *httpTarget) newCaller(number int) (caller, error) {
-	c := &httpCaller{target: t, path: t.modelPath() + "/infer"}
+	c := &httpCaller{target: t, path: t.modelPath() + "/infer", heads: t.heads, bodies: t.bodies}
 	c.host, _ = t.options.server()
-	for i, s := range t.samples {
-		head, body, err := t.encode(i, s, number)
-		if err != nil {
-			return nil, err
+	if c.heads == nil {
+		for i, s := range t.samples {
+			head, body, err := t.encode(i, s, number)
+			if err != nil {
+				return nil, err
+			}
+			c.heads = append(c.heads, head)
+			c.bodies = append(c.bodies, body)
 		}
-		c.heads = append(c.heads, head)
-		c.bodies = append(c.bodies, body)
+		if t.memory == nil {
+			t.heads, t.bodies = c.heads, c.bodies
+		}
 	}
 	return c, nil
 }
@@ -183,6 +195,8 @@ type jsonTensor struct {
 }
 
 // encode creates the head and the tensors of a request.
+//
+// bound: the sample, and mostDescribed
 func (t *httpTarget) encode(index int, s sample, number int) (head, body []byte, err error) {
 	var fields struct {
 		Inputs  []jsonTensor `json:"inputs"`
@@ -240,7 +254,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 			return answer{}, brokenf("connect: %v", err)
 		}
 		c.conn, c.from = conn, &bounded{from: conn}
-		c.reader = bufio.NewReaderSize(c.from, 64<<10)
+		c.reader = bufio.NewReaderSize(c.from, 64<<10) // bound: 64 KiB
 		c.unhook = context.AfterFunc(ctx, panics.Guard(zerolog.Nop(), panics.Request, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }, nil))
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(c.target.options.timeout)); err != nil {
@@ -260,7 +274,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
 	c.from.left = math.MaxInt64
 	defer reply.Body.Close()
 	if reply.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(reply.Body, mostText))
+		text, err := io.ReadAll(io.LimitReader(reply.Body, mostText)) // bound: mostText
 		if err != nil {
 			return answer{}, c.broken(err)
 		}
@@ -309,6 +323,8 @@ func (c *httpCaller) broken(err error) error {
 }
 
 // request returns the head of a request, and the JSON before its tensors.
+//
+// bound: the sample, and the command line
 func (c *httpCaller) request(r request) []byte {
 	var members []byte
 	if r.sequence != 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/panics"
 )
 
@@ -39,8 +40,8 @@ const lateBy = time.Millisecond
 type tally struct {
 	requests, responses, errors uint64
 	latency, first              histogram
-	texts                       []string // of the first distinct errors
-	perSecond                   []uint64 // completed requests per second
+	texts                       []string // of the first distinct errors; bound: mostTexts
+	perSecond                   []uint64 // completed requests per second; bound: --duration
 }
 
 func (t *tally) merge(other *tally) {
@@ -60,7 +61,9 @@ func (t *tally) merge(other *tally) {
 	}
 }
 
+// note keeps an error's text, up to infer.MaxEcho bytes, because each caller keeps several.
 func (t *tally) note(text string) {
+	text = infer.Cut(text, infer.MaxEcho)
 	if len(t.texts) < mostTexts && !slices.Contains(t.texts, text) {
 		t.texts = append(t.texts, text)
 	}
@@ -81,8 +84,8 @@ type load struct {
 	ids   atomic.Uint64
 
 	mu      sync.Mutex
-	workers []*worker
-	failed  error // a caller could not be created, or panicked
+	workers []*worker // bound: mostCallers
+	failed  error     // a caller could not be created, or panicked
 	running sync.WaitGroup
 }
 

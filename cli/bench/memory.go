@@ -18,12 +18,14 @@ type sharedMemory struct {
 	at              [][]extent // of inputs, by sample and input
 	outputBytes     int64
 	perCaller       int64
-	files           []string
+	files           []string // bound: two
 }
 
 type extent struct{ offset, size int64 }
 
 // newSharedMemory creates the files for a number of callers.
+//
+// bound: the samples
 func newSharedMemory(o *options, config *kserve.ModelConfig, samples []sample, callers int) (*sharedMemory, error) {
 	m := &sharedMemory{
 		inputs: fmt.Sprintf("nereid_bench_%d_in", os.Getpid()), outputs: fmt.Sprintf("nereid_bench_%d_out", os.Getpid()),

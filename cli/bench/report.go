@@ -164,7 +164,7 @@ func (r *report) write(w io.Writer) {
 				times = append(times, span(us))
 			}
 		}
-		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%d\t\n", l.level, l.InferPS, spread, strings.Join(times, "\t"), l.Errors)
+		fmt.Fprintf(table, "%s\t%.0f\t%s\t%s\t%d\t\n", l.level, l.InferPS, spread, strings.Join(times, "\t"), l.Errors) // bound: seven times
 	}
 	_ = table.Flush() // errors of w are not reported
 	for _, l := range r.Levels {
@@ -206,6 +206,8 @@ func span(us float64) string {
 }
 
 // writeJSON writes the results to a file, or to w for "-".
+//
+// bound: mostControl for the server's name, and a few texts of each level
 func (r *report) writeJSON(path string, w io.Writer) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -220,6 +222,8 @@ func (r *report) writeJSON(path string, w io.Writer) error {
 }
 
 // readReport reads a file of writeJSON.
+//
+// bound: the operator's file
 func readReport(path string) (*report, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -26,6 +26,8 @@ func (p *prepared) unserved(ctx context.Context, t target, err error) error {
 }
 
 // instead suggests a similar model or version from an index, or returns "".
+//
+// bound: the index, of at most mostControl bytes
 func instead(model string, index []*kserve.RepositoryIndexResponse_ModelIndex) string {
 	var ready, names []string
 	for _, entry := range index {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -130,8 +131,11 @@ func (e *longError) Error() string {
 	return fmt.Sprintf("the response has more than %d bytes, far more than the recorded one", e.most)
 }
 
-// perAnswer is the approximate overhead of an answer in bytes.
-const perAnswer = 512
+// The approximate overhead of an answer, or of one of its tensors, and of a parameter, in bytes.
+const (
+	perAnswer    = 512
+	perParameter = 64
+)
 
 // mostAnswered limits the bytes read as answers to a record: twice the recorded size, plus room for
 // differences.
@@ -157,7 +161,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	}
 	senders := newSenders(o)
 	defer senders.close()
-	var outcomes []*outcome // in the order of the files; the sending goroutine fills each, and they are read after all have ended
+	var outcomes []*outcome // in the order of the files; the sending goroutine fills each, and they are read after all have ended; bound: the records
 	sent := func(o *outcome) bool { return o.Result != "" }
 	flight := newFlight(ctx, o.concurrency)
 	for _, file := range files {
@@ -228,7 +232,7 @@ func (o *options) replay(ctx context.Context, senders *senders, found *outcome, 
 	case ctx.Err() != nil: // the replay ends
 		return nil
 	case err != nil:
-		found.Result, found.Differences = resultNotSent, []string{err.Error()}
+		found.Result, found.Differences = resultNotSent, []string{infer.Cut(err.Error(), infer.MaxEcho)}
 		return nil
 	}
 	c := comparison{tolerance: o.tolerance, ignored: o.ignored, namesAlone: redacted}

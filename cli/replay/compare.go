@@ -23,7 +23,31 @@ type comparison struct {
 	namesAlone bool
 }
 
+// mostDifferences is how many bytes of differences are kept for each record. They stay in memory
+// until the replay is over.
+const mostDifferences = 64 << 10
+
+// shorten keeps the first of the differences, and says how many others there are.
+//
+// bound: mostDifferences
+func shorten(differences []string) []string {
+	left := mostDifferences
+	for i, text := range differences {
+		if left -= len(text) + 16; left >= 0 {
+			continue
+		}
+		kept := append(differences[:i:i], infer.Cut(text, infer.MaxEcho)) // not in the long list
+		if more := len(differences) - len(kept); more > 0 {
+			kept = append(kept, fmt.Sprintf("and %d more differences", more))
+		}
+		return kept
+	}
+	return differences
+}
+
 // compare describes the differences between responses and the recorded ones, in sentences.
+//
+// bound: the record and its answers, of at most mostAnswered bytes
 func (c *comparison) compare(was, is []recording.Message) (differences []string) {
 	for i := range min(len(was), len(is)) {
 		prefix := ""
@@ -41,7 +65,7 @@ func (c *comparison) compare(was, is []recording.Message) (differences []string)
 	default:
 		differences = append(differences, fmt.Sprintf("%d responses, was %d", len(is), len(was)))
 	}
-	return differences
+	return shorten(differences)
 }
 
 // show describes a message in a few words.
@@ -52,6 +76,7 @@ func show(m *recording.Message) string {
 	return "a response"
 }
 
+// bound: the record and its answers
 func (c *comparison) message(was, is *recording.Message) (differences []string) {
 	add := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
 	switch {
@@ -87,6 +112,7 @@ func (c *comparison) message(was, is *recording.Message) (differences []string) 
 	return append(differences, c.parameters(was, is)...)
 }
 
+// bound: the record and its answers
 func (c *comparison) parameters(was, is *recording.Message) (differences []string) {
 	skip := func(name string) bool {
 		return c.ignored.parameters[name] || slices.Contains(protocolParameters, name) || slices.Contains(was.Redacted, name)
@@ -123,7 +149,7 @@ func (c *comparison) parameters(was, is *recording.Message) (differences []strin
 func valueOf(p infer.Parameter) string {
 	switch p.Kind {
 	case infer.StringParameter:
-		return strconv.Quote(p.String)
+		return strconv.Quote(p.String) // bound: the record and its answers
 	case infer.IntParameter:
 		return strconv.FormatInt(p.Int, 10)
 	case infer.BoolParameter:
@@ -145,49 +171,49 @@ func (c *comparison) tensor(was, is *recording.Tensor) string {
 	if was.Redacted || bytes.Equal(was.Data, is.Data) {
 		return ""
 	}
-	before, now := elements(&was.Tensor), elements(&is.Tensor)
-	if len(before) != len(now) {
-		return fmt.Sprintf("it has %d elements, was %d", len(now), len(before))
+	n := elements(&was.Tensor)
+	if now := elements(&is.Tensor); now != n {
+		return fmt.Sprintf("it has %d elements, was %d", now, n)
 	}
-	first, count := -1, 0
-	for i := range before {
-		if !c.alike(was.DataType, before[i], now[i]) {
-			if count++; first < 0 {
-				first = i
+	text, count := "", 0
+	before, now := was.Data, is.Data
+	for i := range n {
+		var a, b []byte
+		a, before = next(was.DataType, before)
+		b, now = next(was.DataType, now)
+		if !c.alike(was.DataType, a, b) {
+			if count++; count == 1 {
+				text = fmt.Sprintf("element %s is %s, was %s", index(i, was.Shape), value(was.DataType, b), value(was.DataType, a))
 			}
 		}
 	}
-	if count == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("element %s is %s, was %s", index(first, was.Shape), value(was.DataType, now[first]), value(was.DataType, before[first]))
-	if len(before) > 1 {
-		text += fmt.Sprintf("; %d of %d elements differ", count, len(before))
+	if count > 0 && n > 1 {
+		text += fmt.Sprintf("; %d of %d elements differ", count, n)
 	}
 	return text
 }
 
-// elements splits the bytes of a tensor into elements.
-func elements(t *infer.Tensor) (list [][]byte) {
-	size := t.DataType.Size()
-	for data := t.Data; len(data) > 0; {
-		n := size
-		if t.DataType == infer.Bytes {
-			if len(data) < 4 {
-				return append(list, data)
-			}
-			length := int(binary.LittleEndian.Uint32(data))
-			data = data[4:]
-			n = length
-		}
-		n = min(n, len(data))
-		list = append(list, data[:n])
-		data = data[n:]
-		if size == 0 && t.DataType != infer.Bytes {
-			break
-		}
+// elements counts the elements of a tensor.
+func elements(t *infer.Tensor) (n int) {
+	for data := t.Data; len(data) > 0; n++ {
+		_, data = next(t.DataType, data)
 	}
-	return list
+	return n
+}
+
+// next splits the first element off the bytes of a tensor. The last may be incomplete.
+func next(d infer.DataType, data []byte) (element, rest []byte) {
+	n := d.Size()
+	switch {
+	case d == infer.Bytes && len(data) < 4:
+		return data, nil
+	case d == infer.Bytes:
+		n, data = int(binary.LittleEndian.Uint32(data)), data[4:]
+	case n == 0: // an unknown type
+		return nil, nil
+	}
+	n = min(n, len(data))
+	return data[:n], data[n:]
 }
 
 // alike compares two elements.
@@ -239,6 +265,9 @@ func value(d infer.DataType, b []byte) string {
 		}
 		return strconv.FormatFloat(v, 'g', -1, size)
 	}
+	if len(b) != d.Size() {
+		d = infer.Bytes // an incomplete element is shown as text
+	}
 	le := binary.LittleEndian
 	switch d {
 	case infer.Bool:
@@ -268,7 +297,7 @@ func value(d infer.DataType, b []byte) string {
 
 // index converts the position of an element to one index per dimension.
 func index(at int, shape []int64) string {
-	index := make([]int64, len(shape))
+	index := make([]int64, len(shape)) // bound: the record
 	rest := int64(at)
 	for i := len(shape) - 1; i >= 0; i-- {
 		if shape[i] > 0 {

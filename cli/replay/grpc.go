@@ -56,6 +56,8 @@ func (s *grpcSender) close() {
 }
 
 // send implements sender.
+//
+// bound: the record
 func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording.Message, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -123,6 +125,8 @@ func isTransport(text string) bool {
 
 // stream sends a request on its own stream, and reads up to the final response, within the limit on
 // bytes.
+//
+// bound: most
 func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest, most int64) (answers []recording.Message, err error) {
 	q.Parameters["triton_enable_empty_final_response"] = encodeParameter(infer.Parameter{Kind: infer.BoolParameter, Bool: true})
 	ctx, cancel := context.WithCancel(ctx)
@@ -146,18 +150,20 @@ func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest, mo
 			told, err := s.refused(ctx, err, most)
 			return append(answers, told...), err
 		}
-		if left -= perAnswer + int64(proto.Size(reply)); left < 0 {
+		response := reply.GetInferResponse()
+		overhead := perAnswer*(1+len(response.GetOutputs())) + perParameter*len(response.GetParameters())
+		if left -= int64(overhead + proto.Size(reply)); left < 0 {
 			return nil, &longError{most}
 		}
 		if text := reply.GetErrorMessage(); text != "" {
 			answers = append(answers, recording.Message{Err: &infer.Error{Message: text}})
 			continue
 		}
-		m, err := decodeGRPC(reply.GetInferResponse())
+		m, err := decodeGRPC(response)
 		if err != nil {
 			return nil, err
 		}
-		final := reply.GetInferResponse().GetParameters()["triton_final_response"].GetBoolParam()
+		final := response.GetParameters()["triton_final_response"].GetBoolParam()
 		if final && len(m.Tensors) == 0 && len(m.Parameters) <= 1 {
 			continue // only the final flag
 		}
@@ -180,6 +186,7 @@ func encodeParameter(p infer.Parameter) *kserve.InferParameter {
 	return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_DoubleParam{DoubleParam: p.Double}}
 }
 
+// bound: the reply, of at most mostAnswered bytes
 func decodeGRPC(reply *kserve.ModelInferResponse) (*recording.Message, error) {
 	m := &recording.Message{ID: reply.GetId()}
 	for name, value := range reply.GetParameters() {

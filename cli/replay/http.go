@@ -44,6 +44,8 @@ type httpTensor struct {
 }
 
 // send implements sender.
+//
+// bound: the record, and mostAnswered
 func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording.Message, error) {
 	head, body, err := encodeHTTP(&r.Request)
 	if err != nil {
@@ -94,6 +96,8 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 }
 
 // encodeHTTP encodes the head and the tensors of a request.
+//
+// bound: the record
 func encodeHTTP(m *recording.Message) (head, body []byte, err error) {
 	fields := struct {
 		ID         string          `json:"id,omitempty"`
@@ -126,6 +130,8 @@ func encodeHTTP(m *recording.Message) (head, body []byte, err error) {
 
 // decodeHTTP decodes a response. length is the length of its head; without it there are no binary
 // tensors.
+//
+// bound: the reply, of at most mostAnswered bytes
 func decodeHTTP(text []byte, length string) (*recording.Message, error) {
 	head, binary := text, []byte(nil)
 	if length != "" {

@@ -57,6 +57,8 @@ func TestDifferencesAreToldInSentences(t *testing.T) {
 	number := func(name string, n int64) infer.Parameter {
 		return infer.Parameter{Name: name, Kind: infer.IntParameter, Int: n}
 	}
+	cut := raw("A", infer.Int16, 1, 0, 2, 0)
+	cut.Data = cut.Data[:3]
 	hidden := floats("A", 1)
 	hidden.Redacted, hidden.Data = true, nil
 	one := func(messages ...recording.Message) []recording.Message { return messages }
@@ -80,6 +82,7 @@ func TestDifferencesAreToldInSentences(t *testing.T) {
 		{"a brain float", comparison{}, one(outputs(raw("A", infer.BF16, 0x80, 0x3f))), one(outputs(raw("A", infer.BF16, 0, 0x40))), "output A: element [0] is 2, was 1"},
 		{"a type", comparison{}, one(outputs(raw("A", infer.Int8, 1))), one(outputs(raw("A", infer.Uint8, 1))), "output A: the type is UINT8, was INT8"},
 		{"a shape", comparison{}, one(outputs(raw("A", infer.Int8, 1))), one(outputs(raw("A", infer.Int8, 1, 2))), "output A: the shape is [2], was [1]"},
+		{"an incomplete element", comparison{}, one(outputs(raw("A", infer.Int16, 1, 0, 2, 0))), one(outputs(cut)), `output A: element [1] is "\x02", was 2; 1 of 2 elements differ`},
 		{"names", comparison{}, one(outputs(floats("A", 1))), one(outputs(floats("B", 1))), "output A is missing | output B is new"},
 		{"ignored", comparison{ignored: ignored{outputs: map[string]bool{"A": true, "B": true}}}, one(outputs(floats("A", 1))), one(outputs(floats("B", 1))), ""},
 		{"redacted", comparison{}, one(outputs(hidden)), one(outputs(floats("A", 5))), ""},
@@ -98,6 +101,23 @@ func TestDifferencesAreToldInSentences(t *testing.T) {
 		if got := strings.Join(c.c.compare(c.was, c.is), " | "); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
 		}
+	}
+}
+
+// TestDifferencesAreBounded checks that only the first of many or long differences are kept.
+func TestDifferencesAreBounded(t *testing.T) {
+	was, is := make([]recording.Message, 5000), make([]recording.Message, 5000)
+	for i := range was {
+		was[i], is[i] = refusal("x"), refusal("y")
+	}
+	c := comparison{}
+	many := c.compare(was, is)
+	if n := len(many); n > 2000 || many[n-1] != fmt.Sprintf("and %d more differences", 5000-n+1) {
+		t.Errorf("got %d differences, the last of them %q", n, many[n-1])
+	}
+	is[0].Err = &infer.Error{Message: strings.Repeat("y", 1<<20)}
+	if long := c.compare(was[:1], is[:1]); len(long) != 1 || len(long[0]) > infer.MaxEcho {
+		t.Errorf("got %d differences, the first of %d bytes", len(long), len(long[0]))
 	}
 }
 

@@ -25,7 +25,7 @@ type outcome struct {
 }
 
 type report struct {
-	Requests  []*outcome `json:"requests"`
+	Requests  []*outcome `json:"requests"` // bound: the records
 	Same      int        `json:"same"`
 	Different int        `json:"different"`
 	NotSent   int        `json:"not_sent"`

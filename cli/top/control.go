@@ -59,14 +59,17 @@ func (c *client) override(ctx context.Context, server *url.URL, a act) error {
 		return err
 	}
 	var config map[string]any
-	if err := json.Unmarshal(text, &config); err != nil {
+	if err := decode(text, &config, maxElements); err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
 	groups, _ := config["instance_group"].([]any)
 	if len(groups) != 1 {
 		return fmt.Errorf("the model has %d instance groups, want one", len(groups))
 	}
-	group, _ := groups[0].(map[string]any)
+	group, ok := groups[0].(map[string]any)
+	if !ok {
+		return errors.New("the instance group of the model is not an object")
+	}
 	group["count"] = a.count
 	changed, err := json.Marshal(config)
 	if err != nil {

@@ -1,9 +1,12 @@
 package top
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"math"
-	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -30,17 +33,68 @@ type measuredVersion struct {
 	instances                  []string
 }
 
+// wanted are the families that are shown.
+var wanted = map[string]bool{
+	"nv_inference_pending_request_count": true, "nereid_inference_request_seconds": true, "nereid_inference_queue_seconds": true,
+	"nereid_instance_resident_bytes": true, "nereid_stub_losses_total": true, "nv_cpu_utilization": true,
+	"nv_gpu_utilization": true, "nv_gpu_memory_used_bytes": true, "nv_gpu_memory_total_bytes": true,
+}
+
+const (
+	// maxMetrics limits the lines of wanted families, in bytes: 10,000 models with requests have 40
+	// MiB of them, and of all lines 70 MiB.
+	maxMetrics = 64 << 20
+	// maxLabels limits the samples and the labels in them, each of which takes 100 bytes and more:
+	// 10,000 models have 2 million.
+	maxLabels = 4_000_000
+	maxLine   = 64 << 10
+)
+
+// filter reads a page of metrics and returns the lines of the wanted families.
+func filter(page io.Reader) (text []byte, nereid bool, err error) {
+	lines, labels := bufio.NewScanner(page), 0
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		line := lines.Bytes()
+		name, comment := bytes.CutPrefix(line, []byte("# TYPE "))
+		name = bytes.TrimLeft(name, " \t")
+		if end := bytes.IndexAny(name, "{ \t"); end >= 0 {
+			name = name[:end]
+		}
+		nereid = nereid || bytes.HasPrefix(name, []byte("nereid_"))
+		if !comment {
+			for _, part := range []string{"_bucket", "_sum", "_count"} {
+				if family, found := bytes.CutSuffix(name, []byte(part)); found && wanted[string(family)] {
+					name = family
+				}
+			}
+		}
+		if !wanted[string(name)] {
+			continue
+		}
+		text = append(append(text, line...), '\n')
+		if labels += 1 + bytes.Count(line, []byte("=")); labels > maxLabels || len(text) > maxMetrics {
+			return nil, nereid, fmt.Errorf("the page has more than %d MiB, or %d samples and labels, about models", maxMetrics>>20, maxLabels)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, nereid, fmt.Errorf("the page has a line of more than %d KiB", maxLine>>10)
+	}
+	return text, nereid, lines.Err()
+}
+
 // readMetrics reads a page of metrics.
-func readMetrics(text []byte) (*measured, error) {
+func readMetrics(page io.Reader) (*measured, error) {
+	text, nereid, err := filter(page)
+	if err != nil {
+		return nil, err
+	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
-	m := &measured{versions: make(map[key]*measuredVersion), losses: make(map[string]float64)}
-	for name := range families {
-		m.nereid = m.nereid || strings.HasPrefix(name, "nereid_")
-	}
+	m := &measured{versions: make(map[key]*measuredVersion), losses: make(map[string]float64), nereid: nereid}
 	each := func(name string, do func(v *measuredVersion, labels map[string]string, sample *dto.Metric)) {
 		for _, sample := range families[name].GetMetric() {
 			labels := make(map[string]string)

@@ -3,9 +3,9 @@ package top
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -145,7 +145,7 @@ func (p *poller) find(ctx context.Context) *found {
 	read := func(err *error, into any, method, path string) {
 		text, failed := p.client.ask(ctx, askLimit, method, o.server, path, nil)
 		if failed == nil {
-			failed = json.Unmarshal(text, into)
+			failed = decode(text, into, maxElements)
 		}
 		*err = failed
 	}
@@ -156,25 +156,26 @@ func (p *poller) find(ctx context.Context) *found {
 	start(&f.indexErr, func() { read(&f.indexErr, &f.index, http.MethodPost, "/v2/repository/index") })
 	start(&f.statisticsErr, func() { read(&f.statisticsErr, &f.statistics, http.MethodGet, "/v2/models/stats") })
 	start(&f.metricsErr, func() {
-		text, err := p.askThere(ctx, "/metrics")
-		if err == nil {
-			f.metrics, err = readMetrics(text)
-		}
-		f.metricsErr = err
+		f.metricsErr = p.askThere(ctx, "/metrics", func(page io.Reader) (err error) {
+			f.metrics, err = readMetrics(page)
+			return err
+		})
 	})
 	start(&f.statusErr, func() {
-		text, err := p.askThere(ctx, fmt.Sprintf("/status?lines=%d&after=%d", maxLines, p.lines))
-		switch {
-		case err != nil:
-		case len(text) == 0:
-			err = errNoStatus
-		default:
-			f.status = &status.Snapshot{}
-			if err = json.Unmarshal(text, f.status); err != nil {
-				f.status = nil
+		f.statusErr = p.askThere(ctx, fmt.Sprintf("/status?lines=%d&after=%d", maxLines, p.lines), func(reply io.Reader) error {
+			text, err := readAll(reply)
+			if err == nil && len(text) == 0 {
+				err = errNoStatus
 			}
-		}
-		f.statusErr = err
+			if err != nil {
+				return err
+			}
+			s := &status.Snapshot{}
+			if err = decode(text, s, maxStatusElements); err == nil {
+				f.status = s
+			}
+			return err
+		})
 	})
 	all.Wait()
 	return f

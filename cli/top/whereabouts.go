@@ -3,6 +3,7 @@ package top
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -77,9 +78,9 @@ func (w whereabouts) named(path string) string {
 }
 
 // askThere queries a path at the address of the metrics.
-func (p *poller) askThere(ctx context.Context, path string) ([]byte, error) {
+func (p *poller) askThere(ctx context.Context, path string, read func(io.Reader) error) error {
 	if p.where.url == nil {
-		return nil, errNoMetrics
+		return errNoMetrics
 	}
-	return p.client.ask(ctx, askLimit, http.MethodGet, p.where.url, path, nil)
+	return p.client.stream(ctx, askLimit, http.MethodGet, p.where.url, path, nil, read)
 }

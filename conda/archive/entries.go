@@ -75,7 +75,7 @@ func (e *entries) finish() error {
 			return headerError(e.current, err)
 		}
 	}
-	if err := e.tree.checkUpward(); err != nil {
+	if err := e.tree.checkUpward(e.writers.ctx); err != nil {
 		return err
 	}
 	return e.tree.setTimes()
@@ -145,7 +145,8 @@ func (e *entries) file(name string, header *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	f := &file{File: created, entry: header.Name, mode: fs.FileMode(header.Mode)&0o755 | 0o600, mtime: limitTime(header.ModTime)}
+	entry := strings.Clone(header.Name) // which is a part of the whole header. bound: maxName
+	f := &file{File: created, entry: entry, mode: fs.FileMode(header.Mode)&0o755 | 0o600, mtime: limitTime(header.ModTime)}
 	f.parts.Store(1)
 	defer e.writers.release(f)
 	for offset := int64(0); offset < header.Size; {

@@ -57,7 +57,7 @@ func recognise(in *bufio.Reader) (format, error) {
 		return format{}, &Error{Reason: refused + "the file is empty"}
 	}
 	for _, other := range []struct{ magic, name string }{{"PK\x03\x04", "zip"}, {"hsqs", "squashfs"}} {
-		if bytes.HasPrefix(head, []byte(other.magic)) {
+		if bytes.HasPrefix(head, []byte(other.magic)) { // bound: a constant
 			return format{}, &Error{Reason: refused + "the file is a " + other.name + " archive; pack the environment as tar.gz or tar.zst"}
 		}
 	}
@@ -65,7 +65,7 @@ func recognise(in *bufio.Reader) (format, error) {
 }
 
 func magic(text string) func([]byte) bool {
-	return func(head []byte) bool { return bytes.HasPrefix(head, []byte(text)) }
+	return func(head []byte) bool { return bytes.HasPrefix(head, []byte(text)) } // bound: a constant
 }
 
 // beginsZstd knows frames and the skippable frames that pzstd puts before them.

@@ -1,6 +1,14 @@
 package archive
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
 
 // TestFoldedNamesAreRefused checks that two names that differ only in case are refused on a file
 // system that folds case.
@@ -18,4 +26,45 @@ func TestFoldedNamesAreRefused(t *testing.T) {
 	}
 	WantError(t, named("e", tree.exact("e")),
 		`entry "e": the archive also has "E", and this file system does not tell case apart; unpack into one that does`)
+}
+
+// TestKeptNamesDoNotKeepTheirHeaders makes directories and links whose names are parts of large
+// headers, as those of pax entries are, and checks that the headers are freed.
+func TestKeptNamesDoNotKeepTheirHeaders(t *testing.T) {
+	p := NewDestination(t)
+	tree, err := newTree(p.Root, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.close()
+	const entries, header = 50, 1 << 20
+	heap := func() uint64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	before := heap()
+	for i := range entries {
+		name := (strconv.Itoa(i) + strings.Repeat(" ", header))[:len(strconv.Itoa(i))]
+		if err := tree.setDirectory(name, 0o755, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		link := ("link" + name + strings.Repeat(" ", header))[:4+len(name)]
+		if err := tree.symlink(link, name+"/../"+name, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := heap(); after > before+entries*header/4 {
+		t.Errorf("got %d bytes kept for %d short names", after-before, 2*entries)
+	}
+	if len(tree.directories) != entries+1 || len(tree.upward) != entries {
+		t.Errorf("got %d directories and %d links, want %d of each", len(tree.directories)-1, len(tree.upward), entries)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	if err := tree.checkUpward(ctx); !errors.Is(err, stopped) {
+		t.Errorf("check of links after the end: got error %v, want the cause", err)
+	}
 }

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,7 +67,7 @@ func (t *tree) symlink(name, target string, mtime time.Time) error {
 		if err := t.remember(name); err != nil {
 			return err
 		}
-		t.upward = append(t.upward, name)
+		t.upward = append(t.upward, strings.Clone(name)) // bound: maxName
 	}
 	return t.makeEntry(name, "make the symbolic link", func(parent *os.Root, base string) error {
 		if err := parent.Symlink(target, base); err != nil {
@@ -117,8 +118,11 @@ func (t *tree) link(name, target string, mtime time.Time) error {
 }
 
 // checkUpward checks the links that have ".." after a name, when all entries exist.
-func (t *tree) checkUpward() error {
+func (t *tree) checkUpward(ctx context.Context) error {
 	for _, name := range t.upward {
+		if ctx.Err() != nil { // many links take long
+			return context.Cause(ctx)
+		}
 		target, err := t.root.Readlink(name)
 		if errors.Is(err, unix.EINVAL) {
 			continue // a later entry of the same name is no link
@@ -136,6 +140,8 @@ func (t *tree) checkUpward() error {
 
 // leaves reports whether a link in a directory leads out of the tree, by following it like the
 // kernel. A missing component counts as a directory.
+//
+// bound: maxTarget, for each of 40 links
 func (t *tree) leaves(directory, target string) bool {
 	var at []string
 	if directory != "" {

@@ -46,13 +46,13 @@ func cleanName(name string, depth int) (string, error) {
 	if clean {
 		return name, nil
 	}
-	kept := make([]string, 0, components)
+	kept := make([]string, 0, components) // bound: depth
 	for component := range strings.SplitSeq(name, "/") {
 		if component != "" && component != "." {
 			kept = append(kept, component)
 		}
 	}
-	return strings.Join(kept, "/"), nil
+	return strings.Join(kept, "/"), nil // bound: maxName
 }
 
 // checkCharacters refuses characters that could forge log lines or send commands to terminals.

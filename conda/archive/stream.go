@@ -20,6 +20,7 @@ type stream struct {
 	rest  []byte // of it
 }
 
+// bound: the caller's constants
 func newStream(ctx context.Context, blocks, size int) *stream {
 	s := &stream{ctx: ctx, empty: make(chan []byte, blocks), full: make(chan []byte, blocks)}
 	for range blocks {

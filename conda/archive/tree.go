@@ -3,6 +3,7 @@ package archive
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -28,8 +29,10 @@ type tree struct {
 
 	// directories are the clean names that are known to be directories, with the times that they
 	// get at the end; the zero time of those without an entry.
+	//
+	// bound: maxNameBytes
 	directories map[string]time.Time
-	upward      []string // symbolic links with ".." after a name, which are looked at last
+	upward      []string // symbolic links with ".." after a name, which are looked at last. bound: maxNameBytes
 	names       int      // bytes of names in directories and upward
 
 	made func() error // counts an entry, and may refuse it
@@ -116,8 +119,10 @@ func (t *tree) directory(name, entry string) error {
 	return t.know(name)
 }
 
+// know keeps a directory's name: a copy, as a name of an entry may be a part of its header, which
+// has up to a mebibyte.
 func (t *tree) know(name string) error {
-	t.directories[name] = time.Time{}
+	t.directories[strings.Clone(name)] = time.Time{} // bound: maxName
 	return t.remember(name)
 }
 
@@ -130,7 +135,7 @@ func (t *tree) setDirectory(name string, mode fs.FileMode, mtime time.Time) erro
 	if err := t.root.Chmod(name, mode); err != nil {
 		return diskError("", "set the mode of the directory", err)
 	}
-	t.directories[name] = mtime
+	t.directories[strings.Clone(name)] = mtime // it replaces the key, too. bound: maxName
 	return nil
 }
 
@@ -239,17 +244,22 @@ func (t *tree) exact(name string) error {
 		return diskError("", "list its directory", err)
 	}
 	defer list.Close()
-	names, err := list.Readdirnames(-1)
-	if err != nil {
-		return diskError("", "list its directory", err)
-	}
 	base, other := path.Base(name), ""
-	for _, name := range names {
-		if name == base {
-			return nil
+	for {
+		names, err := list.Readdirnames(256)
+		for _, name := range names {
+			if name == base {
+				return nil
+			}
+			if strings.EqualFold(name, base) {
+				other = name
+			}
 		}
-		if strings.EqualFold(name, base) {
-			other = name
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return diskError("", "list its directory", err)
 		}
 	}
 	return &Error{Reason: fmt.Sprintf("the archive also has %q, and this file system does not tell case apart; unpack into one that does", other)}

@@ -94,7 +94,7 @@ func (p *pipeline) open(source io.Reader) (io.Reader, error) {
 			return nil
 		})
 	})
-	in := bufio.NewReaderSize(read, 64<<10)
+	in := bufio.NewReaderSize(read, 64<<10) // bound: 64 KiB
 	var err error
 	if p.format, err = recognise(in); err != nil {
 		return nil, err

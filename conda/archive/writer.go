@@ -47,7 +47,7 @@ type part struct {
 type batch struct {
 	buffer []byte
 	used   int
-	parts  []part
+	parts  []part // bound: batchFiles
 }
 
 // writers write the batches of the reader of entries.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -98,7 +99,7 @@ func (s *site) key() string {
 	if s.pythonIs != "" {
 		words = append(words, "python "+s.pythonIs)
 	}
-	return strings.Join(append(words, s.toolVersion, runtime.GOARCH), ", ")
+	return strings.Join(append(words, s.toolVersion, runtime.GOARCH), ", ") // bound: maxVersion, and what Run returns
 }
 
 // make makes the environment in its final, empty directory.
@@ -112,7 +113,7 @@ func (s *site) make(ctx context.Context, directory string) error {
 	}
 	for _, step := range s.steps(directory) {
 		output, err := s.run(ctx, step)
-		for _, line := range strings.Split(strings.TrimSpace(output), "\n") {
+		for line := range strings.SplitSeq(strings.TrimSpace(output), "\n") {
 			log.Debug().Msgf("%s: %s", s.tool.program(), line)
 		}
 		if err != nil {
@@ -156,15 +157,25 @@ func (s *site) steps(directory string) []step {
 
 func (s *site) copyFiles(directory string) error {
 	for _, name := range s.files {
-		content, err := read(s.directory, name)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(directory, name), content, 0o600); err != nil {
+		if err := s.copyFile(directory, name); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *site) copyFile(directory, name string) error {
+	from, _, err := openFile(s.directory, name, maxFile)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(filepath.Join(directory, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, io.LimitReader(from, maxFile))
+	return errors.Join(err, to.Close())
 }
 
 // verify refuses an environment that would not work, or whose files have changed during the build.
@@ -173,7 +184,7 @@ func (s *site) verify(ctx context.Context, directory string) error {
 	if err := report.Err(); err != nil {
 		var p *conda.Problem
 		if errors.As(err, &p) && report.Version != "" && report.Numpy == "" {
-			return fmt.Errorf("environment of %s: %s; %s", s.tool, strings.ReplaceAll(p.Text, directory, "it"), s.addNumpy())
+			return fmt.Errorf("environment of %s: %s; %s", s.tool, strings.ReplaceAll(p.Text, directory, "it"), s.addNumpy()) // bound: a problem, which is short
 		}
 		return fmt.Errorf("environment of %s: %w", s.tool, err)
 	}
@@ -203,8 +214,9 @@ const lastLines = 10
 
 // run runs a program. The error contains the command and the last lines of its output.
 func (s *site) run(ctx context.Context, step step) (string, error) {
-	output, err := s.builder.Run(ctx, step.argv, append(slices.Clone(s.variables), step.variables...), s.directory)
-	command := strings.Join(step.argv, " ")
+	variables := append(slices.Clone(s.variables), step.variables...) // bound: the server's variables
+	output, err := s.builder.Run(ctx, step.argv, variables, s.directory)
+	command := strings.Join(step.argv, " ") // bound: paths, and maxVersion
 	switch {
 	case err == nil:
 		return output, nil
@@ -230,6 +242,8 @@ var cleared = []string{
 }
 
 // variables are the server's variables for the programs of a build.
+//
+// bound: the server's variables
 func (b *Builder) variables() []string {
 	kept := slices.DeleteFunc(slices.Clone(b.Variables), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -257,6 +271,8 @@ func (b *Builder) look(name string) string {
 }
 
 // tail returns the end of a program's output, on separate lines.
+//
+// bound: what Run returns
 func tail(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	if len(lines) > lastLines {

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -117,16 +118,45 @@ func TestFindRefusesWhatItCannotKeep(t *testing.T) {
 		{"missing", "-r absent.txt\n", "absent.txt"},
 		{"link to the outside", "-r link.txt\n", "link.txt"},
 		{"a directory", "-r folder\n", "want a file"},
+		{"large", strings.Repeat("numpy\n", maxRequirements/6+1), "want a file of at most 8388608"},
+		{"a long line", "numpy \\\n" + strings.Repeat(" --hash=sha256:0123456789abcdef \\\n", maxLine/32), "requirements.txt has a line of more than 1048576 bytes"},
+		{"many includes", manyIncludes(), "includes more than 100 files"},
+		{"a long include", "-r ../" + strings.Repeat("x", 100_000) + "\n", "outside of the model directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"requirements.txt": c.text, "folder/": ""})
 			if err := os.Symlink(outside+"/secret.txt", root+"/link.txt"); err != nil {
 				t.Fatal(err)
 			}
-			if r, err := find(root); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %+v, %v, want an error with %q", r, err, c.want)
+			if r, err := find(root); err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 1000 {
+				t.Errorf("got %+v, %.2000v, want a short error with %q", r, err, c.want)
 			}
 		})
+	}
+}
+
+func manyIncludes() string {
+	var text strings.Builder
+	for i := range maxIncludes + 1 {
+		fmt.Fprintf(&text, "-r %d.txt\n", i)
+	}
+	return text.String()
+}
+
+// TestAVersionIsShort checks that a .python-version is read as one.
+func TestAVersionIsShort(t *testing.T) {
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"requirements.txt": "", ".python-version": strings.Repeat("3", maxVersion+1)})
+	if r, err := find(root); err == nil || !strings.Contains(err.Error(), "want a file of at most 1024") {
+		t.Errorf("got %+v, %v, want that the version is too long", r, err)
+	}
+}
+
+// TestLongWordsAreNoFiles checks that hashes and other words are not looked for when no file can
+// have their names.
+func TestLongWordsAreNoFiles(t *testing.T) {
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"requirements.txt": "numpy --hash=sha256:" + strings.Repeat("0", 10_000) + "\n"})
+	if r, err := find(root); err != nil || r.digest == "" {
+		t.Errorf("got %+v, %v, want a digest", r, err)
 	}
 }
 

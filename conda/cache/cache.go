@@ -17,13 +17,21 @@ import (
 // DefaultMaxBytes bounds a cache whose Options set no bound.
 const DefaultMaxBytes = 32 << 30
 
+// mostEnvironments bounds the environments of a bounded cache, except those in use: each load looks
+// through their records, and uploaded archives may be tiny.
+const mostEnvironments = 10_000
+
+// mostUnpacking bounds the archives that are unpacked at a time. Each may take up to 200 MiB: the
+// window of its compression, and names.
+const mostUnpacking = 4
+
 // Options configure a Cache.
 type Options struct {
 	// Directory is the cache's. Empty: nereid/environments in the user's cache folder, or a
 	// temporary directory of this Cache if that is not writable.
 	Directory string
-	// MaxBytes bounds all environments together. Above it, the least recently used ones that are
-	// not in use are removed. 0: DefaultMaxBytes; negative: no bound.
+	// MaxBytes bounds all environments together. Above it, and above 10,000 environments, the least
+	// recently used ones that are not in use are removed. 0: DefaultMaxBytes; negative: no bound.
 	MaxBytes int64
 	Limits   archive.Limits // of what an archive may unpack to
 	Log      zerolog.Logger
@@ -36,6 +44,7 @@ type Options struct {
 type Cache struct {
 	options Options
 	closing chan struct{}    // closed by Close: ends sweeping
+	unpacks chan struct{}    // has a value for each archive that is being unpacked; the buffer bounds them
 	sweeper sync.Once        // starts it
 	group   panics.WaitGroup // of the Cache's goroutines
 
@@ -48,8 +57,8 @@ type Cache struct {
 	private *store     // nil until it is needed
 
 	mu      sync.Mutex
-	held    map[string]*hold   // by directory
-	flights map[string]*flight // by key
+	held    map[string]*hold   // by directory. bound: the environments in use
+	flights map[string]*flight // by key. bound: the running loads
 }
 
 // hold is an environment that this process uses.
@@ -67,7 +76,7 @@ func Open(options Options) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{
-		options: options, closing: make(chan struct{}), step: func(string) error { return nil },
+		options: options, closing: make(chan struct{}), unpacks: make(chan struct{}, mostUnpacking), step: func(string) error { return nil },
 		held: make(map[string]*hold), flights: make(map[string]*flight),
 	}
 	if _, err := c.searched(); err != nil {

@@ -31,7 +31,7 @@ func (c *Cache) List() ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Entry
+	var all []Entry // bound: mostEnvironments
 	for _, s := range stores {
 		entries, err := s.complete()
 		if err != nil {
@@ -43,7 +43,7 @@ func (c *Cache) List() ([]Entry, error) {
 			return nil, err
 		}
 		for _, name := range rest {
-			entries = append(entries, Entry{Name: name, Directory: s.directory(name)})
+			entries = append(entries, Entry{Name: name, Directory: s.directory(name)}) // bound: mostEnvironments
 		}
 		for i := range entries {
 			entries[i].InUse = s.inUse(entries[i].Name)
@@ -59,7 +59,7 @@ func (s *store) complete() ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var entries []Entry
+	var entries []Entry // bound: mostEnvironments
 	for key, r := range records {
 		e := Entry{
 			Name: r.Name, Digest: r.Digest, Directory: s.directory(r.Name), Source: r.Source, Bytes: r.Bytes, Files: r.Files,
@@ -102,7 +102,7 @@ func (c *Cache) Verify(ctx context.Context, e Entry, deep bool) ([]string, error
 }
 
 func (c *Cache) verify(ctx context.Context, s *store, name string, deep bool) ([]string, error) {
-	text, err := os.ReadFile(s.path(manifestsDir, name))
+	text, err := os.ReadFile(s.path(manifestsDir, name)) // bound: a manifest, as its operator has asked for it
 	if isAbsent(err) {
 		return []string{"its manifest is missing"}, nil
 	}
@@ -113,11 +113,8 @@ func (c *Cache) verify(ctx context.Context, s *store, name string, deep bool) ([
 	if err != nil {
 		return []string{err.Error()}, nil //nolint:nilerr // a finding does not fail the search
 	}
-	look := names
-	if deep {
-		look = func(ctx context.Context, dir string) (*manifest, error) { return list(ctx, c.options.Log, dir) }
-	}
-	now, err := look(ctx, s.directory(name))
+	want.sort()
+	now, err := list(ctx, c.options.Log, s.directory(name), deep)
 	if isAbsent(err) {
 		return []string{"its directory is missing"}, nil
 	}
@@ -130,7 +127,7 @@ func (c *Cache) verify(ctx context.Context, s *store, name string, deep bool) ([
 // Find returns the entries that match a text: name, directory, source, or the beginning of the
 // digest.
 func Find(entries []Entry, text string) []Entry {
-	var found []Entry
+	var found []Entry // bound: the entries
 	for _, e := range entries {
 		const least = 6 // digits of a digest
 		if e.Name == text || e.Directory == text || e.Source == text || len(text) >= least && strings.HasPrefix(e.Digest, text) {

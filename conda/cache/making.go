@@ -36,7 +36,7 @@ func (c *Cache) Archive(ctx context.Context, path string) (*Environment, error) 
 // Build returns the environment of a key. If it does not exist, make makes it in dir, an empty
 // directory in which it stays; if make fails, nothing is left of it.
 func (c *Cache) Build(ctx context.Context, key string, make func(ctx context.Context, dir string) error) (*Environment, error) {
-	sum := sha256.Sum256([]byte("build " + key))
+	sum := sha256.Sum256([]byte("build " + key)) // bound: what build makes of requirements
 	digest := hex.EncodeToString(sum[:])
 	find := func() (*Environment, error) { return c.findDigest(ctx, digest) }
 	return c.obtain(ctx, "build "+key, key, find, func() (*Environment, error) {
@@ -244,15 +244,21 @@ func (c *Cache) extract(ctx context.Context, src *source, r *record, dir string)
 	}
 	var progress archive.Progress
 	defer c.report("unpacking environment", src, &progress)()
+	select {
+	case c.unpacks <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	sum := sha256.New()
 	_, err = archive.Unpack(ctx, io.TeeReader(src.file, sum), root, archive.Options{Limits: c.options.Limits, Progress: &progress, Log: c.options.Log})
+	<-c.unpacks // Unpack does not panic, and conda-unpack below, a program of the archive, may take any time
 	if changed := src.unchanged(); changed != nil {
 		return changed // which may have caused the other error
 	}
 	if err != nil {
 		return err
 	}
-	r.Digest = hex.EncodeToString(sum.Sum(nil))
+	r.Digest = hex.EncodeToString(sum.Sum(nil)) // bound: a digest
 	if err := c.step("relocate"); err != nil {
 		return err
 	}
@@ -356,14 +362,14 @@ func (c *Cache) makeDurable(ctx context.Context, s *store, r *record) error {
 	defer c.regularly("writing environment to the disk", func(event *zerolog.Event, elapsed time.Duration) {
 		event.Str("environment", root.Name()).Stringer("wait", elapsed.Round(time.Second))
 	})()
-	synced := make(chan error, 1) // sent to once
-	panics.Go(c.options.Log, panics.Models, func() { synced <- archive.Sync(root) }, func(err error) { synced <- err })
-	m, err := list(ctx, c.options.Log, s.directory(r.Name))
-	if err := errors.Join(err, <-synced); err != nil {
-		return err
-	}
-	r.Bytes, r.Files, r.Created = m.bytes, int64(len(m.files)), time.Now().UTC().Truncate(time.Second)
-	return s.write(m.encode(), manifestsDir, r.Name)
+	err = s.writeFrom(func(to io.Writer) (err error) {
+		synced := make(chan error, 1) // sent to once
+		panics.Go(c.options.Log, panics.Models, func() { synced <- archive.Sync(root) }, func(err error) { synced <- err })
+		r.Files, r.Bytes, err = writeManifest(ctx, c.options.Log, s.directory(r.Name), to)
+		return errors.Join(err, <-synced)
+	}, manifestsDir, r.Name)
+	r.Created = time.Now().UTC().Truncate(time.Second)
+	return err
 }
 
 // roomless adds the free space to an error of a full disk.

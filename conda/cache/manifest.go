@@ -1,7 +1,7 @@
 package cache
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,11 +23,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// manifest lists the files of an environment, sorted by path. It detects damage, not malice: this
-// user can change both.
+// manifest lists the files of an environment. It detects damage, not malice: this user can change
+// both. Only Verify has the list of a whole environment: an archive may have a million long names.
 type manifest struct {
 	files []file
-	bytes int64 // on disk, about; each inode once
 }
 
 // file is a file, a directory or a symbolic link of an environment.
@@ -41,62 +41,139 @@ type file struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// list lists a directory, with sums of its files.
-func list(ctx context.Context, log zerolog.Logger, dir string) (*manifest, error) {
-	m, err := names(ctx, dir)
+// batchFiles is the number of files that walk holds.
+const batchFiles = 1024
+
+// writeManifest writes the manifest of an environment, and returns the number of its files and their
+// bytes on disk.
+func writeManifest(ctx context.Context, log zerolog.Logger, dir string, to io.Writer) (files, bytes int64, err error) {
+	out := bufio.NewWriter(to)
+	bytes, err = walk(ctx, dir, func(batch []file) error {
+		files += int64(len(batch))
+		if err := sum(ctx, log, dir, batch); err != nil {
+			return err
+		}
+		encode(out, batch)
+		return nil
+	})
 	if err != nil {
-		return nil, err
+		return 0, 0, err
 	}
-	return m, m.sum(ctx, log, dir)
+	encodeEnd(out, files)
+	return files, bytes, out.Flush()
 }
 
-// names lists a directory without sums.
-func names(ctx context.Context, dir string) (*manifest, error) {
+// list lists a directory for a comparison, sorted by path. With deep it has sums of the files.
+func list(ctx context.Context, log zerolog.Logger, dir string, deep bool) (*manifest, error) {
 	m := &manifest{}
-	seen := make(map[uint64]bool) // inodes with several names
-	err := filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		if at == dir {
-			return nil
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(dir, at)
-		if err != nil {
-			return err
-		}
-		f := file{path: filepath.ToSlash(name), mode: info.Mode().Perm(), kind: '?'}
-		switch info.Mode().Type() {
-		case 0:
-			f.kind, f.size = 'f', info.Size()
-		case fs.ModeDir:
-			f.kind = 'd'
-		case fs.ModeSymlink:
-			f.kind = 'l'
-			if f.target, err = os.Readlink(at); err != nil {
+	_, err := walk(ctx, dir, func(batch []file) error {
+		if deep {
+			if err := sum(ctx, log, dir, batch); err != nil {
 				return err
 			}
 		}
-		m.files = append(m.files, f)
-		const block = 4 << 10
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && (f.kind != 'f' || stat.Nlink == 1 || !seen[stat.Ino]) {
-			m.bytes += (info.Size() + block - 1) / block * block
-			seen[stat.Ino] = stat.Nlink > 1
-		}
+		m.files = append(m.files, batch...) // bound: an environment, as its operator has asked for it
 		return nil
 	})
+	m.sort()
 	return m, err
 }
 
+func (m *manifest) sort() {
+	slices.SortFunc(m.files, func(a, b file) int { return strings.Compare(a.path, b.path) })
+}
+
+// walk passes the files of a directory to each, batchFiles at a time, in no order, and returns their
+// bytes on disk, about; each inode counts once.
+func walk(ctx context.Context, dir string, each func([]file) error) (bytes int64, err error) {
+	w := &walker{ctx: ctx, dir: dir, each: each, todo: []string{"."}, seen: make(map[uint64]bool)}
+	for len(w.todo) > 0 {
+		next := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		if err := w.list(next); err != nil {
+			return 0, err
+		}
+	}
+	return w.bytes, each(w.batch)
+}
+
+// walker is one walk.
+type walker struct {
+	ctx   context.Context // of the walk
+	dir   string
+	each  func([]file) error
+	batch []file          // bound: batchFiles
+	todo  []string        // directories to list. bound: the names of directories that an archive may have
+	seen  map[uint64]bool // inodes with several names. bound: the files that an archive may have
+	bytes int64
+}
+
+// list adds the entries of a directory.
+func (w *walker) list(parent string) error {
+	in, err := os.Open(filepath.Join(w.dir, filepath.FromSlash(parent)))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for {
+		entries, err := in.ReadDir(batchFiles)
+		for _, entry := range entries {
+			if err := w.add(path.Join(parent, entry.Name()), entry); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// add adds one file.
+func (w *walker) add(name string, entry fs.DirEntry) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	f := file{path: name, mode: info.Mode().Perm(), kind: '?'}
+	switch info.Mode().Type() {
+	case 0:
+		f.kind, f.size = 'f', info.Size()
+	case fs.ModeDir:
+		f.kind = 'd'
+		w.todo = append(w.todo, name)
+	case fs.ModeSymlink:
+		f.kind = 'l'
+		if f.target, err = os.Readlink(filepath.Join(w.dir, filepath.FromSlash(name))); err != nil {
+			return err
+		}
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	several := ok && f.kind == 'f' && stat.Nlink > 1
+	if !several || !w.seen[stat.Ino] {
+		const block = 4 << 10
+		w.bytes += (info.Size() + block - 1) / block * block
+	}
+	if several {
+		w.seen[stat.Ino] = true
+	}
+	if len(w.batch) == batchFiles {
+		if err := w.each(w.batch); err != nil {
+			return err
+		}
+		w.batch = w.batch[:0]
+	}
+	w.batch = append(w.batch, f)
+	return nil
+}
+
 // sum fills in the sums of files, several at a time.
-func (m *manifest) sum(ctx context.Context, log zerolog.Logger, dir string) error {
+func sum(ctx context.Context, log zerolog.Logger, dir string, files []file) error {
 	workers := min(runtime.GOMAXPROCS(0), 4)
 	errs := make(chan error, workers) // each worker sends once
 	var next atomic.Int64
@@ -106,16 +183,16 @@ func (m *manifest) sum(ctx context.Context, log zerolog.Logger, dir string) erro
 			buffer := make([]byte, 256<<10)
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= len(m.files) {
+				if i >= len(files) {
 					errs <- nil
 					return
 				}
-				if m.files[i].kind != 'f' {
+				if files[i].kind != 'f' {
 					continue
 				}
 				err := ctx.Err()
 				if err == nil {
-					m.files[i].sum, err = sumFile(filepath.Join(dir, filepath.FromSlash(m.files[i].path)), buffer)
+					files[i].sum, err = sumFile(filepath.Join(dir, filepath.FromSlash(files[i].path)), buffer)
 				}
 				if err != nil {
 					errs <- err
@@ -153,23 +230,24 @@ func sumFile(path string, buffer []byte) (uint32, error) {
 	}
 }
 
-// encode makes the text of a manifest: a line for each file, and their number at the end.
-func (m *manifest) encode() []byte {
-	var b bytes.Buffer
-	for _, f := range m.files {
-		fmt.Fprintf(&b, "%c %03o %d %08x %q", f.kind, f.mode, f.size, f.sum, f.path)
+// encode writes a line for each file. The writer keeps its first error.
+func encode(to *bufio.Writer, files []file) {
+	for _, f := range files {
+		fmt.Fprintf(to, "%c %03o %d %08x %q", f.kind, f.mode, f.size, f.sum, f.path)
 		if f.kind == 'l' {
-			fmt.Fprintf(&b, " %q", f.target)
+			fmt.Fprintf(to, " %q", f.target)
 		}
-		b.WriteByte('\n')
+		fmt.Fprintln(to)
 	}
-	fmt.Fprintf(&b, "end %d\n", len(m.files))
-	return b.Bytes()
 }
+
+// encodeEnd writes the last line, the number of all files.
+func encodeEnd(to *bufio.Writer, files int64) { fmt.Fprintf(to, "end %d\n", files) }
 
 // errManifest reports that a manifest was damaged.
 var errManifest = errors.New("the manifest is damaged")
 
+// bound: a manifest, which only Verify reads, as its operator has asked for it
 func decodeManifest(text []byte) (*manifest, error) {
 	m := &manifest{}
 	for line := range strings.Lines(string(text)) {
@@ -207,6 +285,8 @@ func decodeManifest(text []byte) (*manifest, error) {
 
 // compare describes in sentences how an environment differs from its original state. Python's
 // compiled files come and go.
+//
+// bound: an environment, as its operator has asked for it
 func (m *manifest) compare(now *manifest, deep bool) (damage []string) {
 	there := make(map[string]file, len(now.files))
 	for _, f := range now.files {

@@ -1,11 +1,15 @@
 package cache
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -52,18 +56,27 @@ func TestCompareTellsEachDifference(t *testing.T) {
 			if err := os.Symlink("lib/a.py", filepath.Join(dir, "link")); err != nil {
 				t.Fatal(err)
 			}
-			made, err := list(t.Context(), zerolog.Nop(), dir)
+			made, err := list(t.Context(), zerolog.Nop(), dir, true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			kept, err := decodeManifest(made.encode())
-			if err != nil || !slices.Equal(kept.files, made.files) {
-				t.Fatalf("a manifest and what it is read as differ: %v, %+v, %+v", err, made.files, kept.files)
+			var text bytes.Buffer
+			files, _, err := writeManifest(t.Context(), zerolog.Nop(), dir, &text)
+			if err != nil || files != int64(len(made.files)) {
+				t.Fatalf("got a manifest of %d files (%v), want %d", files, err, len(made.files))
+			}
+			kept, err := decodeManifest(text.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept.sort()
+			if !slices.Equal(kept.files, made.files) {
+				t.Fatalf("a manifest and what it is read as differ: %+v, %+v", made.files, kept.files)
 			}
 			if err := test.spoil(dir); err != nil {
 				t.Fatal(err)
 			}
-			now, err := list(t.Context(), zerolog.Nop(), dir)
+			now, err := list(t.Context(), zerolog.Nop(), dir, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,6 +91,80 @@ func TestCompareTellsEachDifference(t *testing.T) {
 			}
 		})
 	}
+}
+
+// encode makes the text of a manifest.
+func (m *manifest) encode() []byte {
+	var text bytes.Buffer
+	to := bufio.NewWriter(&text)
+	encode(to, m.files)
+	encodeEnd(to, int64(len(m.files)))
+	_ = to.Flush()
+	return text.Bytes()
+}
+
+// TestAManifestOfManyFilesTakesLittleMemory lists more files than are held at a time, with links to
+// the same file, and checks their count, their bytes and the memory.
+func TestAManifestOfManyFilesTakesLittleMemory(t *testing.T) {
+	dir := t.TempDir()
+	const links, long = 16 * batchFiles, 200
+	for i := range 3 { // directories
+		if err := os.MkdirAll(filepath.Join(dir, strconv.Itoa(i), "empty"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := filepath.Join(dir, "0", "first")
+	if err := os.WriteFile(first, []byte("1234"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range links {
+		if err := os.Link(first, filepath.Join(dir, "1", strconv.Itoa(i)+strings.Repeat("x", long))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	directories := int64(0)
+	for _, name := range []string{"0", "1", "2", "0/empty", "1/empty", "2/empty"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		directories += (info.Size() + 4095) / 4096 * 4096
+	}
+	text := &held{before: heap()}
+	files, size, err := writeManifest(t.Context(), zerolog.Nop(), dir, text)
+	if err != nil || files != links+7 || size != directories+4096 {
+		t.Errorf("got %d files of %d bytes (%v), want %d of %d", files, size, err, links+7, directories+4096)
+	}
+	if text.most > links*(long+100) {
+		t.Errorf("got %d bytes of heap, want less than all names have", text.most)
+	}
+	if !bytes.HasSuffix(text.last, fmt.Appendf(nil, "end %d\n", links+7)) {
+		t.Errorf("got the end %q", text.last[max(0, len(text.last)-40):])
+	}
+}
+
+// held measures the heap while a manifest is written to it.
+type held struct {
+	writes       int
+	before, most uint64
+	last         []byte
+}
+
+func (h *held) Write(text []byte) (int, error) {
+	if h.writes++; h.writes%32 == 0 {
+		if now := heap(); now > h.before {
+			h.most = max(h.most, now-h.before)
+		}
+	}
+	h.last = bytes.Clone(text)
+	return len(text), nil
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }
 
 func replaced(path string, by func(path string) error) error {

@@ -32,7 +32,7 @@ func (s *store) record(digest string) (*record, error) {
 }
 
 func (s *store) readRecord(key string) (*record, error) {
-	text, err := os.ReadFile(s.path(recordsDir, key))
+	text, err := os.ReadFile(s.path(recordsDir, key)) // bound: what writeRecord writes
 	if s.hides(err) {
 		return nil, nil
 	}
@@ -41,6 +41,7 @@ func (s *store) readRecord(key string) (*record, error) {
 	}
 	var r record
 	// A damaged record counts as missing: its environment is swept and made again.
+	// bound: its text
 	if json.Unmarshal(text, &r) != nil || !environmentName.MatchString(r.Name) || !strings.HasPrefix(key, r.Digest+".") {
 		return nil, nil
 	}
@@ -53,7 +54,7 @@ func (s *store) records() (map[string]*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]*record, len(names))
+	all := make(map[string]*record, len(names)) // bound: mostEnvironments
 	for _, key := range names {
 		r, err := s.readRecord(key)
 		if err != nil {
@@ -100,7 +101,7 @@ func (s *store) twin(fingerprint string) (*record, error) {
 }
 
 func (s *store) writeRecord(r *record) error {
-	text, err := json.Marshal(r)
+	text, err := json.Marshal(r) // bound: a path, or a key of Build
 	if err != nil {
 		return err
 	}

@@ -96,8 +96,9 @@ func (s *store) digestOf(src *source) (string, error) {
 
 // readIndex returns a readable entry, or nil.
 func (s *store) readIndex(name string) *indexed {
-	text, err := os.ReadFile(s.path(indexDir, name))
+	text, err := os.ReadFile(s.path(indexDir, name)) // bound: what enter writes
 	var entry indexed
+	// bound: its text
 	if err != nil || json.Unmarshal(text, &entry) != nil || len(entry.Digest) != 2*sha256.Size {
 		return nil
 	}
@@ -147,7 +148,7 @@ func (src *source) fingerprint() (string, error) {
 			return "", err
 		}
 	}
-	src.print = hex.EncodeToString(sum.Sum(nil))
+	src.print = hex.EncodeToString(sum.Sum(nil)) // bound: a digest
 	return src.print, nil
 }
 
@@ -158,7 +159,7 @@ func (src *source) digest(ctx context.Context, read io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(sum.Sum(nil)), src.unchanged()
+	return hex.EncodeToString(sum.Sum(nil)), src.unchanged() // bound: a digest
 }
 
 // modified is mtime in seconds.

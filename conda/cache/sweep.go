@@ -66,7 +66,7 @@ func (c *Cache) sweep(s *store, stopped func() bool) {
 
 // unrecorded lists environments of which something exists, but no record.
 func (s *store) unrecorded() ([]string, error) {
-	found := make(map[string]bool)
+	found := make(map[string]bool) // bound: mostEnvironments, and remains of killed processes
 	for _, dir := range []string{".", manifestsDir, locksDir} {
 		names, err := s.names(dir)
 		if err != nil {
@@ -100,7 +100,7 @@ func (s *store) sweepIndex(entries []string) {
 	if err != nil {
 		return
 	}
-	known := make(map[string]bool, len(records))
+	known := make(map[string]bool, len(records)) // bound: mostEnvironments
 	for _, r := range records {
 		known[r.Digest] = true
 	}
@@ -188,7 +188,8 @@ func (c *Cache) limit(ctx context.Context, s *store) {
 type Selection struct {
 	All    bool
 	Unused time.Duration // those unused for that long; 0: no such limit
-	// MaxBytes bounds the rest, if Bounded: the least recently used environments are removed.
+	// MaxBytes bounds the rest, if Bounded, and so does mostEnvironments: the least recently used
+	// environments are removed.
 	MaxBytes int64
 	Bounded  bool
 	Names    []string // these; each has to be there
@@ -201,7 +202,7 @@ func (c *Cache) Prune(ctx context.Context, which Selection) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var removed []Entry
+	var removed []Entry // bound: mostEnvironments
 	for _, s := range stores {
 		if !s.writable {
 			return removed, &os.PathError{Op: "write to", Path: s.root, Err: os.ErrPermission}
@@ -221,14 +222,14 @@ func (s *store) prune(ctx context.Context, which Selection) (removed []Entry, er
 	if err != nil {
 		return nil, err
 	}
-	total := int64(0)
+	total, left := int64(0), len(entries)
 	for _, e := range entries {
 		total += e.Bytes
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return a.Used.Compare(b.Used) })
 	for _, e := range entries {
 		unwanted := which.All || which.Unused > 0 && time.Since(e.Used) >= which.Unused ||
-			which.Bounded && total > which.MaxBytes || slices.Contains(which.Names, e.Name)
+			which.Bounded && (total > which.MaxBytes || left > mostEnvironments) || slices.Contains(which.Names, e.Name)
 		if !unwanted {
 			continue
 		}
@@ -237,8 +238,9 @@ func (s *store) prune(ctx context.Context, which Selection) (removed []Entry, er
 		}
 		gone, err := s.evict(e.Name, e.key)
 		if gone {
-			removed = append(removed, e)
+			removed = append(removed, e) // bound: mostEnvironments
 			total -= e.Bytes
+			left--
 		}
 		if err != nil {
 			return removed, err

@@ -48,7 +48,7 @@ func attacksOn(to *target) (list []attack) {
 		panic(err)
 	}
 	for _, e := range slices.Concat(endpoints, plain(inferenceOf(endpoints))) {
-		list = append(list, attacksOverHTTP(to.Addresses[e.front], e, seen)...)
+		list = append(list, attacksOverHTTP(to, e, seen)...)
 	}
 	slices.SortStableFunc(list, func(a, b attack) int { return cmp.Or(cmp.Compare(a.Entry, b.Entry), cmp.Compare(a.Kind, b.Kind)) })
 	return list
@@ -112,7 +112,7 @@ func plain(inference *schema) (list []endpoint) {
 		{"OpenAI", "GET", "/v1/models /v1/models/{model} /health/ready /metrics", nil},
 		{"OpenAI", "POST", "/v1/models/{model}/load /v1/models/{model}/unload", nil},
 		{"SageMaker", "GET", "/ping /models /models/{model}", nil},
-		{"SageMaker", "POST", "/invocations /models/{model}/invoke", inference},
+		{"SageMaker", "POST", "/invocations /models/{hash}/invoke", inference},
 		{"SageMaker", "POST", "/models", load},
 		{"SageMaker", "DELETE", "/models/{model}", nil},
 		{"Vertex AI", "GET", healthRoute, nil},

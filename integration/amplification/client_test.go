@@ -27,6 +27,7 @@ const patience = 30 * time.Second
 type target struct {
 	Addresses map[string]string // by front end
 	Document  json.RawMessage
+	Token     string // of the page's forms
 }
 
 // volley is a number of copies to send at once, with their approximate size before compression.

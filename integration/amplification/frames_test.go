@@ -17,6 +17,7 @@ import (
 
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
 )
 
 // These are the models of the hostile plugin.
@@ -113,22 +114,82 @@ func (v *victim) reload(t *testing.T, model, directory, golden string) {
 // ask loads or unloads a model.
 func (v *victim) ask(t *testing.T, model, action string) {
 	t.Helper()
+	if status, text := v.try(t, model, action); status != http.StatusOK {
+		t.Fatalf("%s %s: status %d, %s", action, model, status, text)
+	}
+}
+
+// try loads or unloads a model, which may fail.
+func (v *victim) try(t *testing.T, model, action string) (status int, text []byte) {
+	t.Helper()
 	reply, err := http.Post("http://"+v.addresses["REST"]+"/v2/repository/models/"+model+"/"+action, "application/json", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reply.Body.Close()
-	if text, _ := io.ReadAll(reply.Body); reply.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: status %d, %s", action, model, reply.StatusCode, text)
+	text, err = io.ReadAll(reply.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.StatusCode, text
+}
+
+// TestLiveHeapFollowsTheAccountOfStarts sends each form of the frames with which processes answer
+// at their start and end, from several processes at once.
+func TestLiveHeapFollowsTheAccountOfStarts(t *testing.T) {
+	var repository string
+	v := serve(t, func(o *nereid.Options) {
+		repository = o.Repository.Paths[0]
+		o.Backends.Settings = map[string]map[string]string{hostileBackend: {"unload-timeout-seconds": "1"}}
+		testkit.WriteFiles(t, repository, map[string]string{
+			hostileModel + "/config.pbtxt": strings.Replace(configOf(hostileBackend), "count: 1", "count: 6", 1), hostileModel + "/1/": "",
+		})
+	})
+	golden := filepath.Join(testkit.Root(t), "ipc", "testdata")
+	frames, err := goldenFrames(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, number := v.charged(), 0
+	answers := t.TempDir()
+	t.Setenv(answerEnv, filepath.Join(answers, caseFile))
+	for _, kind := range []ipc.Kind{ipc.Hello, ipc.Completed, ipc.Initialized, ipc.Finalized} {
+		tried := 0
+		for _, name := range slices.Sorted(maps.Keys(frames)) {
+			if kindOf(frames[name]) != kind {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				forms := formsOfFrame(frames[name])
+				if kind == ipc.Completed {
+					forms = append(forms, "config: a config")
+				}
+				for _, form := range forms {
+					if number++; !sampled(number) && tried > 0 {
+						continue
+					}
+					tried++
+					writeCase(t, answers, golden, frameCase{Frame: name, Form: form})
+					var loaded, unloaded int
+					begun := time.Now()
+					peak := testkit.PeakHeap(v.charged, func() {
+						loaded, _ = v.try(t, hostileModel, "load")
+						unloaded, _ = v.try(t, hostileModel, "unload")
+					})
+					v.judge(t, form, peak, fmt.Sprintf("load %d, unload %d, %v", loaded, unloaded, time.Since(begun).Round(time.Millisecond)))
+					rest = v.recover(t, form, rest)
+				}
+			})
+		}
+		if tried == 0 {
+			t.Errorf("no golden frame of kind %v was sent", kind)
+		}
 	}
 }
 
 func writeCase(t *testing.T, directory, golden string, c frameCase) {
 	t.Helper()
-	text, err := json.Marshal(struct {
-		frameCase
-		Golden string
-	}{c, golden})
+	text, err := json.Marshal(givenCase{c, golden})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(directory, caseFile), text, 0o600)
 	}

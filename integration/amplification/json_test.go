@@ -289,15 +289,9 @@ func described(text []byte) (list []endpoint, err error) {
 
 // attacksOverHTTP returns the attacks on an endpoint. seen holds the messages already sent to other
 // endpoints.
-func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []attack) {
-	path := e.path
-	for _, name := range []string{"{model}", "{region}"} {
-		value := "r"
-		if name == "{model}" {
-			value = modelOf(e.path)
-		}
-		path = strings.ReplaceAll(path, name, value)
-	}
+func attacksOverHTTP(to *target, e endpoint, seen map[string]bool) (list []attack) {
+	address := to.Addresses[e.front]
+	path := strings.NewReplacer("{model}", modelOf(e.path), "{hash}", hashedModel, "{region}", "r").Replace(e.path)
 	base := attack{Entry: e.entry(), send: overHTTP(address, e.method, path)}
 	if e.form {
 		base.send = overHTTP(address, e.method, path, "Origin: http://127.0.0.1", "Content-Type: multipart/form-data; boundary="+boundary)
@@ -355,7 +349,12 @@ func attacksOverHTTP(address string, e endpoint, seen map[string]bool) (list []a
 		}
 	}
 	if e.form {
-		for _, form := range browserForms {
+		again := seen["forms"]
+		seen["forms"] = true
+		for i, form := range slices.Concat(browserForms, formsOfFields(to.Token)) {
+			if few(i, again) {
+				continue
+			}
 			add(form.kind, func(a *attack) { a.body, a.Volleys = form.make, bodyVolleys })
 		}
 	}
@@ -419,29 +418,4 @@ func elementsOf(path, kind string, size int) int {
 		return 1
 	}
 	return size / 4
-}
-
-const boundary = "b"
-
-// browserForms are the forms of type multipart/form-data with the highest cost for their size.
-var browserForms = []jsonForm{
-	{kind: "form: empty parts", make: parts("--b\r\n\r\n\r\n")},
-	{kind: "form: parts without names", make: parts(part("", ""))},
-	{kind: "form: the same name", make: parts(part("INPUT0", "1"))},
-	{kind: "form: files", make: parts("--b\r\nContent-Disposition: form-data; name=\"INPUT0\"; filename=\"f\"\r\nContent-Type: image/png\r\n\r\n\r\n")},
-	{kind: "form: long name", make: func(size int) []byte { return parts(part(string(letters(size)), ""))(1) }},
-	{kind: "form: long text", make: func(size int) []byte { return parts(part("INPUT0", string(letters(size))))(1) }},
-	{kind: "form: numbers", make: func(size int) []byte { return parts(part("INPUT0", strings.Repeat("1 ", size/2)))(1) }},
-	{kind: "form: headers of a part", make: func(size int) []byte { return parts("--b\r\n" + strings.Repeat("a: b\r\n", size/6) + "\r\n\r\n")(1) }},
-	{kind: "form: without an end", make: func(size int) []byte { return []byte(strings.Repeat(part("INPUT0", "1"), size/64)) }},
-}
-
-// part returns a part of a form.
-func part(name, value string) string {
-	return "--b\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value + "\r\n"
-}
-
-// parts returns a function that makes a form of repeated parts.
-func parts(one string) func(size int) []byte {
-	return func(size int) []byte { return []byte(strings.Repeat(one, max(1, size/len(one))) + "--b--\r\n") }
 }

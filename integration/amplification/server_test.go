@@ -153,6 +153,24 @@ func serve(t *testing.T, change func(o *nereid.Options)) *victim {
 	return v
 }
 
+// hashedModel is the hash and the name of a model that SageMaker's platform has loaded.
+const hashedModel = "hashed"
+
+// host loads the model of SageMaker's platform.
+func (v *victim) host(t *testing.T, directory string) {
+	t.Helper()
+	model := filepath.Join(directory, hashedModel, "model")
+	testkit.WriteFiles(t, model, map[string]string{"config.pbtxt": configOf(linkedBackend), "1/": ""})
+	reply, err := http.Post("http://"+v.addresses["SageMaker"]+"/models", "application/json", strings.NewReader(fmt.Sprintf(`{"model_name":%q,"url":%q}`, hashedModel, model)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if text, _ := io.ReadAll(reply.Body); reply.StatusCode != http.StatusOK {
+		t.Fatalf("load a model as SageMaker does: status %d, %s", reply.StatusCode, text)
+	}
+}
+
 // heapKinds are the kinds of memory on the Go heap.
 var heapKinds = []budget.Kind{budget.Bodies, budget.JSON, budget.Decompression, budget.Replies, budget.Transport, budget.States, budget.Frames}
 
@@ -245,9 +263,11 @@ func (a *attacker) hear(into any) {
 // stay below twice the charged bytes plus 32 MiB. Afterwards all charges must be released and a
 // good request must succeed.
 func TestLiveHeapFollowsTheAccount(t *testing.T) {
-	v := serve(t, nil)
+	hosted := t.TempDir()
+	v := serve(t, func(o *nereid.Options) { o.SageMaker.ModelDirectory = hosted })
+	v.host(t, hosted)
 	document := fetch(t, "http://"+v.addresses["REST"]+"/openapi.json")
-	client, attacks := startAttacker(t, &target{Addresses: v.addresses, Document: document})
+	client, attacks := startAttacker(t, &target{Addresses: v.addresses, Document: document, Token: v.token(t)})
 	covers(t, document, attacks)
 	t.Logf("%d attacks", len(attacks))
 	if err := v.good(); err != nil {
@@ -323,6 +343,17 @@ func (v *victim) recover(t *testing.T, what string, before int64) (charged int64
 	return before
 }
 
+// token returns the token in the page's forms.
+func (v *victim) token(t *testing.T) string {
+	t.Helper()
+	page := fetch(t, "http://"+v.addresses["page"]+"/models/"+goodModel)
+	found := regexp.MustCompile(`name="token" value="([^"]+)"`).FindSubmatch(page)
+	if found == nil {
+		t.Fatalf("no token in %.300s", page)
+	}
+	return string(found[1])
+}
+
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 func fetch(t *testing.T, url string) []byte {
@@ -362,7 +393,7 @@ func covers(t *testing.T, document []byte, attacks []attack) {
 		}
 	}
 	const directory = "/opt/ml/models" // a default of SageMaker
-	for folder, fronts := range map[string]string{"server/openai": "OpenAI", "server/platforms": "SageMaker|Vertex AI"} {
+	for folder, fronts := range map[string]string{"server/openai": "OpenAI", "server/platforms": "SageMaker|Vertex AI", "server/page": "page", "server/rest": "REST|metrics"} {
 		for _, path := range pathsIn(folder) {
 			found := path == directory
 			pattern := regexp.MustCompile(`^(` + fronts + `) [A-Z]+ .*` + regexp.QuoteMeta(path))

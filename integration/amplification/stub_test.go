@@ -26,6 +26,9 @@ const (
 	// they have been sent.
 	caseFile = "case"
 	sentFile = "sent"
+	// answerEnv names the file of a case whose frames the plugin sends in place of its own frame of
+	// that kind: HELLO, COMPLETED, INITIALIZED and FINALIZED.
+	answerEnv = "AMPLIFICATION_ANSWER"
 
 	manyBytes = 12 << 20 // per case
 	manyMaps  = 3 << 20  // per case, in frames of msgpack
@@ -123,6 +126,7 @@ var mapValues = []struct {
 		return slices.Repeat([]any{v}, mostMap/16)
 	}},
 	{"short keys", manyKeys},
+	{"a config", func() any { return `{"input":[` + strings.Repeat("{},", mostMap/3-1<<10) + "{}]}" }},
 }
 
 func manyKeys() any {
@@ -153,6 +157,26 @@ type hostile struct {
 	directory string // of the model's version
 	decoupled bool
 	next      uint64
+	answer    givenCase // of answerEnv
+}
+
+// givenCase is a case with the directory of the golden frames.
+type givenCase struct {
+	frameCase
+	Golden string
+}
+
+func readCase(path string) (c givenCase, err error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	return c, err
+}
+
+// frame returns the golden frame of the case.
+func (c *givenCase) frame() ([]byte, error) {
+	return os.ReadFile(filepath.Join(c.Golden, c.Frame+".bin"))
 }
 
 // runHostile is the main function of the plugin's process.
@@ -179,6 +203,13 @@ func runHostile() error {
 	if err != nil {
 		return err
 	}
+	if path := os.Getenv(answerEnv); path != "" {
+		if h.answer, err = readCase(path); err != nil {
+			return err
+		}
+		// Before INITIALIZE no process has blocks. The server must also bear one that takes them.
+		h.peer.OpenArena(peer.Sizes{Default: manyBytes, Growth: manyBytes, Max: 8 * manyBytes})
+	}
 	h.say(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": "", "prefix": ""})
 	for {
 		m, err := h.peer.Receive(h.box, nil, 0)
@@ -201,8 +232,20 @@ func runHostile() error {
 	}
 }
 
-// say sends a msgpack body. The next Receive returns any error.
+// say sends a msgpack body, or the frames of the case of answerEnv. The next Receive returns any
+// error.
 func (h *hostile) say(kind ipc.Kind, id uint64, fields map[string]any) {
+	if h.answer.Frame != "" {
+		if frame, err := h.answer.frame(); err == nil && kindOf(frame) == kind {
+			_, body := h.form(frame, h.answer.Form, 0, 0)
+			for sent := 0; sent < manyMaps && h.peer.Send(kind, id, body) == nil; {
+				if sent += ipc.HeaderSize + len(body); kind == ipc.Completed && h.answer.Form != "as it is" {
+					break // the server reads a second one as a fault
+				}
+			}
+			return
+		}
+	}
 	body, err := msgpack.Marshal(fields)
 	if err == nil {
 		err = h.peer.Send(kind, id, body)
@@ -227,28 +270,23 @@ func (h *hostile) open(m peer.Message) error {
 		h.say(ipc.Completed, 0, map[string]any{"error": "", "config": told.Config})
 		return nil
 	}
-	h.peer.OpenArena(peer.Sizes{Default: told.Default, Growth: told.Growth, Max: told.Max})
+	if h.answer.Frame == "" {
+		h.peer.OpenArena(peer.Sizes{Default: told.Default, Growth: told.Growth, Max: told.Max})
+	}
 	h.say(ipc.Initialized, 0, map[string]any{"error": "", "is_ready": false})
 	return nil
 }
 
 // execute sends the frames of the case and responds to the batch.
 func (h *hostile) execute(m peer.Message) error {
-	var c struct {
-		frameCase
-		Golden string // the directory of the golden frames
-	}
-	text, err := os.ReadFile(filepath.Join(h.directory, caseFile))
-	if err == nil {
-		err = json.Unmarshal(text, &c)
-	}
+	c, err := readCase(filepath.Join(h.directory, caseFile))
 	if err != nil {
 		return err
 	}
 	number, requests := m.ID, int(le.Uint32(m.Body))
 	answered := false
 	if c.Frame != "" {
-		frame, err := os.ReadFile(filepath.Join(c.Golden, c.Frame+".bin"))
+		frame, err := c.frame()
 		if err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ type Space struct {
 	outputs int    // of the model
 
 	// Guarded by Cache.mu.
-	entries map[question]*entry
+	entries map[question]*entry // bound: Config.Size
 	closed  bool
 }
 
@@ -149,7 +149,7 @@ func (s *Space) insert(m Miss, r *infer.Response) error {
 	if size > c.config.Size {
 		return infer.Errorf(infer.Internal, "Requested byte_size: %d is greater than total cache size: %d", size, c.config.Size)
 	}
-	e := &entry{question: m.question, space: s, parameters: slices.Clip(slices.Clone(r.Parameters)), size: size}
+	e := &entry{question: m.question, space: s, parameters: slices.Clip(slices.Clone(r.Parameters)), size: size} // bound: size
 
 	// Reserve first: the copy made meanwhile is within the budget.
 	c.mu.Lock()
@@ -195,7 +195,7 @@ func (s *Space) refuseLocked(m Miss) error {
 }
 
 // makeRoomLocked reserves size bytes of the budget and returns the evicted entries, to be released.
-func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) {
+func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) { // bound: the entries
 	for c.used+size > c.config.Size {
 		e := c.order.Back().Value.(*entry)
 		c.removeLocked(e)

@@ -47,6 +47,8 @@ func (e *entry) has(wanted []string) bool {
 
 // response makes a response with the wanted outputs, all if none is named. It holds a reference to
 // each.
+//
+// bound: the entry's outputs
 func (e *entry) response(wanted []string) *infer.Response {
 	r := &infer.Response{Parameters: e.parameters, Final: true, Outputs: make([]infer.Tensor, 0, len(e.outputs))}
 	for i := range e.outputs {
@@ -69,6 +71,8 @@ func (e *entry) release() {
 
 // copyOf makes an entry's outputs: large ones in memory from allocate, if possible, the others
 // together on the Go heap.
+//
+// bound: sizeOf, which the caller has reserved
 func copyOf(outputs []infer.Tensor, allocate Allocator) []infer.Tensor {
 	small, dims := 0, 0
 	copies := make([]infer.Tensor, len(outputs))

@@ -35,8 +35,8 @@ type hasher struct {
 
 // scratch is reusable memory for one key.
 type scratch struct {
-	message []byte
-	order   []int
+	message []byte   // bound: the request, whose inputs above inlineBytes are hashed
+	order   []int    // bound: the request's inputs
 	nonce   [12]byte // zeros: each message has only one tag, which is never shown
 	tag     Key
 }
@@ -84,6 +84,8 @@ const (
 // appendRequest appends the text that a key is made from. Different Keys have different texts,
 // unless digests of their inputs collide: every part has a fixed length or is preceded by its
 // length or count.
+//
+// bound: the request, whose inputs above inlineBytes are hashed
 func appendRequest(b []byte, s *scratch, space uint64, r *infer.Request, digest func(b, data []byte) []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, space)
 	s.order = s.order[:0]
@@ -119,6 +121,8 @@ func appendRequest(b []byte, s *scratch, space uint64, r *infer.Request, digest 
 
 // selection writes the requested outputs in a fixed order; "" if they are all outputs of the model,
 // or none is named.
+//
+// bound: the names of the model's outputs
 func selection(wanted []string, all int) string {
 	if len(wanted) == 0 || len(wanted) == all { // each is named once
 		return ""
@@ -151,6 +155,7 @@ func appendParameter(b []byte, p *infer.Parameter) []byte {
 	return b
 }
 
+// bound: a name or a parameter of the request
 func appendString(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
 }

@@ -3,7 +3,6 @@ package cache
 import (
 	"errors"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -63,7 +62,7 @@ func parseUint64(text string) (uint64, error) {
 	if !negative {
 		digits = strings.TrimPrefix(digits, "+")
 	}
-	if end := slices.IndexFunc([]byte(digits), func(c byte) bool { return c < '0' || c > '9' }); end >= 0 {
+	if end := strings.IndexFunc(digits, func(c rune) bool { return c < '0' || c > '9' }); end >= 0 {
 		digits = digits[:end]
 	}
 	if digits == "" {

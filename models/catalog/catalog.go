@@ -2,12 +2,12 @@ package catalog
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
@@ -30,7 +30,8 @@ type reason struct{ told, detail string }
 // unloaded is the reason of a version that was unloaded on purpose.
 var unloaded = reason{"unloaded", "unloaded"}
 
-// entry is one version of a model in the catalog.
+// entry is one version of a model in the catalog. It is immutable, because the snapshots for
+// requests have it too.
 type entry struct {
 	number int64
 	state  State
@@ -58,8 +59,12 @@ type Catalog struct {
 	// showFailures is set before any model is known.
 	showFailures bool
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// models has the models of the repositories, and those that requests have loaded or tried to.
+	//
+	// bound: the models that have a directory or serve, and maxLeft
 	models map[repository.Identity]*model
+	clock  uint64 // counts calls of Want for a model
 	// stepped is closed and reset to nil when the next step is published; nil while no goroutine
 	// waits for one.
 	stepped chan struct{}
@@ -77,7 +82,7 @@ func New(roots *repository.Roots, o Owner) *Catalog {
 type model struct {
 	id repository.Identity
 	// wanted is the source that the model is to be served from, nil if it is not to be served. It
-	// is a user of its upload.
+	// is a user of its upload and its charge.
 	wanted *Source
 	// served is the source of the ready versions. It differs from wanted during a load, or after
 	// the first load has failed.
@@ -88,31 +93,44 @@ type model struct {
 	failure string // why the last load failed, "" if it did not
 	// failed are the imports of versions whose last load failed, until a load of the model
 	// succeeds.
+	//
+	// bound: the versions of the model
 	failed []*repository.Imports
 
 	// versions is empty for a model that was never loaded or has no version.
+	//
+	// bound: the versions that serve or load, and maxUnserved
 	versions map[int64]*entry
+	shown    *servingModel // of versions, for snapshots; nil after a change
+	age      uint64        // Catalog.clock at the last Want
+	backed   bool          // it had a directory when Discard was told, or Learn
 	// attempted is true once a load was tried: from then on a model without versions keeps the
 	// server from being ready.
 	attempted bool
 }
 
-// want sets the source to serve from. The caller drops the returned upload after it has released
-// the catalog's mu.
-func (m *model) want(s *Source) (replaced *copies.Copy) {
-	if m.wanted != nil {
-		replaced = m.wanted.Upload
-	}
-	if s != nil {
-		s.Upload.Hold()
-	}
-	m.wanted = s
+// want sets the source to serve from. The caller drops the replaced one after it has released the
+// catalog's mu.
+func (m *model) want(s *Source) (replaced *Source) {
+	replaced, m.wanted = m.wanted, s.hold()
 	return replaced
+}
+
+// set replaces the entry of a version.
+func (m *model) set(v entry) {
+	m.versions[v.number] = &v
+	m.shown = nil
+}
+
+// remove removes a version.
+func (m *model) remove(number int64) {
+	delete(m.versions, number)
+	m.shown = nil
 }
 
 // readyLocked lists the ready versions, ascending.
 func (m *model) readyLocked() []int64 {
-	var ready []int64
+	var ready []int64 // bound: the versions that serve
 	for number, v := range m.versions {
 		if v.state == Ready {
 			ready = append(ready, number)
@@ -123,6 +141,8 @@ func (m *model) readyLocked() []int64 {
 }
 
 // staleLocked lists the ready versions whose imports differ from the files.
+//
+// bound: the versions that serve
 func (m *model) staleLocked(files repository.Footprint) (stale []int64) {
 	for number, v := range m.versions {
 		if v.state == Ready && !v.loaded.Imports().Same(files) {
@@ -134,6 +154,8 @@ func (m *model) staleLocked(files repository.Footprint) (stale []int64) {
 
 // importedLocked lists the files outside the model's directory that its versions have imported,
 // including versions that failed to load.
+//
+// bound: imports, of which repository.Imports accepts a limited number
 func (m *model) importedLocked() (paths []string) {
 	for _, v := range m.versions {
 		if v.state == Ready {
@@ -156,7 +178,10 @@ func (k *Catalog) modelLocked(id repository.Identity) *model {
 	return m
 }
 
-// publishLocked makes the current states visible to requests.
+// publishLocked makes the current states visible to requests. A model that has not changed keeps its
+// part of the snapshot.
+//
+// bound: the models and their versions
 func (k *Catalog) publishLocked() {
 	now := &servingNow{models: make(map[repository.Identity]*servingModel, len(k.models))}
 	if k.roots.Namespacing() {
@@ -169,16 +194,10 @@ func (k *Catalog) publishLocked() {
 		if len(m.versions) == 0 && !m.attempted {
 			continue
 		}
-		s := &servingModel{versions: make(map[int64]*entry, len(m.versions))}
-		for number, v := range m.versions {
-			shown := *v
-			s.versions[number] = &shown
-			if v.state == Ready {
-				s.ready = append(s.ready, number)
-			}
+		if m.shown == nil {
+			m.shown = &servingModel{versions: maps.Clone(m.versions), ready: m.readyLocked()}
 		}
-		slices.Sort(s.ready)
-		now.models[id] = s
+		now.models[id] = m.shown
 	}
 	k.serving.Store(now)
 	if k.stepped != nil {
@@ -193,16 +212,16 @@ type retired struct {
 	loaded *version.Version
 }
 
-// retireLocked takes the ready versions out of service, except those to keep, which the caller
-// replaces.
+// retireLocked takes the ready versions out of service, except those to keep, ascending, which the
+// caller replaces.
 func (k *Catalog) retireLocked(m *model, keep []int64) []retired {
-	var list []retired
+	var list []retired // bound: the versions that serve
 	for number, v := range m.versions {
-		if v.state != Ready || slices.Contains(keep, number) {
+		if v.state != Ready || has(keep, number) {
 			continue
 		}
 		list = append(list, retired{number, v.loaded})
-		v.state, v.reason = Unloading, reason{}
+		m.set(entry{number: number, state: Unloading, loaded: v.loaded})
 	}
 	return list
 }
@@ -226,6 +245,8 @@ func (k *Catalog) withdrawLocked(m *model) int {
 
 // Outside lists the paths outside the model's directory that a footprint must cover before IsServed
 // and Waits: those of the served and the wanted source, and Imported.
+//
+// bound: imports, of which repository.Imports accepts a limited number, and environments
 func (k *Catalog) Outside(id repository.Identity) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -254,6 +275,8 @@ func (k *Catalog) Imported(id repository.Identity) []string {
 
 // ChangedImports lists, in order, the imported files that have changed since their import: those of
 // the last failed load, or of the ready versions if no load failed. With all it lists both.
+//
+// bound: imports, of which repository.Imports accepts a limited number
 func (k *Catalog) ChangedImports(id repository.Identity, files repository.Footprint, all bool) (paths []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -362,7 +385,7 @@ func (k *Catalog) Knows(name string, number int64) bool {
 func (k *Catalog) Loaded() []*version.Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var list []*version.Version
+	var list []*version.Version // bound: the loaded versions
 	for _, m := range k.models {
 		for _, v := range m.versions {
 			if v.loaded != nil {
@@ -373,12 +396,12 @@ func (k *Catalog) Loaded() []*version.Version {
 	return list
 }
 
-// Learn adds models about which nothing else is known yet.
+// Learn adds models of the repositories about which nothing else is known yet.
 func (k *Catalog) Learn(ids []repository.Identity) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range ids {
-		k.modelLocked(id)
+		k.modelLocked(id).backed = true
 	}
 }
 
@@ -424,7 +447,7 @@ func (k *Catalog) stepUnlessUnloaded(name string) <-chan struct{} {
 func (k *Catalog) Missing(there repository.Set, wanted func(id repository.Identity, now bool) bool) []repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var gone []repository.Identity
+	var gone []repository.Identity // bound: the models
 	for id, m := range k.models {
 		if there[id] || !wanted(id, m.wanted != nil) {
 			continue
@@ -451,7 +474,7 @@ func (k *Catalog) NotServed(ids []repository.Identity) []repository.Identity {
 func (k *Catalog) Ready(id repository.Identity) []*version.Version {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var list []*version.Version
+	var list []*version.Version // bound: the versions that serve
 	if m := k.models[id]; m != nil {
 		for _, number := range m.readyLocked() {
 			list = append(list, m.versions[number].loaded)
@@ -462,6 +485,8 @@ func (k *Catalog) Ready(id repository.Identity) []*version.Version {
 
 // AllReady lists the ready versions and reports whether every known version is either ready or
 // unloaded.
+//
+// bound: the versions that serve
 func (k *Catalog) AllReady() (serving []*version.Version, all bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,7 +14,7 @@ func (k *Catalog) Compose(d *repository.Description) (*repository.Description, e
 	if d.Config.GetPlatform() != config.PlatformEnsemble {
 		return d, nil
 	}
-	composing := make(map[string]*kserve.ModelConfig)
+	composing := make(map[string]*kserve.ModelConfig) // bound: the models
 	for step := range d.Composing() {
 		v, err := k.Latest(step, d.Identity())
 		if err != nil {

@@ -42,7 +42,7 @@ func (k *Catalog) composingLocked(m *model) []*model {
 	if m.wanted == nil || !m.wanted.IsEnsemble() {
 		return nil
 	}
-	var list []*model
+	var list []*model // bound: the models
 	for step := range m.wanted.Composing() {
 		if c := k.resolveLocked(step, m.id); c != nil && !slices.Contains(list, c) {
 			list = append(list, c)
@@ -53,6 +53,8 @@ func (k *Catalog) composingLocked(m *model) []*model {
 
 // callsOthersLocked reports whether a serving ensemble calls other models than parts, the current
 // meaning of its steps.
+//
+// bound: the models
 func (m *model) callsOthersLocked(parts []*model) bool {
 	now := make(repository.Set, len(parts))
 	for _, part := range parts {
@@ -71,7 +73,7 @@ func (k *Catalog) Candidates(step, ensemble repository.Identity) []repository.Id
 	if step.Namespace != "" || !k.roots.Namespacing() {
 		return []repository.Identity{step}
 	}
-	var list []repository.Identity
+	var list []repository.Identity // bound: the repositories
 	for _, namespace := range k.roots.Namespaces() {
 		list = append(list, repository.Identity{Namespace: namespace, Name: step.Name})
 	}
@@ -87,6 +89,8 @@ func (k *Catalog) Dependents(of repository.Set) repository.Set {
 
 // dependentsLocked returns the ensembles that depend on any of the models, directly or indirectly,
 // whether they serve or wait for a missing model.
+//
+// bound: the configs of the ensembles, and the models of an operation
 func (k *Catalog) dependentsLocked(of repository.Set) repository.Set {
 	users := make(map[repository.Identity][]repository.Identity)
 	for id, m := range k.models {
@@ -117,6 +121,8 @@ func (k *Catalog) dependentsLocked(of repository.Set) repository.Set {
 
 // checkDependenciesLocked returns why an ensemble cannot be served: a model is missing, depends on
 // the ensemble in turn, or does not serve.
+//
+// bound: the config
 func (k *Catalog) checkDependenciesLocked(m *model) error {
 	composing := m.wanted.Composing()
 	steps := slices.SortedFunc(maps.Keys(composing), repository.Identity.Compare)
@@ -197,6 +203,8 @@ func (k *Catalog) Latest(step, ensemble repository.Identity) (*version.Version, 
 }
 
 // UnloadedWith returns the models to unload together with those of a name.
+//
+// bound: the models
 func (k *Catalog) UnloadedWith(name string, dependents bool) repository.Set {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,6 +245,8 @@ func (k *Catalog) usedLocked(part *model, gone repository.Set) bool {
 // Claimed returns the models that an operation must hold to load from these sources: the models
 // themselves and the parts of ensembles among them. The parts must not change before the catalog
 // knows that these ensembles depend on them.
+//
+// bound: the config
 func (k *Catalog) Claimed(sources map[repository.Identity]*Source) repository.Set {
 	set := repository.KeysOf(sources)
 	for id, s := range sources {
@@ -254,6 +264,8 @@ func (k *Catalog) Claimed(sources map[repository.Identity]*Source) repository.Se
 
 // Components groups models into independent sets: no ensemble has parts in two of them, and no two
 // ensembles in different groups share a part.
+//
+// bound: the models, and the configs of the ensembles
 func (k *Catalog) Components(sources map[repository.Identity]*Source) [][]repository.Identity {
 	k.mu.Lock()
 	defer k.mu.Unlock()

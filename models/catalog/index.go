@@ -16,7 +16,7 @@ import (
 func (k *Catalog) Index(ids []repository.Identity, rejected map[repository.Identity]string, ready bool) []*kserve.RepositoryIndexResponse_ModelIndex {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var index []*kserve.RepositoryIndexResponse_ModelIndex
+	var index []*kserve.RepositoryIndexResponse_ModelIndex // bound: the models that have a directory, and their versions
 	for _, id := range ids {
 		m := k.models[id]
 		reason, no := rejected[id]
@@ -56,7 +56,7 @@ func (k *Catalog) Index(ids []repository.Identity, rejected map[repository.Ident
 // Statistics returns the statistics of ready versions, of all models if name is "".
 func (k *Catalog) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
 	serving := k.serving.Load()
-	var list []*kserve.ModelStatistics
+	var list []*kserve.ModelStatistics // bound: the versions that serve
 	if name != "" {
 		m, err := serving.find(name)
 		if err != nil || m == nil || len(m.ready) == 0 {
@@ -77,6 +77,7 @@ func (k *Catalog) Statistics(name string, number int64) ([]*kserve.ModelStatisti
 	return list, nil
 }
 
+// bound: the versions that serve
 func (m *servingModel) appendStatistics(list []*kserve.ModelStatistics) []*kserve.ModelStatistics {
 	for _, number := range m.ready {
 		list = append(list, m.versions[number].loaded.Statistics())
@@ -102,7 +103,7 @@ type Status struct {
 func (k *Catalog) Attempted() []Status {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var list []Status
+	var list []Status // bound: the models and their versions
 	for _, id := range repository.KeysOf(k.models).Sorted() {
 		m, name := k.models[id], id.String()
 		if !m.attempted {

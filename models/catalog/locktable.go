@@ -15,10 +15,10 @@ type LockTable struct {
 	outdated error
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when models are unlocked
-	holders map[repository.Identity]*Operation
-	running []*Operation // in the order in which they began
-	waiting []*Operation // in the order in which they began to wait
+	changed chan struct{}                      // closed and replaced when models are unlocked
+	holders map[repository.Identity]*Operation // bound: the models of operations under way
+	running []*Operation                       // in the order in which they began; bound: operations under way
+	waiting []*Operation                       // in the order in which they began to wait; bound: running
 }
 
 // NewLockTable makes a table without operations. After patience, a waiting operation cancels the
@@ -89,6 +89,8 @@ func (t *LockTable) wakeLocked() {
 // Lock waits until the operation, which holds no lock, has locked all needed models and the
 // dependent ones. It skips dependent models that one of its ancestors holds: the ancestor handles
 // them later. held are the locked models. The error is a *CircleError or the context's cause.
+//
+// bound: needed and dependent, and the operations under way
 func (t *LockTable) Lock(ctx context.Context, op *Operation, needed, dependent repository.Set) (held repository.Set, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,6 +147,8 @@ func (t *LockTable) Lock(ctx context.Context, op *Operation, needed, dependent r
 
 // TryLock locks those of the models that are free, for an operation that holds no lock, and returns
 // them. It does not wait.
+//
+// bound: ids
 func (t *LockTable) TryLock(op *Operation, ids []repository.Identity) (held []repository.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +168,7 @@ func (t *LockTable) overtake(op *Operation) {
 		id     repository.Identity
 		source *Source
 	}
-	var loads []load
+	var loads []load // bound: the models of the operation
 	t.mu.Lock()
 	for id := range op.wants {
 		holder := t.holders[id]
@@ -219,6 +223,8 @@ func (t *LockTable) blockersLocked(op *Operation) []*Operation {
 
 // wayLocked finds the chain of operations over which from waits for to, as the names of their
 // models without to's own. It is nil if there is no such chain.
+//
+// bound: the operations under way
 func (t *LockTable) wayLocked(from, to *Operation, passed map[*Operation]bool) []string {
 	next := []*Operation{}
 	if from.wants != nil {

@@ -20,7 +20,7 @@ type Operation struct {
 	giveUp  context.CancelCauseFunc         // cancels the operation; nil before Bound
 	brings  map[repository.Identity]*Source // the models that it loads
 	wants   repository.Set                  // the models that it waits for, nil if it does not wait
-	touched repository.Set                  // changed by its children below models that it holds
+	touched repository.Set                  // changed by its children below models that it holds; bound: the models
 }
 
 // CircleError refuses an operation whose load would wait for itself.

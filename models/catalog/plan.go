@@ -16,12 +16,14 @@ type plan struct {
 }
 
 // planChange compares the source that a model is served from with its new source. was is nil if the
-// model is not served. serving are the ready versions; stale are those whose imports outside the
-// model's directory have changed.
+// model is not served. serving are the ready versions, ascending; stale are those whose imports
+// outside the model's directory have changed.
+//
+// bound: the versions of both
 func planChange(was, now *Source, serving, stale []int64) plan {
 	var p plan
 	for _, number := range serving {
-		if !slices.Contains(now.Versions, number) {
+		if !has(now.Versions, number) {
 			p.leave = append(p.leave, number)
 		}
 	}
@@ -31,7 +33,7 @@ func planChange(was, now *Source, serving, stale []int64) plan {
 	}
 	for _, number := range now.Versions {
 		switch {
-		case differ == config.Differ, !slices.Contains(serving, number), slices.Contains(stale, number), !was.Files.SameFor(now.Files, number):
+		case differ == config.Differ, !has(serving, number), slices.Contains(stale, number), !was.Files.SameFor(now.Files, number):
 			p.load = append(p.load, number)
 		case differ == config.GroupsDiffer:
 			p.exchange = append(p.exchange, number)
@@ -40,4 +42,10 @@ func planChange(was, now *Source, serving, stale []int64) plan {
 		}
 	}
 	return p
+}
+
+// has reports whether versions, ascending, have a number.
+func has(versions []int64, number int64) bool {
+	_, found := slices.BinarySearch(versions, number)
+	return found
 }

@@ -99,7 +99,7 @@ func (k *Catalog) ReadyVersions(name string) []int64 {
 
 // InFlight counts the requests in flight of each version that has any.
 func (k *Catalog) InFlight() map[*version.Info]int {
-	counts := make(map[*version.Info]int)
+	counts := make(map[*version.Info]int) // bound: the loaded versions
 	for _, m := range k.serving.Load().models {
 		for _, v := range m.versions {
 			if v.loaded == nil {

@@ -8,22 +8,25 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/config"
-	"github.com/nereid-serving/nereid/models/copies"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 )
 
 // Want sets the source from which each model is to be served, nil to unload it, and which of the
 // models a request has named. An operation holds the models, and those in held. Want returns the
-// affected models, the models that must be done before each of them, and the uploads that are no
-// longer used.
-func (k *Catalog) Want(sources map[repository.Identity]*Source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*copies.Copy) {
+// affected models, the models that must be done before each of them, and the sources that are
+// replaced, which the caller drops.
+//
+// bound: the models of an operation
+func (k *Catalog) Want(sources map[repository.Identity]*Source, named, held repository.Set) (affected repository.Set, after map[repository.Identity][]repository.Identity, replaced []*Source) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	affected = make(repository.Set)
 	for id, s := range sources {
 		affected[id] = true
 		m := k.modelLocked(id)
+		k.clock++
+		m.age, m.backed = k.clock, false
 		replaced = append(replaced, m.want(s))
 		m.failure = ""
 		m.named = s != nil && (m.named || named[id])
@@ -54,7 +57,7 @@ type Aim struct {
 	Source  *Source // nil: it is not wanted, and Ended of its versions are being ended
 	Ended   int
 	Served  bool                  // it is served
-	Parts   []repository.Identity // of an ensemble
+	Parts   []repository.Identity // of an ensemble; bound: the config
 	Moved   bool                  // its steps resolve to other models than it calls
 	Invalid error                 // why an ensemble cannot be composed
 }
@@ -98,6 +101,8 @@ func (k *Catalog) Invalidate(id repository.Identity, reason error) (changed, new
 // Begin marks the versions to load from s as loading. It returns their numbers, ascending; for each
 // number the serving version that can be given other instances instead, or nil; and whether serving
 // versions are to leave. An ensemble is loaded as a whole.
+//
+// bound: the versions of the model
 func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, serving []*version.Version, leave bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,14 +116,9 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 	fresh = slices.Sorted(slices.Values(slices.Concat(p.load, p.exchange)))
 	serving = make([]*version.Version, len(fresh))
 	for i, number := range fresh {
-		v := m.versions[number]
-		if v == nil {
-			v = &entry{number: number}
-			m.versions[number] = v
-		}
-		if v.state != Ready {
-			v.state, v.reason, v.loaded = Loading, reason{}, nil
-		} else if slices.Contains(p.exchange, number) {
+		if v := m.versions[number]; v == nil || v.state != Ready {
+			m.set(entry{number: number, state: Loading})
+		} else if has(p.exchange, number) {
 			serving[i] = v.loaded
 		}
 	}
@@ -128,14 +128,14 @@ func (k *Catalog) Begin(id repository.Identity, s *Source) (fresh []int64, servi
 
 // Turn replaces the source s that Begin was told by a newer one, because the model has changed
 // since. begun are the versions that Begin marked as loading. Another Begin follows. The caller
-// drops the returned upload.
-func (k *Catalog) Turn(id repository.Identity, s *Source, begun []int64) (replaced *copies.Copy) {
+// drops the replaced source.
+func (k *Catalog) Turn(id repository.Identity, s *Source, begun []int64) (replaced *Source) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
 	for _, number := range begun {
-		if v := m.versions[number]; v != nil && v.state == Loading && !slices.Contains(s.Versions, number) {
-			delete(m.versions, number)
+		if v := m.versions[number]; v != nil && v.state == Loading && !has(s.Versions, number) {
+			m.remove(number)
 		}
 	}
 	return m.want(s)
@@ -156,6 +156,8 @@ type Result struct {
 
 // Commit switches all versions at once, so that the model is served from s. It reports whether the
 // server is exiting; then nothing serves. The caller commits the exchanges afterwards.
+//
+// bound: the versions of the model
 func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (exiting bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -164,13 +166,15 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 	for _, x := range results {
 		v := m.versions[x.Number]
 		if x.Exchange != nil {
-			v.loaded = x.Exchange.After()
+			changed := *v
+			changed.loaded = x.Exchange.After()
+			m.set(changed)
 			continue
 		}
 		if v.state == Ready { // else the server exits and has ended it
 			ended = append(ended, retired{x.Number, v.loaded})
 		}
-		v.state, v.reason, v.loaded = Ready, reason{}, x.Loaded
+		m.set(entry{number: x.Number, state: Ready, loaded: x.Loaded})
 	}
 	exiting = k.owner.Exiting()
 	if exiting {
@@ -182,11 +186,37 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 	return exiting
 }
 
+// maxFailures bounds each text of a Fail, in bytes. It has the first versions and the number of the
+// others.
+const maxFailures = 32 << 10
+
+// failures collects why the versions of a model failed.
+type failures struct {
+	text strings.Builder // bound: maxFailures, or one version
+	more int             // versions that are not in text
+}
+
+func (f *failures) add(number int64, state State, why string) {
+	if f.more > 0 || f.text.Len() > 0 && f.text.Len()+len(why) > maxFailures {
+		f.more++
+		return
+	}
+	fmt.Fprintf(&f.text, "version %d is at %s state: %s;", number, state, why)
+}
+
+// done returns the text.
+func (f *failures) done() string {
+	if f.more > 0 {
+		fmt.Fprintf(&f.text, " and %d more versions", f.more)
+	}
+	return f.text.String()
+}
+
 // Fail discards the versions that came up beside failed ones; versions that served before continue.
-// It returns the combined error of the failed versions, printed with status. The caller ends the
-// versions that came up.
+// It returns the combined error of the failed versions, printed with status, which the catalog keeps
+// for each version. The caller has shortened the errors, and ends the versions that came up.
 func (k *Catalog) Fail(id repository.Identity, results []Result, status func(error) string) *infer.Error {
-	var pieces, details strings.Builder
+	var told, details failures
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
@@ -195,7 +225,6 @@ func (k *Catalog) Fail(id repository.Identity, results []Result, status func(err
 		if x.Err != nil && x.Imports != nil {
 			m.failed = append(m.failed, x.Imports)
 		}
-		v := m.versions[x.Number]
 		state := Unavailable
 		if x.Exchanged {
 			state = Ready
@@ -203,21 +232,29 @@ func (k *Catalog) Fail(id repository.Identity, results []Result, status func(err
 		why := unloaded
 		if x.Err != nil {
 			why = reason{status(x.Err), status(infer.AsError(x.Err).Detailed())}
-			fmt.Fprintf(&pieces, "version %d is at %s state: %s;", x.Number, state, why.told)
-			fmt.Fprintf(&details, "version %d is at %s state: %s;", x.Number, state, why.detail)
+			if why.detail == why.told {
+				why.detail = why.told // one text in memory
+			}
+			told.add(x.Number, state, why.told)
+			details.add(x.Number, state, why.detail)
 		}
-		if v.state == Loading { // else it serves on
-			v.state, v.reason = Unavailable, why
+		if m.versions[x.Number].state == Loading { // else it serves on
+			m.set(entry{number: x.Number, state: Unavailable, reason: why})
 		}
 	}
+	m.trimLocked()
 	k.publishLocked()
-	return &infer.Error{Code: infer.InvalidArg, Message: pieces.String(), Detail: details.String()}
+	err := &infer.Error{Code: infer.InvalidArg, Message: told.done()}
+	if detail := details.done(); detail != err.Message {
+		err.Detail = detail
+	}
+	return err
 }
 
 // Restore makes a model that could not be loaded from s wanted as it is served. If it is not
 // served, each poll and request tries again, except for sources that came with a request. The
-// caller drops the returned upload.
-func (k *Catalog) Restore(id repository.Identity, s *Source, failure string) (replaced *copies.Copy) {
+// caller drops the replaced source.
+func (k *Catalog) Restore(id repository.Identity, s *Source, failure string) (replaced *Source) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.models[id]
@@ -238,7 +275,9 @@ func (k *Catalog) Exchange(id repository.Identity, updates []*version.Exchange) 
 	}
 	m := k.models[id]
 	for _, u := range updates {
-		m.versions[u.After().Info().Version].loaded = u.After()
+		v := *m.versions[u.After().Info().Version]
+		v.loaded = u.After()
+		m.set(v)
 	}
 	if was := m.served; was != nil {
 		description := *was.Description
@@ -256,6 +295,8 @@ func (k *Catalog) Exchange(id repository.Identity, updates []*version.Exchange) 
 }
 
 // RetireAll takes all versions of all models out of service.
+//
+// bound: the models
 func (k *Catalog) RetireAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -278,47 +319,10 @@ func (k *Catalog) Ended(id repository.Identity, number int64, ended *version.Ver
 		return
 	}
 	if v := m.versions[number]; v != nil && v.loaded == ended {
-		v.state, v.reason, v.loaded = Unavailable, unloaded, nil
+		m.set(entry{number: number, state: Unavailable, reason: unloaded})
+		if !k.owner.Exiting() { // else a load may be about to commit or fail this version
+			m.trimLocked()
+		}
 		k.publishLocked()
 	}
-}
-
-// idleLocked reports whether a model is unloaded or was never loaded, and nothing else is known of
-// it. A failed load counts as known, because it keeps the server from being ready.
-func (m *model) idleLocked() bool {
-	if m.wanted != nil || m.served != nil || m.invalid != nil || m.attempted && len(m.versions) == 0 {
-		return false
-	}
-	for _, v := range m.versions {
-		if v.state != Unavailable || v.reason != unloaded {
-			return false
-		}
-	}
-	return true
-}
-
-// Idle lists the models that Forget would remove.
-func (k *Catalog) Idle() []repository.Identity {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var idle []repository.Identity
-	for id, m := range k.models {
-		if m.idleLocked() {
-			idle = append(idle, id)
-		}
-	}
-	return idle
-}
-
-// Forget removes those of the models that are unloaded or were never loaded. The caller's operation
-// has locked them, so that no other operation is between two steps with any of them.
-func (k *Catalog) Forget(ids []repository.Identity) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, id := range ids {
-		if m := k.models[id]; m != nil && m.idleLocked() {
-			delete(k.models, id)
-		}
-	}
-	k.publishLocked()
 }

@@ -38,5 +38,5 @@ func Compare(a, b *kserve.ModelConfig) Difference {
 
 // Clone copies a configuration.
 func Clone(config *kserve.ModelConfig) *kserve.ModelConfig {
-	return proto.Clone(config).(*kserve.ModelConfig)
+	return proto.Clone(config).(*kserve.ModelConfig) // bound: the config
 }

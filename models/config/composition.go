@@ -20,7 +20,7 @@ type tensorEnd struct {
 // full returns the dims with the batch dimension, if any.
 func (e *tensorEnd) full() []int64 {
 	if e.batches {
-		return append([]int64{-1}, e.dims...)
+		return append([]int64{-1}, e.dims...) // bound: the config
 	}
 	return e.dims
 }
@@ -28,7 +28,7 @@ func (e *tensorEnd) full() []int64 {
 // composition checks an ensemble against the models that it calls.
 type composition struct {
 	config *kserve.ModelConfig
-	ends   map[string]tensorEnd // the first description of each tensor
+	ends   map[string]tensorEnd // the first description of each tensor; bound: the config
 }
 
 // CheckComposition checks an ensemble against the configurations of the models that it calls, by
@@ -133,6 +133,8 @@ func agree(a, b []int64) bool {
 // checkOrigins refuses a step, or an ensemble, whose tensors come from different decoupled steps,
 // or partly from a decoupled step: their numbers are unknown, so they cannot be paired. A step is
 // checked when all its inputs are made.
+//
+// bound: the config
 func (c *composition) checkOrigins(steps []*kserve.ModelEnsembling_Step, composing map[string]*kserve.ModelConfig) error {
 	origin := make(map[string]int) // of a tensor: the last decoupled step before it, from 1; 0: no such step
 	for _, in := range c.config.GetInput() {

@@ -37,6 +37,8 @@ func validateEnsemble(config *kserve.ModelConfig, ensembling *kserve.ModelEnsemb
 
 // validateEnsembleGraph checks that every tensor of the ensemble is made and
 // used. A step makes its outputs once all its inputs are there.
+//
+// bound: the config
 func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnsembling_Step) error {
 	name := config.Name
 	producer := make(map[string]int) // of a tensor: the step
@@ -95,6 +97,8 @@ func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnse
 
 // connect adds to ready the tensors that can be made from those in it. Each round examines only
 // steps that have not run, and the rounds end when no step can run.
+//
+// bound: the config
 func connect(steps []*kserve.ModelEnsembling_Step, ready map[string]bool) {
 	done := make([]bool, len(steps))
 	for progress := true; progress; {
@@ -120,6 +124,8 @@ func connect(steps []*kserve.ModelEnsembling_Step, ready map[string]bool) {
 
 // missing follows a tensor that is not ready back to one that it depends on and that no step makes.
 // In a cycle it returns the tensor itself.
+//
+// bound: the config
 func missing(tensor string, steps []*kserve.ModelEnsembling_Step, producer map[string]int, ready map[string]bool) string {
 	seen := make(map[string]bool)
 	for at := tensor; !seen[at]; {

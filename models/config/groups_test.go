@@ -48,3 +48,28 @@ func TestGroupsThatABackendPrefers(t *testing.T) {
 		})
 	}
 }
+
+// TestShortTextsMakeNothingLarge checks that short configs make neither many names of groups nor
+// many warnings.
+func TestShortTextsMakeNothingLarge(t *testing.T) {
+	many := make([]*kserve.ModelInstanceGroup, 4097)
+	for i := range many {
+		many[i] = &kserve.ModelInstanceGroup{}
+	}
+	for n, want := range map[int]string{4096: "", 4097: "m has 4097 instance groups, want 4096 at most"} {
+		err := config.Rules{}.Fill(&kserve.ModelConfig{Name: "m", Backend: "b", InstanceGroup: many[:n]}, "m", nil)
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%d groups: got error %v, want %q", n, err, want)
+		}
+	}
+	specific := &kserve.ModelVersionPolicy_Specific{Versions: []int64{7}}
+	for v := range int64(1000) {
+		specific.Versions = append(specific.Versions, 1000+v)
+	}
+	selected, warnings := config.SelectVersions(&kserve.ModelConfig{
+		Name: "m", VersionPolicy: &kserve.ModelVersionPolicy{PolicyChoice: &kserve.ModelVersionPolicy_Specific_{Specific: specific}},
+	}, []int64{7, 8})
+	if last := warnings[len(warnings)-1]; len(selected) != 1 || len(warnings) != 101 || last != "900 more versions are specified for model 'm' whose directories are not present" {
+		t.Errorf("got %d selected versions, %d warnings, the last %q", len(selected), len(warnings), last)
+	}
+}

@@ -31,6 +31,7 @@ func JSON(config *kserve.ModelConfig) ([]byte, error) {
 
 type writer struct{ bytes.Buffer }
 
+// bound: the config
 func (w *writer) message(m protoreflect.Message) {
 	w.WriteByte('{')
 	first := true
@@ -61,6 +62,7 @@ func (w *writer) message(m protoreflect.Message) {
 	w.WriteByte('}')
 }
 
+// bound: the config
 func (w *writer) field(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	switch {
 	case f.IsMap():
@@ -79,6 +81,7 @@ func (w *writer) field(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	}
 }
 
+// bound: the config
 func (w *writer) mapping(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	keys := make([]protoreflect.MapKey, 0, m.Len())
 	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
@@ -140,7 +143,7 @@ func (w *writer) float(v float64, size int) {
 		w.WriteString(`"NaN"`)
 		return
 	case math.IsInf(v, 0):
-		w.WriteString(map[bool]string{true: `"Infinity"`, false: `"-Infinity"`}[v > 0])
+		w.WriteString(map[bool]string{true: `"Infinity"`, false: `"-Infinity"`}[v > 0]) // bound: two words
 		return
 	}
 	few, enough, normal := 6, 9, 0x1p-126
@@ -157,7 +160,7 @@ func (w *writer) float(v float64, size int) {
 	} else if text == "-0" {
 		text = "0"
 	}
-	w.WriteString(text)
+	w.WriteString(text) // bound: a number
 }
 
 // double writes the decimal number text as a double: without exponent for magnitudes from 1e-6 to
@@ -192,6 +195,8 @@ func pow10(n int) float64 {
 }
 
 // string writes a JSON string with the necessary escapes only.
+//
+// bound: the config
 func (w *writer) string(s string) {
 	const hex = "0123456789ABCDEF"
 	w.WriteByte('"')
@@ -219,4 +224,25 @@ func (w *writer) string(s string) {
 		}
 	}
 	w.WriteByte('"')
+}
+
+// ReadBytes bounds the memory for reading, completing, checking and writing a config whose JSON is
+// text.
+func ReadBytes[T ~string | ~[]byte](text T) int64 { return sizeOf(text, 2<<10, 128) }
+
+// KeptBytes bounds the memory of one copy of such a config, with its complete JSON.
+func KeptBytes[T ~string | ~[]byte](text T) int64 { return sizeOf(text, 128, 48) }
+
+// sizeOf estimates the memory of a config from that for an object and for any other value.
+func sizeOf[T ~string | ~[]byte](text T, object, value int64) int64 {
+	n := int64(len(text))
+	for i := range len(text) {
+		switch text[i] {
+		case '{':
+			n += object
+		case ',', ':', '[':
+			n += value
+		}
+	}
+	return n
 }

@@ -85,7 +85,7 @@ func normaliseGroups(config *kserve.ModelConfig, gpus []int32, preferred ...*kse
 			}
 		}
 		if group.Kind == kserve.ModelInstanceGroup_KIND_GPU && len(group.Gpus) == 0 {
-			group.Gpus = slices.Clone(gpus)
+			group.Gpus = slices.Clone(gpus) // bound: the GPUs
 		}
 	}
 }
@@ -105,7 +105,7 @@ func firstAcceptable(name string, gpus []int32, preferred []*kserve.ModelInstanc
 func usable(ids, gpus []int32) (list []int32) {
 	for _, id := range ids {
 		if slices.Contains(gpus, id) {
-			list = append(list, id)
+			list = append(list, id) // bound: the groups that a backend prefers
 		}
 	}
 	return list

@@ -62,6 +62,8 @@ func ParseText(path string, text []byte) (*kserve.ModelConfig, error) {
 // of a model's auto_complete_config. Names may be the original ones or lowerCamel, and everything
 // is accepted that protobuf's C++ library accepts beyond JSON, see strictJSON. Unknown names are
 // errors. Empty text is the empty configuration. The error is a *ParseError.
+//
+// bound: the config; the answer has at most frames.MaxMap
 func ParseJSON(text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
 	if len(text) == 0 {
@@ -108,6 +110,8 @@ func parseError(path string, text []byte, err error) *ParseError {
 }
 
 // endOf returns the position behind the last character of text.
+//
+// bound: the config
 func endOf(text []byte) (line, column int) {
 	lines := strings.Split(string(text), "\n")
 	return len(lines), len([]rune(lines[len(lines)-1])) + 1
@@ -124,14 +128,14 @@ func jsonError(text []byte, err error) *ParseError {
 	if m := jsonUnknown.FindStringSubmatch(e.Reason); m != nil {
 		e.Reason = m[1] + ": Cannot find field."
 	} else if m := jsonValue.FindStringSubmatch(e.Reason); m != nil {
-		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", originalName(m[2]), m[3], strings.ToUpper(m[1]))
+		e.Reason = fmt.Sprintf("(%s): invalid value %s for type TYPE_%s", originalName(m[2]), m[3], strings.ToUpper(m[1])) // bound: the kinds of fields
 	}
 	return e
 }
 
 // originalName undoes the lowerCamel form of a field's name.
 func originalName(name string) string {
-	return upperCase.ReplaceAllStringFunc(name, func(s string) string { return "_" + strings.ToLower(s) })
+	return upperCase.ReplaceAllStringFunc(name, func(s string) string { return "_" + strings.ToLower(s) }) // bound: one letter
 }
 
 var upperCase = regexp.MustCompile(`[A-Z]`)

@@ -20,6 +20,8 @@ import (
 // quotes, a trailing comma, repeated names, enum names in any case, enum numbers and bools as
 // strings, and a single value for a repeated field. It returns false for text that the C++ library
 // does not accept either.
+//
+// bound: the config
 func strictJSON(text []byte) ([]byte, bool) {
 	r := relaxed{text: text}
 	tree, ok := r.value(0)
@@ -72,6 +74,8 @@ var literals = []struct {
 }{{[]byte("true"), true}, {[]byte("false"), false}, {[]byte("null"), nil}}
 
 // value reads a value inside depth objects and lists.
+//
+// bound: the config
 func (r *relaxed) value(depth int) (any, bool) {
 	c := r.space()
 	if depth == budget.MaxJSONDepth && (c == '{' || c == '[') {
@@ -108,6 +112,7 @@ func inName(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '$'
 }
 
+// bound: the config
 func (r *relaxed) object(depth int) (any, bool) {
 	list := members{}
 	for !r.takes('}') {
@@ -131,6 +136,8 @@ func (r *relaxed) object(depth int) (any, bool) {
 }
 
 // name reads the name of a member, in quotes or bare.
+//
+// bound: the config
 func (r *relaxed) name() (string, bool) {
 	c := r.space()
 	if c == '"' || c == '\'' {
@@ -146,6 +153,7 @@ func (r *relaxed) name() (string, bool) {
 	return string(r.text[begin:r.at]), begin < r.at && (c < '0' || c > '9')
 }
 
+// bound: the config
 func (r *relaxed) list(depth int) (any, bool) {
 	list := []any{}
 	for !r.takes(']') {
@@ -169,6 +177,8 @@ func (r *relaxed) list(depth int) (any, bool) {
 var escapes = map[byte]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v'}
 
 // quoted reads a string whose first quote has been read.
+//
+// bound: the config
 func (r *relaxed) quoted(quote byte) (any, bool) {
 	var b strings.Builder
 	for r.at < len(r.text) {
@@ -205,7 +215,7 @@ func (r *relaxed) unicode(to *strings.Builder) bool {
 		return false
 	}
 	if utf16.IsSurrogate(first) {
-		if !strings.HasPrefix(string(r.text[r.at:min(len(r.text), r.at+2)]), `\u`) {
+		if !strings.HasPrefix(string(r.text[r.at:min(len(r.text), r.at+2)]), `\u`) { // bound: two bytes
 			return false
 		}
 		r.at += 2
@@ -222,13 +232,15 @@ func (r *relaxed) hex() (rune, bool) {
 	if len(r.text)-r.at < 4 {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(string(r.text[r.at:r.at+4]), 16, 16)
+	n, err := strconv.ParseUint(string(r.text[r.at:r.at+4]), 16, 16) // bound: four bytes
 	r.at += 4
 	return rune(n), err == nil
 }
 
 // fit converts members to those of a message, by their declared names. If a name repeats, the last
 // value counts, messages are merged, and lists grow. Unknown names stay.
+//
+// bound: the config
 func (m members) fit(message protoreflect.MessageDescriptor) map[string]any {
 	given := make(map[string][]any)
 	for _, x := range m {
@@ -256,6 +268,8 @@ func (m members) fit(message protoreflect.MessageDescriptor) map[string]any {
 }
 
 // unite makes one value from those of a name.
+//
+// bound: the config
 func unite(values []any) any {
 	joined, is := values[0].(members)
 	for _, v := range values[1:] {
@@ -270,6 +284,7 @@ func unite(values []any) any {
 	return values[len(values)-1]
 }
 
+// bound: the config
 func fitMap(values []any, of protoreflect.FieldDescriptor) any {
 	m, ok := unite(values).(members)
 	if !ok {
@@ -282,6 +297,7 @@ func fitMap(values []any, of protoreflect.FieldDescriptor) any {
 	return object
 }
 
+// bound: the config
 func fitList(values []any, of protoreflect.FieldDescriptor) any {
 	list := []any{}
 	for _, v := range values {
@@ -298,6 +314,7 @@ func fitList(values []any, of protoreflect.FieldDescriptor) any {
 	return list
 }
 
+// bound: the config
 func fitOne(value any, of protoreflect.FieldDescriptor) any {
 	text, isText := value.(string)
 	switch {
@@ -317,6 +334,8 @@ func fitOne(value any, of protoreflect.FieldDescriptor) any {
 }
 
 // plain converts a value of an unknown field.
+//
+// bound: the config
 func plain(value any) any {
 	if m, ok := value.(members); ok {
 		object := make(map[string]any, len(m))

@@ -26,7 +26,7 @@ func (e *ParseError) Remedy() string {
 	}
 	if field, is := strings.CutPrefix(e.Reason, "unknown field: "); is {
 		names, field := FieldNames(), strings.TrimSpace(field)
-		others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == field })
+		others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == field }) // bound: the fields
 		if meant := spelling.Nearest(field, others); meant != "" {
 			return "did you mean " + meant + "?"
 		}
@@ -39,7 +39,7 @@ func (e *ParseError) Remedy() string {
 		return valueRemedy(m[1], strings.TrimSpace(m[2]))
 	}
 	if m := secondOfOne.FindStringSubmatch(e.Reason); m != nil {
-		return "only one of " + strings.Join(choices(m[1]), ", ") + " is allowed: remove the others"
+		return "only one of " + strings.Join(choices(m[1]), ", ") + " is allowed: remove the others" // bound: fields
 	}
 	switch {
 	case strings.HasPrefix(e.Reason, "non-repeated field "):
@@ -67,7 +67,7 @@ func valueRemedy(kind, value string) string {
 	case "bool":
 		return "write true or false"
 	case "string":
-		return "put quotes around it: " + strconv.Quote(value)
+		return "put quotes around it: " + strconv.Quote(value) // bound: the config
 	case "bytes", "message":
 		return ""
 	}
@@ -78,6 +78,8 @@ func valueRemedy(kind, value string) string {
 }
 
 // choices lists the fields of a oneof, given by its full name.
+//
+// bound: the fields
 func choices(oneof string) (fields []string) {
 	eachMessage(func(m protoreflect.MessageDescriptor) {
 		for i := range m.Oneofs().Len() {
@@ -92,7 +94,7 @@ func choices(oneof string) (fields []string) {
 }
 
 func enumRemedy(value string) string {
-	word := strings.TrimPrefix(strings.ToUpper(strings.Trim(value, `"'`)), "TYPE_")
+	word := strings.TrimPrefix(strings.ToUpper(strings.Trim(value, `"'`)), "TYPE_") // bound: the config
 	meant := otherTypes[word]
 	if types := kserve.DataType(0).Descriptor().Values(); meant == "" && types.ByName(protoreflect.Name("TYPE_"+word)) != nil {
 		meant = "TYPE_" + word
@@ -115,6 +117,8 @@ func enumRemedy(value string) string {
 }
 
 // FieldNames lists all fields of a configuration, at any depth.
+//
+// bound: the fields
 func FieldNames() (names []string) {
 	eachMessage(func(m protoreflect.MessageDescriptor) {
 		for i := range m.Fields().Len() {
@@ -125,6 +129,8 @@ func FieldNames() (names []string) {
 }
 
 // enumNames lists the values of all enums of a configuration.
+//
+// bound: the values
 func enumNames() (names []string) {
 	eachMessage(func(m protoreflect.MessageDescriptor) {
 		for i := range m.Fields().Len() {
@@ -139,6 +145,8 @@ func enumNames() (names []string) {
 }
 
 // eachMessage calls f for the messages of a configuration, each once, the outer ones first.
+//
+// bound: the types of messages
 func eachMessage(f func(protoreflect.MessageDescriptor)) {
 	todo := []protoreflect.MessageDescriptor{(&kserve.ModelConfig{}).ProtoReflect().Descriptor()}
 	seen := map[protoreflect.FullName]bool{}

@@ -101,7 +101,7 @@ func runs(dims []int64) []product {
 	products := []product{{low: 1}}
 	for _, dim := range dims {
 		if dim < 0 {
-			products = append(products, product{low: 1})
+			products = append(products, product{low: 1}) // bound: the config
 			continue
 		}
 		p := &products[len(products)-1]
@@ -184,7 +184,7 @@ func batchFault(config *kserve.ModelConfig) string {
 			case targets[target]:
 				return fmt.Sprintf("target output name '%s' can only be specified once", target)
 			}
-			targets[target] = true
+			targets[target] = true // bound: the config
 		}
 	}
 	return ""

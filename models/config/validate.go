@@ -64,11 +64,18 @@ func validate(config *kserve.ModelConfig) error {
 	if config.GetModelTransactionPolicy().GetDecoupled() && config.GetResponseCache().GetEnable() {
 		return invalid("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
 	}
+	if n := len(config.InstanceGroup); n > maxGroups {
+		return invalid("%s has %d instance groups, want %d at most", name, n, maxGroups)
+	}
 	if err := validateWarmup(config); err != nil {
 		return err
 	}
 	return validateMetrics(config)
 }
+
+// maxGroups is how many instance groups a model may have. Those without a name get one that begins
+// with the model's.
+const maxGroups = 4096
 
 // maxWarmupRequests is how many requests the samples of a model may make of each instance.
 const maxWarmupRequests = 1_000_000
@@ -158,7 +165,7 @@ func FirstResponseBuckets(config *kserve.ModelConfig) (buckets []float64) {
 func MetricWarnings(config *kserve.ModelConfig) (warnings []string) {
 	for _, control := range config.GetModelMetrics().GetMetricControl() {
 		if family := control.GetMetricIdentifier().GetFamily(); family != firstResponse {
-			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has none that a model can set", config.GetName(), family))
+			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has none that a model can set", config.GetName(), family)) // bound: the config
 		}
 	}
 	return warnings
@@ -201,6 +208,7 @@ func (r Rules) validateGroups(config *kserve.ModelConfig) error {
 	return nil
 }
 
+// bound: the GPUs
 func join(numbers []int32) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {

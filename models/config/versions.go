@@ -15,6 +15,8 @@ var notVersions = []string{"configs", "warmup", "initial_state"}
 // PresentVersions returns the version numbers among the names of a model's directories, ascending,
 // with a log line for each other name. Triton also accepts names that only begin with a number, as
 // the directory of that number, which may not exist: here they are ignored.
+//
+// bound: the directories of the model
 func PresentVersions(directories []string) (numbers []int64, warnings []string) {
 	for _, name := range directories {
 		if slices.Contains(notVersions, name) {
@@ -35,24 +37,34 @@ func PresentVersions(directories []string) (numbers []int64, warnings []string) 
 	return numbers, warnings
 }
 
+// maxMissing is how many missing versions SelectVersions names.
+const maxMissing = 100
+
 // SelectVersions applies the policy of a normalised configuration to the present versions,
-// ascending.
+// ascending. The selected ones ascend too.
 func SelectVersions(config *kserve.ModelConfig, present []int64) (selected []int64, warnings []string) {
 	switch p := config.GetVersionPolicy().GetPolicyChoice().(type) {
 	case *kserve.ModelVersionPolicy_Latest_:
 		n := min(int64(len(present)), int64(p.Latest.GetNumVersions()))
 		return present[int64(len(present))-n:], nil
 	case *kserve.ModelVersionPolicy_Specific_:
+		missing := 0
+		wanted := make([]bool, len(present)) // bound: the directories of the model
 		for _, v := range p.Specific.GetVersions() {
-			switch {
-			case slices.Contains(selected, v):
-			case slices.Contains(present, v):
-				selected = append(selected, v)
-			default:
-				warnings = append(warnings, fmt.Sprintf("version %d is specified for model '%s', but the version directory is not present", v, config.GetName()))
+			if i, is := slices.BinarySearch(present, v); is {
+				wanted[i] = true
+			} else if missing++; missing <= maxMissing {
+				warnings = append(warnings, fmt.Sprintf("version %d is specified for model '%s', but the version directory is not present", v, config.GetName())) // bound: maxMissing
 			}
 		}
-		slices.Sort(selected)
+		for i, v := range present {
+			if wanted[i] {
+				selected = append(selected, v) // bound: the directories of the model
+			}
+		}
+		if missing > maxMissing {
+			warnings = append(warnings, fmt.Sprintf("%d more versions are specified for model '%s' whose directories are not present", missing-maxMissing, config.GetName()))
+		}
 		return selected, warnings
 	default: // all, and a policy without a choice
 		return present, nil

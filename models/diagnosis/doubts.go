@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
@@ -33,22 +34,32 @@ func (d Doubt) MayComplete() bool {
 	return d.Rule == RuleNoBatches || d.Rule == RuleWarmup && d.Field == "inputs"
 }
 
-// Doubts returns the doubts about a configuration, as written or complete.
+// A configuration may come from a client, and the texts repeat its names.
+const (
+	maxDoubts = 100           // of one configuration
+	maxShown  = infer.MaxEcho // of a name, or a list of names, in bytes
+)
+
+// Doubts returns the doubts about a configuration, as written or complete: the first maxDoubts.
+//
+// bound: the config, and maxDoubts texts of maxShown names
 func Doubts(c *kserve.ModelConfig) (list []Doubt) {
-	add := func(rule, field, name, text, remedy string) {
-		list = append(list, Doubt{rule, field, name, text, remedy})
+	add := func(rule, field, name, format, remedy string, arguments ...any) {
+		if len(list) < maxDoubts {
+			list = append(list, Doubt{rule, field, name, fmt.Sprintf(format, arguments...), remedy})
+		}
 	}
 	for _, kind := range []string{"input", "output"} {
 		named := make(map[string]int)
 		for _, name := range tensorNames(c, kind) {
 			if named[name]++; named[name] == 2 {
-				add(RuleDuplicateName, kind, name, fmt.Sprintf("there are several tensors '%s' among the %ss", name, kind), "names must be unique: rename one, or remove it")
+				add(RuleDuplicateName, kind, name, "there are several tensors '%s' among the %ss", "names must be unique: rename one, or remove it", infer.Cut(name, maxShown), kind)
 			}
 		}
 	}
 	for _, group := range c.GetInstanceGroup() {
 		if count := group.GetCount(); count < 0 {
-			add(RuleInstanceCount, "count", fmt.Sprint(count), fmt.Sprintf("the group has the count %d: the server starts 1 instance", count), "count is the number of instances, 1 or more")
+			add(RuleInstanceCount, "count", fmt.Sprint(count), "the group has the count %d: the server starts 1 instance", "count is the number of instances, 1 or more", count)
 		}
 	}
 	if b := c.GetDynamicBatching(); b != nil && c.GetMaxBatchSize() == 0 && b.GetPriorityLevels() == 0 && b.GetDefaultQueuePolicy() == nil {
@@ -56,29 +67,36 @@ func Doubts(c *kserve.ModelConfig) (list []Doubt) {
 			"max_batch_size: 8 allows batches of 8; tensors of requests and of the model then begin with the batch dimension")
 	}
 	known := slices.Concat(tensorNames(c, "input"), fedNames(c))
+	inputs := "the inputs are " + infer.Cut(strings.Join(known, ", "), maxShown)
+	slices.Sort(known)
 	for _, sample := range c.GetModelWarmup() {
 		if sample.GetBatchSize() == 0 {
-			add(RuleWarmup, "batch_size", sample.GetName(), fmt.Sprintf("sample '%s' of model_warmup has no batch_size and is not sent", sample.GetName()),
-				"set batch_size: 1, also for models without batching")
+			add(RuleWarmup, "batch_size", sample.GetName(), "sample '%s' of model_warmup has no batch_size and is not sent",
+				"set batch_size: 1, also for models without batching", infer.Cut(sample.GetName(), maxShown))
 		}
 		for name := range sample.GetInputs() {
-			if !slices.Contains(known, name) {
-				add(RuleWarmup, "inputs", name, fmt.Sprintf("sample '%s' of model_warmup has '%s', which is not an input of the model", sample.GetName(), name),
-					"the inputs are "+strings.Join(known, ", "))
+			if _, is := slices.BinarySearch(known, name); !is {
+				add(RuleWarmup, "inputs", name, "sample '%s' of model_warmup has '%s', which is not an input of the model", inputs,
+					infer.Cut(sample.GetName(), maxShown), infer.Cut(name, maxShown))
 			}
 		}
 	}
 	return list
 }
 
-// LabelDoubts returns the doubts about the labels of outputs, by the names of the outputs.
+// LabelDoubts returns the doubts about the labels of outputs, by the names of the outputs: the first
+// maxDoubts.
 func LabelDoubts(c *kserve.ModelConfig, labels map[string][]string) (list []Doubt) {
 	for _, out := range c.GetOutput() {
 		given := labels[out.GetName()]
+		if len(list) == maxDoubts {
+			break
+		}
+		file, name := infer.Cut(out.GetLabelFilename(), maxShown), infer.Cut(out.GetName(), maxShown)
 		if dims := out.GetDims(); given != nil && len(dims) == 1 && dims[0] > 0 && int64(len(given)) != dims[0] {
 			list = append(list, Doubt{
 				RuleLabels, "label_filename", out.GetLabelFilename(),
-				fmt.Sprintf("%s has %d lines, and output '%s' has %d elements", out.GetLabelFilename(), len(given), out.GetName(), dims[0]),
+				fmt.Sprintf("%s has %d lines, and output '%s' has %d elements", file, len(given), name, dims[0]),
 				"each line is the label of one element, in order",
 			})
 		}
@@ -100,6 +118,8 @@ func tensorNames(c *kserve.ModelConfig, kind string) (names []string) {
 }
 
 // fedNames lists the tensors that models receive beside the inputs of requests.
+//
+// bound: the config
 func fedNames(c *kserve.ModelConfig) (names []string) {
 	for _, control := range c.GetSequenceBatching().GetControlInput() {
 		names = append(names, control.GetName())

@@ -1,9 +1,13 @@
 package diagnosis_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 )
@@ -54,5 +58,33 @@ func TestDoubtsAreAboutWhatIsValid(t *testing.T) {
 	}
 	if got := diagnosis.LabelDoubts(c, map[string][]string{"B": {"x"}}); len(got) != 1 || got[0].Text != "l.txt has 1 lines, and output 'B' has 2 elements" {
 		t.Errorf("too few labels: got %v", got)
+	}
+}
+
+// TestDoubtsOfLargeConfigsAreShort checks that the doubts about a configuration with thousands of
+// inputs, and thousands of unknown names in a warm-up, have little text.
+func TestDoubtsOfLargeConfigsAreShort(t *testing.T) {
+	const many = 3000
+	long := strings.Repeat("n", 100<<10)
+	sample := &kserve.ModelWarmup{Name: long, BatchSize: 1, Inputs: make(map[string]*kserve.ModelWarmup_Input)}
+	c := &kserve.ModelConfig{ModelWarmup: []*kserve.ModelWarmup{sample}}
+	labels := make(map[string][]string)
+	for i := range many {
+		c.Input = append(c.Input, &kserve.ModelInput{Name: fmt.Sprint("input", i)})
+		sample.Inputs[fmt.Sprint("other", i)] = &kserve.ModelWarmup_Input{}
+		c.Output = append(c.Output, &kserve.ModelOutput{Name: fmt.Sprint("output", i), LabelFilename: long, Dims: []int64{1}})
+		labels[fmt.Sprint("output", i)] = make([]string, 2)
+	}
+	for about, list := range map[string][]diagnosis.Doubt{"the config": diagnosis.Doubts(c), "labels": diagnosis.LabelDoubts(c, labels)} {
+		total := 0
+		for _, d := range list {
+			total += len(d.Text)
+		}
+		if len(list) != 100 || total > 100*3*infer.MaxEcho || len(list[0].Remedy) > 2*infer.MaxEcho {
+			t.Errorf("%s: got %d doubts with %d bytes", about, len(list), total)
+		}
+	}
+	if got, want := diagnosis.FirstConfig([]byte(`Tensor("`+long+`", x) Tensor("B", x)`)), `output [ { name: "B"`; !strings.Contains(got, want) || len(got) > 1000 {
+		t.Errorf("got a config with %d bytes, want %s in it", len(got), want)
 	}
 }

@@ -128,7 +128,7 @@ func remedy(text, directory string) string {
 			if directory == "" {
 				directory = "the directory of the model"
 			}
-			return strings.ReplaceAll(r.remedy, "<dir>", directory)
+			return strings.ReplaceAll(r.remedy, "<dir>", directory) // bound: a path
 		}
 	}
 	return ""

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 var (
@@ -12,8 +14,11 @@ var (
 	outputName = regexp.MustCompile(`\bTensor\(\s*["']([^"'\\]+)["']`)
 )
 
-// maxNames bounds the inputs and the outputs of a FirstConfig.
-const maxNames = 8
+// Limits of the inputs and the outputs of a FirstConfig.
+const (
+	maxNames     = 8
+	maxNameBytes = 1 << 10 // longer names are ignored
+)
 
 // FirstConfig returns a one-line config.pbtxt to begin with, for a model without inputs and
 // outputs. source is its model.py, from which literal tensor names are taken; types and shapes are
@@ -23,9 +28,16 @@ func FirstConfig(source []byte) string {
 	return fmt.Sprintf(`backend: "python" input [ %s ] output [ %s ]`, tensors(inputs), tensors(outputs))
 }
 
+// bound: maxNames
 func names(pattern *regexp.Regexp, source []byte, otherwise string) (list []string) {
-	for _, m := range pattern.FindAllSubmatch(source, -1) {
-		if name := string(m[1]); !slices.Contains(list, name) && len(list) < maxNames {
+	for len(list) < maxNames {
+		m := pattern.FindSubmatchIndex(source)
+		if m == nil {
+			break
+		}
+		found := source[m[2]:m[3]]
+		source = source[m[1]:]
+		if name := infer.Cut(found, maxNameBytes); len(name) == len(found) && !slices.Contains(list, name) {
 			list = append(list, name)
 		}
 	}
@@ -35,6 +47,7 @@ func names(pattern *regexp.Regexp, source []byte, otherwise string) (list []stri
 	return list
 }
 
+// bound: maxNames
 func tensors(names []string) string {
 	texts := make([]string, len(names))
 	for i, name := range names {

@@ -24,6 +24,11 @@ const (
 	idleArchive = 10 * time.Minute
 	// archiveTries bounds the fetches of an archive that keeps changing.
 	archiveTries = 5
+	// mostUnused bounds the archives that no model uses: uploaded models may name any, each with a
+	// connection of its own.
+	mostUnused = 1000
+	// mostLooks bounds the looks that Renew makes at a time: each reads a listing.
+	mostLooks = 64
 )
 
 // ArchivesConfig configures Archives.
@@ -47,12 +52,13 @@ type Archives struct {
 	lifetime context.Context // of fetches and of looks that Renew has begun
 	end      context.CancelFunc
 	work     panics.WaitGroup
+	looks    chan struct{} // has a value for each look of Renew; the buffer bounds them
 
 	mu     sync.Mutex
 	closed bool
-	known  map[string]*archive            // by name
-	doors  map[objectstore.Location]*door // by directory
-	spaces map[string]*archiveSpace       // by scheme
+	known  map[string]*archive            // by name. bound: the archives that models use, and mostUnused
+	doors  map[objectstore.Location]*door // by directory. bound: the known archives
+	spaces map[string]*archiveSpace       // by scheme. bound: the schemes
 }
 
 // archiveSpace is the workspace for the archives of a scheme.
@@ -108,7 +114,7 @@ type Archive struct {
 // NewArchives makes Archives without a known archive. It opens nothing before a model names one.
 func NewArchives(config ArchivesConfig) *Archives {
 	config.Stall = cmp.Or(config.Stall, DefaultStall)
-	a := &Archives{config: config, known: make(map[string]*archive), doors: make(map[objectstore.Location]*door), spaces: make(map[string]*archiveSpace)}
+	a := &Archives{config: config, looks: make(chan struct{}, mostLooks), known: make(map[string]*archive), doors: make(map[objectstore.Location]*door), spaces: make(map[string]*archiveSpace)}
 	a.lifetime, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -151,30 +157,40 @@ func nameOf(l objectstore.Location) string {
 // its name. The same object always gets the same name. Watch does not wait. An error means that
 // there can be no such object.
 func (a *Archives) Watch(l objectstore.Location) (name string, err error) {
-	if a.config.Open == nil {
-		return "", l.Unsupported()
+	known, err := a.watch(l)
+	if err != nil {
+		return "", err
 	}
+	return nameOf(known.location), nil
+}
+
+func (a *Archives) watch(l objectstore.Location) (*archive, error) {
+	if a.config.Open == nil {
+		return nil, l.Unsupported()
+	}
+	var err error
 	directory, key, named := l.Object()
 	if named {
 		err = objectstore.CheckKey(key)
 	}
 	switch {
 	case !named:
-		return "", infer.Errorf(infer.Internal, "directory or file does not exist at %s (it names no object of the bucket)", l)
+		return nil, infer.Errorf(infer.Internal, "directory or file does not exist at %s (it names no object of the bucket)", l)
 	case err != nil:
-		return "", infer.Errorf(infer.Internal, "directory or file does not exist at %s (%v)", l, err)
+		return nil, infer.Errorf(infer.Internal, "directory or file does not exist at %s (%v)", l, err)
 	}
 	l = directory.At(strings.TrimPrefix(directory.Path+"/"+key, "/"))
-	name = nameOf(l)
+	name := nameOf(l)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if known := a.known[name]; known != nil {
 		known.asked = time.Now()
-		return name, nil
+		return known, nil
 	}
 	a.forgetLocked()
-	a.known[name] = &archive{location: l, key: key, door: a.doorLocked(directory), asked: time.Now()}
-	return name, nil
+	known := &archive{location: l, key: key, door: a.doorLocked(directory), asked: time.Now()}
+	a.known[name] = known
+	return known, nil
 }
 
 // doorLocked returns the door of a directory. Callers hold a.mu.
@@ -197,15 +213,27 @@ func (a *Archives) doorLocked(directory objectstore.Location) *door {
 	return d
 }
 
-// forgetLocked forgets archives that no model has asked for in a while and none uses, and closes
-// doors without archives: uploaded models may bring new names forever. Callers hold a.mu.
+// forgetLocked forgets archives that no model has asked for in a while and none uses, the one that
+// was asked for first if there are too many, and closes doors without archives: uploaded models may
+// bring new names forever. Callers hold a.mu.
 func (a *Archives) forgetLocked() {
-	needed := make(map[*door]bool)
+	unused, first := 0, ""
 	for name, known := range a.known {
-		if time.Since(known.asked) > idleArchive && !known.newest.used() {
+		switch {
+		case known.newest.used():
+		case time.Since(known.asked) > idleArchive:
 			delete(a.known, name)
-			continue
+		default:
+			if unused++; first == "" || known.asked.Before(a.known[first].asked) {
+				first = name
+			}
 		}
+	}
+	if unused >= mostUnused {
+		delete(a.known, first)
+	}
+	needed := make(map[*door]bool) // bound: the doors
+	for _, known := range a.known {
 		needed[known.door] = true
 	}
 	for at, d := range a.doors {
@@ -342,12 +370,13 @@ func sumOf(o objectstore.Object) uint64 {
 	if version == "" {
 		version = o.Modified.UTC().String()
 	}
-	_, _ = sum.Write([]byte(version + "\x00" + strconv.FormatInt(o.Size, 10)))
+	_, _ = sum.Write([]byte(version + "\x00" + strconv.FormatInt(o.Size, 10))) // bound: a store's reply
 	return max(sum.Sum64(), 1)
 }
 
 // Renew starts new looks at the archives that models ask for, unless they are running. It does not
-// wait. A store that hangs delays only the looks at its own directory.
+// wait. A store that hangs delays only the looks at its own directory, unless it has mostLooks of
+// them.
 func (a *Archives) Renew() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -355,7 +384,7 @@ func (a *Archives) Renew() {
 		return
 	}
 	a.forgetLocked()
-	todo := make(map[*door][]*archive)
+	todo := make(map[*door][]*archive) // bound: the known archives
 	for _, known := range a.known {
 		if !known.door.looking {
 			todo[known.door] = append(todo[known.door], known)
@@ -381,6 +410,12 @@ func (a *Archives) Renew() {
 // renew looks at one archive. The log says once that its store fails, and once that it answers
 // again.
 func (a *Archives) renew(known *archive) {
+	select {
+	case a.looks <- struct{}{}:
+		defer func() { <-a.looks }()
+	case <-a.lifetime.Done():
+		return
+	}
 	a.mu.Lock()
 	before := known.sum
 	a.mu.Unlock()
@@ -407,13 +442,10 @@ func (a *Archives) renew(known *archive) {
 // share one file and one fetch, which continues until all of them have given up. The caller drops
 // the result.
 func (a *Archives) Fetch(ctx context.Context, l objectstore.Location) (*Archive, error) {
-	name, err := a.Watch(l)
+	known, err := a.watch(l)
 	if err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	known := a.known[name]
-	a.mu.Unlock()
 	for try := 1; ; try++ {
 		f, o, err := a.look(ctx, known)
 		if err != nil {

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -360,6 +361,66 @@ func TestArchivesAreForgotten(t *testing.T) {
 	if len(s.known) != 1 || !s.one.Closed() || s.two.Closed() {
 		t.Errorf("got %d archives, closed %v and %v; want that in use", len(s.known), s.one.Closed(), s.two.Closed())
 	}
+}
+
+// TestUnusedArchivesAreFew checks that archives which no model uses are forgotten when there are many,
+// the oldest first, while those in use stay.
+func TestUnusedArchivesAreFew(t *testing.T) {
+	s := newShelf(t, nil)
+	s.one.Put("env.tar.gz", "one")
+	s.two.Put("env.tar.gz", "two")
+	used := s.mustFetch("s3://two/env.tar.gz", "two")
+	defer used.Drop()
+	s.mustFetch("s3://one/env.tar.gz", "one").Drop()
+	watch := func(i int) string {
+		name, err := s.Watch(s.at(fmt.Sprintf("s3://one/%d/env.tar.gz", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	first := watch(0)
+	for i := range mostUnused {
+		watch(i)
+	}
+	if len(s.known) != mostUnused+1 || len(s.doors) != mostUnused+1 || !s.one.Closed() || s.two.Closed() {
+		t.Errorf("got %d archives in %d directories, closed %v and %v; want %d, and that in use open", len(s.known), len(s.doors), s.one.Closed(), s.two.Closed(), mostUnused+1)
+	}
+	last := watch(mostUnused)
+	if s.known[first] != nil || s.known[last] == nil {
+		t.Error("got the first archive kept, or the last forgotten; want the reverse")
+	}
+	s.mustFetch("s3://one/env.tar.gz", "one").Drop() // known again
+}
+
+// TestFewLooksAtATime checks that Renew looks at a bounded number of directories at a time, and at all
+// of them in the end.
+func TestFewLooksAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(t, func(c *ArchivesConfig) { c.Changed = nil })
+		s.one.Put("env.tar.gz", "one")
+		var names []string
+		for i := range mostLooks + 5 {
+			name, err := s.Watch(s.at(fmt.Sprintf("s3://one/%d/env.tar.gz", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+		}
+		s.one.Hang(mirrortest.List)
+		s.Renew()
+		synctest.Wait()
+		if n := s.one.Waiting(mirrortest.List); n != mostLooks {
+			t.Errorf("got %d looks at a time, want %d", n, mostLooks)
+		}
+		s.one.Resume(mirrortest.List)
+		s.work.Wait()
+		for _, name := range names {
+			if s.Seen(name) == 0 {
+				t.Errorf("%q was not looked at", name)
+			}
+		}
+	})
 }
 
 // TestArchivesThatACleanerHasRemoved checks that a file that was removed is fetched again, once for

@@ -76,8 +76,8 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 	if before != nil {
 		defer before.copy.Drop()
 	}
-	files := make(map[string]madeFile)
-	var todo []objectstore.Object
+	files := make(map[string]madeFile) // bound: the model's objects, Config.MaxObjects
+	var todo []objectstore.Object      // bound: likewise
 	for _, o := range model.Objects {
 		if !wanted(o.Key) {
 			continue
@@ -102,7 +102,7 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 		return nil, err
 	}
 	defer room.giveBack()
-	made := make([]madeFile, len(todo)) // each written by the goroutine that fetches it
+	made := make([]madeFile, len(todo)) // each written by the goroutine that fetches it. bound: likewise
 	err = m.inParallel(ctx, len(todo), func(ctx context.Context, i int) (err error) {
 		made[i], err = m.fetch(ctx, root, model, todo[i], room)
 		return err

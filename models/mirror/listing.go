@@ -20,6 +20,8 @@ const (
 	maxTextBytes = 4 << 20
 	// lookTries bounds the listings of a model whose configuration changes between listing and reading.
 	lookTries = 4
+	// mostGone bounds the results of looks for missing models, whose names may come from any client.
+	mostGone = 1000
 )
 
 // Renew begins a listing unless one is running, or the last one, even a failed one, is younger than
@@ -74,7 +76,7 @@ func (m *Mirror) renewed(models map[string]*Model, began time.Time, err error) (
 		if model == nil {
 			delete(models, name)
 		} else {
-			models[name] = model
+			models[name] = model // bound: Config.MaxObjects
 		}
 	}
 	for name, l := range m.living { // a removed model may get no other copy that replaces this one
@@ -96,14 +98,14 @@ func (m *Mirror) Look(ctx context.Context, name string) (*Model, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	models := maps.Clone(m.models)
+	models := maps.Clone(m.models) // bound: Config.MaxObjects
 	if model == nil {
 		delete(models, name)
 	} else {
 		models[name] = model
 	}
 	m.models = models
-	if m.renewing {
+	if m.renewing && (model != nil || len(m.looked) < mostGone) {
 		m.looked[name] = model
 	}
 	return model, nil
@@ -159,7 +161,7 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string
 	w := m.watch(ctx)
 	defer w.stop()
 	defer w.limit(m.config.Log, m.config.Location, mostListing)()
-	models = make(map[string]*Model)
+	models = make(map[string]*Model) // bound: Config.MaxObjects
 	count, bytes := 0, 0
 	tooMany := infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
 	err = m.bucket.List(w.ctx, prefix, func(o objectstore.Object) error {
@@ -186,7 +188,7 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string
 					o.Key, o.Version = was.Key, was.Version
 				}
 			}
-			model.Objects = append(model.Objects, o)
+			model.Objects = append(model.Objects, o) // bound: Config.MaxObjects
 		}
 		return nil
 	})
@@ -213,7 +215,7 @@ func (m *Mirror) tooLong() error {
 // listing may name a key twice; then the last one counts.
 func ordered(list []objectstore.Object) []objectstore.Object {
 	slices.SortStableFunc(list, byKey)
-	kept := list[:0]
+	kept := list[:0] // bound: list
 	for i, o := range list {
 		if i+1 < len(list) && byKey(o, list[i+1]) == 0 {
 			continue
@@ -237,6 +239,8 @@ func byKey(a, b objectstore.Object) int {
 // refuse marks models with objects whose names no file can have, so that no part of a model is
 // served. A model that was there before and has no other objects now is not gone: its versions
 // continue to serve.
+//
+// bound: the names that a RefusedError keeps
 func (m *Mirror) refuse(models, before map[string]*Model, refused *objectstore.RefusedError) {
 	for name := range refused.Names {
 		if models[name] == nil && before[name] != nil {
@@ -251,7 +255,7 @@ func (m *Mirror) refuse(models, before map[string]*Model, refused *objectstore.R
 
 // readTexts reads the configurations of models, except unchanged ones.
 func (m *Mirror) readTexts(ctx context.Context, models, before map[string]*Model) error {
-	var todo []*Model
+	var todo []*Model // bound: the models
 	bytes := 0
 	for _, model := range models {
 		for _, o := range model.Objects {
@@ -310,7 +314,7 @@ func (m *Mirror) readText(ctx context.Context, model string, o objectstore.Objec
 	}
 	w.progress()
 	defer body.Close()
-	text, err := io.ReadAll(io.LimitReader(watchedReader{body, w}, maxTextBytes+1))
+	text, err := io.ReadAll(io.LimitReader(watchedReader{body, w}, maxTextBytes+1)) // bound: maxTextBytes
 	if err == nil && int64(len(text)) != o.Size {
 		err = objectstore.ErrChanged
 	}

@@ -57,14 +57,14 @@ type Mirror struct {
 	copying  chan struct{} // has a value for each running copy; the buffer bounds them
 
 	mu       sync.Mutex
-	models   map[string]*Model // the last complete listing; replaced as a whole
+	models   map[string]*Model // the last complete listing; replaced as a whole. bound: Config.MaxObjects
 	listed   time.Time         // when it began
 	tried    time.Time         // when the last listing began, complete or not
 	renewing bool
 	closed   bool
-	looked   map[string]*Model // results of Look during a renewal; nil: the model is gone
+	looked   map[string]*Model // results of Look during a renewal; nil: the model is gone. bound: Config.MaxObjects, and mostGone
 	outage   outage
-	living   map[string]*living // the newest copy of each model
+	living   map[string]*living // the newest copy of each model. bound: the models that were listed
 }
 
 // Open opens the location and lists it. The error has Triton's text.

@@ -382,6 +382,39 @@ func TestLookSeesOneModel(t *testing.T) {
 	}
 }
 
+// TestLooksForMissingModelsAreForgotten checks that looks for models that do not exist, whose names
+// clients choose, keep few results during a renewal.
+func TestLooksForMissingModelsAreForgotten(t *testing.T) {
+	w := newWorld(t, nil, "a/1/x")
+	began, goOn := make(chan struct{}), make(chan struct{})
+	w.store.Before(func(call mirrortest.Call, key string) {
+		if call == mirrortest.Open && key == "slow/config.pbtxt" {
+			close(began)
+			<-goOn
+		}
+	})
+	w.store.Put("slow/config.pbtxt", "")
+	w.mirror.Renew(0)
+	<-began
+	for i := range mostGone + 10 {
+		if model, err := w.mirror.Look(t.Context(), strconv.Itoa(i)); err != nil || model != nil {
+			t.Fatalf("got %v, %v, want no model", model, err)
+		}
+	}
+	w.store.Put("c/config.pbtxt", "c")
+	if _, err := w.mirror.Look(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	w.mirror.mu.Lock()
+	kept := len(w.mirror.looked)
+	w.mirror.mu.Unlock()
+	close(goOn)
+	w.mirror.renewals.Wait()
+	if got := strings.Join(w.mirror.Models(), " "); got != "a c slow" || kept != mostGone+1 {
+		t.Errorf("got the models %s and %d results, want a c slow and %d", got, kept, mostGone+1)
+	}
+}
+
 func TestConfigurationsAreReadOnce(t *testing.T) {
 	w := newWorld(t, nil, "a/config.pbtxt", "b/config.pbtxt")
 	w.store.Put("b/config.pbtxt", "new")

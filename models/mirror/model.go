@@ -33,7 +33,7 @@ func (m *Model) List(directory string) []Entry {
 	if directory == "." {
 		prefix = ""
 	}
-	var entries []Entry
+	var entries []Entry // bound: the model's objects
 	for _, o := range m.Objects {
 		rest, below := strings.CutPrefix(o.Key, prefix)
 		if !below || rest == "" {

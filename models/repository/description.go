@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
@@ -68,7 +69,7 @@ func (r *Roots) read(f modelFiles, store *mirror.Mirror, id Identity, given *kse
 	path, _ := f.paths()
 	inStore, _ := f.(*listed)
 	archive := r.archiveOf(c, inStore)
-	files.Outside = r.outside(append(environmentOf(c, path), archive.names()...)...)
+	files.Outside = r.outside(append(environmentOf(c, path), archive.names()...)...) // bound: two names
 	if f.isRenamed() {
 		c.Name = id.Name
 	}
@@ -132,7 +133,7 @@ func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Des
 	if err := r.rules().Fill(c, name, content); err != nil {
 		return nil, err
 	}
-	var directories []string
+	var directories []string // bound: the entries of the model's directory
 	for _, e := range entries {
 		if e.dir {
 			directories = append(directories, e.name)
@@ -143,7 +144,7 @@ func (r *Roots) describe(f modelFiles, name string, c *kserve.ModelConfig) (*Des
 	present, ignored := config.PresentVersions(directories)
 	selected, missing := config.SelectVersions(c, present)
 	d.Versions = selected
-	d.Warnings = slices.Concat(ignored, missing, config.MetricWarnings(c))
+	d.Warnings = slices.Concat(ignored, missing, config.MetricWarnings(c)) // bound: directories and the config
 	return d, nil
 }
 
@@ -183,12 +184,12 @@ func (d *Description) Completes() bool { return !d.repository.options.DisableAut
 // Finish completes the configuration of one version with the model's answer to auto-complete (JSON
 // in the form of config.JSON, or nil), validates it and reads the labels by the names of the
 // outputs. The error is an *infer.Error for clients. An unusable answer is an error, where Triton
-// silently ignores it.
-func (d *Description) Finish(answer []byte) (c *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
+// silently ignores it. The labels are charged to charge, which may be nil.
+func (d *Description) Finish(charge *budget.Charge, answer []byte) (c *kserve.ModelConfig, json []byte, labels map[string][]string, err error) {
 	if c, err = d.repository.rules().Complete(d.Config, answer); err != nil {
 		return nil, nil, nil, err
 	}
-	if labels, err = d.readLabels(c); err != nil {
+	if labels, err = d.readLabels(charge, c); err != nil {
 		return nil, nil, nil, err
 	}
 	if json, err = config.JSON(c); err != nil {
@@ -203,6 +204,8 @@ func (d *Description) IsEnsemble() bool { return len(d.Config.GetEnsembleSchedul
 // Composing returns the models that an ensemble calls, each with the versions that its steps
 // require, ascending and without duplicates; infer.LatestVersion means any. A name without a
 // namespace may refer to a model in any. It is empty for other models.
+//
+// bound: the config
 func (d *Description) Composing() map[Identity][]int64 {
 	steps := d.Config.GetEnsembleScheduling().GetStep()
 	composing := make(map[Identity][]int64, len(steps))

@@ -42,7 +42,7 @@ func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 			if got, want := repository.Canonical(t, first, false), repository.Canonical(t, []byte(c.First), false); got != want {
 				t.Errorf("config before:\n got %s\nwant %s", got, want)
 			}
-			_, final, _, err := description.Finish([]byte(c.Answer))
+			_, final, _, err := description.Finish(nil, []byte(c.Answer))
 			if err != nil {
 				if got := infer.AsError(err).Status(); got != c.Load+c.Refused {
 					t.Fatalf("Finish: got error %q, want %q", got, c.Load+c.Refused)
@@ -82,7 +82,7 @@ func TestFinishRefusesBadAnswers(t *testing.T) {
 			if c.answer != "" {
 				answer = []byte(c.answer)
 			}
-			_, _, _, err := description.Finish(answer)
+			_, _, _, err := description.Finish(nil, answer)
 			got := ""
 			if err != nil {
 				got = infer.AsError(err).Message
@@ -106,7 +106,7 @@ func TestLabelsAreReadFromTheirFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, got, err := description.Finish(nil)
+	_, _, got, err := description.Finish(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,6 +82,8 @@ func (a *archive) names() []string {
 
 // outside sums paths outside a model's directory: files as they are, and archives in stores as last
 // seen, so that it waits for no store.
+//
+// bound: the caller's paths: imports, of which Imports accepts a limited number, and an environment
 func (r *Roots) outside(paths ...string) map[string]uint64 {
 	var files, archives []string
 	for _, p := range paths {

@@ -139,7 +139,7 @@ func (f *Folder) Read(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1)) // bound: maxFileBytes
 	if err == nil && len(content) > maxFileBytes {
 		err = fmt.Errorf("file has more than %d bytes", maxFileBytes)
 	}
@@ -156,7 +156,7 @@ func (f *Folder) ReadStart(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, limit))
+	data, err := io.ReadAll(io.LimitReader(file, limit)) // bound: limit
 	if err != nil {
 		return nil, f.unreadable(name, err)
 	}
@@ -232,7 +232,7 @@ func listDirectory(root *os.Root, inner, path string) ([]entry, error) {
 	} else if found, err = os.ReadDir(path); err != nil { // a version directory that is a link
 		return nil, err
 	}
-	entries := make([]entry, 0, len(found))
+	entries := make([]entry, 0, len(found)) // bound: the entries of the directory
 	for _, e := range found {
 		dir := e.IsDir()
 		if e.Type()&fs.ModeSymlink != 0 {

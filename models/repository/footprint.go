@@ -28,12 +28,16 @@ import (
 // and reloads a Python model because its import has created a __pycache__.
 type Footprint struct {
 	Config string            // the top-level entry that is or contains the configuration
-	Parts  map[string]uint64 // by top-level entry
+	Parts  map[string]uint64 // by top-level entry; bound: the entries of the model's directory
 	// Outside has files that the config names outside the model's directory, by path, or by the
 	// name in mirror.Archives: the archive of an execution environment. It is usually nil.
+	//
+	// bound: the environment, and imports, of which Imports accepts a limited number
 	Outside map[string]uint64
 	// files has each source in the model's directory by relative path; nil unless only sources
 	// count.
+	//
+	// bound: maxFootprintEntries
 	files map[string]uint64
 	// imported has files outside the model's directory that versions have imported, as Read found
 	// them. Imports.Same compares them: another version may no longer need them.
@@ -77,6 +81,8 @@ func (f *Folder) footprint() Footprint {
 
 // outside sums paths outside a model's directory. Only the existence of a directory counts: an
 // unpacked environment is used as it is.
+//
+// bound: the caller's paths: imports, of which Imports accepts a limited number, and an environment
 func outside(paths ...string) map[string]uint64 {
 	if len(paths) == 0 {
 		return nil
@@ -112,7 +118,7 @@ func addContent(sum hash.Hash64, path string) bool {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return false
 	}
-	content, err := io.ReadAll(io.LimitReader(f, maxContent+1))
+	content, err := io.ReadAll(io.LimitReader(f, maxContent+1)) // bound: maxContent
 	if err != nil || len(content) > maxContent {
 		return false
 	}
@@ -208,6 +214,9 @@ func addFile(sum hash.Hash64, path, name string) {
 	}
 }
 
+// add adds a record to sum.
+//
+// bound: a path and some numbers
 func add(sum hash.Hash64, name string, values ...uint64) {
 	record := append([]byte(name), 0)
 	for _, v := range values {
@@ -277,6 +286,8 @@ func (p Footprint) Same(later Footprint) bool {
 
 // differences lists the sources that exist in only one footprint or differ: in the model's
 // directory by relative path, outside it, if both cover them, by absolute path.
+//
+// bound: the files of both
 func (p Footprint) differences(later Footprint) (paths []string) {
 	for path, sum := range p.files {
 		if other, there := later.files[path]; !there || other != sum {
@@ -320,5 +331,6 @@ func (p Footprint) SameFor(later Footprint, number int64) bool {
 }
 
 func isDigits(name string) bool {
+	// bound: the name of a file
 	return name != "" && !slices.ContainsFunc([]byte(name), func(c byte) bool { return c < '0' || c > '9' })
 }

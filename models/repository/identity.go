@@ -26,6 +26,8 @@ func (id Identity) Compare(other Identity) int {
 type Set map[Identity]bool
 
 // SetOf makes a set of the models in list.
+//
+// bound: list
 func SetOf(list ...Identity) Set {
 	set := make(Set, len(list))
 	for _, id := range list {
@@ -35,6 +37,8 @@ func SetOf(list ...Identity) Set {
 }
 
 // KeysOf makes a set of the keys of a map.
+//
+// bound: m
 func KeysOf[T any](m map[Identity]T) Set {
 	set := make(Set, len(m))
 	for id := range m {
@@ -45,7 +49,7 @@ func KeysOf[T any](m map[Identity]T) Set {
 
 // Sorted lists the models by namespace and name.
 func (s Set) Sorted() []Identity {
-	list := make([]Identity, 0, len(s))
+	list := make([]Identity, 0, len(s)) // bound: s
 	for id := range s {
 		list = append(list, id)
 	}

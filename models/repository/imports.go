@@ -21,8 +21,8 @@ const (
 // A process reports a file right after its import: the file's state then is the imported one. A
 // later report changes nothing, since another process of the version may still run the older code.
 type Imports struct {
-	mu   sync.Mutex // a leaf: files are looked at without it
-	sums map[string]uint64
+	mu   sync.Mutex        // a leaf: files are looked at without it
+	sums map[string]uint64 // bound: maxImports with maxImportPath bytes each
 }
 
 // NewImports returns empty imports.
@@ -75,6 +75,8 @@ func (i *Imports) Paths() []string {
 func (i *Imports) Same(later Footprint) bool { return len(i.Changed(later)) == 0 }
 
 // Changed lists, unordered, the files covered by later that differ from the imported ones.
+//
+// bound: maxImports
 func (i *Imports) Changed(later Footprint) (paths []string) {
 	if i == nil {
 		return nil

@@ -38,7 +38,7 @@ func TestConfigJSONGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, got, _, err := description.Finish(nil)
+			_, got, _, err := description.Finish(nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,7 +55,7 @@ func TestConfigJSONGolden(t *testing.T) {
 			if back, err := config.JSON(again); err != nil || !bytes.Equal(back, got) {
 				t.Errorf("parsed and shown again (%v):\n got %s\nwant %s", err, back, got)
 			}
-			if answered, _, _, err := description.Finish(got); err != nil {
+			if answered, _, _, err := description.Finish(nil, got); err != nil {
 				t.Errorf("Finish with an unchanged answer: got error %v, want none", err)
 			} else if back, _ := config.JSON(answered); !bytes.Equal(back, got) {
 				t.Errorf("Finish with an unchanged answer:\n got %s\nwant %s", back, got)

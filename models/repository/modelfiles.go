@@ -53,6 +53,8 @@ func (r *Roots) readConfig(f modelFiles) (*kserve.ModelConfig, error) {
 }
 
 // firstContent lists the first sub-directory of a model, from which a missing backend is guessed.
+//
+// bound: the entries of the directory
 func firstContent(f modelFiles, entries []entry) (content []config.File, err error) {
 	for _, first := range entries {
 		if !first.dir {

@@ -81,7 +81,7 @@ func TestInstanceGroupsWithGPUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, shown, _, err := description.Finish(nil)
+			_, shown, _, err := description.Finish(nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func (r *Roots) Register(path, where, name string) error {
 		return err
 	}
 	added := &rootDir{root: root, path: absolute, shown: path, registered: true, where: where, name: name}
-	all = append(slices.Clone(all), added)
+	all = append(slices.Clone(all), added) // bound: the repositories, which are directories
 	r.list.Store(&all)
 	return nil
 }
@@ -56,7 +56,7 @@ func (r *Roots) Unregister(path string) error {
 	}
 	r.changing.Lock()
 	defer r.changing.Unlock()
-	all := slices.Clone(r.all())
+	all := slices.Clone(r.all()) // bound: the repositories
 	at := slices.IndexFunc(all, func(o *rootDir) bool { return o.registered && o.path == absolute })
 	if at < 0 {
 		return errNoRepository("unregister", path)

@@ -113,7 +113,7 @@ func Open(roots []string, options Options) (*Roots, error) {
 		Open: options.Objects, Base: func(scheme string) string { return options.Mounts[scheme] }, Variable: func(scheme string) string { return mountVariables[scheme] },
 		Changed: r.storeChanged, Stall: options.StoreStall, Log: options.Log,
 	})
-	var list []*rootDir
+	var list []*rootDir // bound: a flag
 	refuse := func(err error) (*Roots, error) {
 		closeAll(list)
 		r.archives.Close()
@@ -184,6 +184,8 @@ func closeAll(list []*rootDir) {
 // Scan lists the current model directories by namespace and name, including rejected ones. Those in
 // rejected cannot be loaded; the value is the reason in the repository index. The error is
 // Internal.
+//
+// bound: the repositories and their models
 func (r *Roots) Scan() (ids []Identity, rejected map[Identity]string, err error) {
 	rejected = make(map[Identity]string)
 	seen := make(Set)
@@ -222,7 +224,7 @@ func (o *rootDir) entries() ([]entry, error) {
 	if o.store == nil {
 		return listDirectory(o.root, ".", o.path)
 	}
-	var entries []entry
+	var entries []entry // bound: the listing
 	for _, name := range o.store.Models() {
 		entries = append(entries, entry{name: name, dir: true})
 	}
@@ -281,7 +283,7 @@ func (r *Roots) identity(o *rootDir, name string) Identity {
 
 // Namespaces lists the repositories as the identities of models name them.
 func (r *Roots) Namespaces() []string {
-	var list []string
+	var list []string // bound: the repositories
 	for _, o := range r.all() {
 		list = append(list, o.shown)
 	}
@@ -290,7 +292,7 @@ func (r *Roots) Namespaces() []string {
 
 // Find lists the models of a name that have a directory now, without duplicates.
 func (r *Roots) Find(name string) []Identity {
-	found := make(Set)
+	found := make(Set) // bound: the repositories
 	for _, o := range having(r.all(), name) {
 		where, has := o.directoryOf(name)
 		if !has {

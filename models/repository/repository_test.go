@@ -202,7 +202,7 @@ func TestReadFollowsLinks(t *testing.T) {
 				if want := filepath.Join(opened, c.name); d.Directory != want {
 					t.Errorf("directory: got %s, want %s", d.Directory, want)
 				}
-				_, _, _, err = d.Finish(nil)
+				_, _, _, err = d.Finish(nil, nil)
 			}
 			if err != nil {
 				refused = strings.ReplaceAll(infer.AsError(err).Detailed().Message, opened, "ROOT")

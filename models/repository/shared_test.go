@@ -135,7 +135,7 @@ func (c RecordedCase) Outcome(t *testing.T) (poll, load, shown string) {
 		}
 		return "", infer.AsError(err).Status(), ""
 	}
-	_, served, _, err := description.Finish(nil)
+	_, served, _, err := description.Finish(nil, nil)
 	if err != nil {
 		return "", shorten(infer.AsError(err).Detailed().Status()), ""
 	}
@@ -158,7 +158,7 @@ func Refusal(t *testing.T, options Options, config string) (poll, load string) {
 		}
 		return "", infer.AsError(err).Status()
 	}
-	if _, _, _, err := description.Finish(nil); err != nil {
+	if _, _, _, err := description.Finish(nil, nil); err != nil {
 		return "", shorten(infer.AsError(err).Detailed().Status())
 	}
 	return "", ""

@@ -42,7 +42,7 @@ func (l *listed) list(directory string) ([]entry, error) {
 	if l.model.Fault != nil {
 		return nil, l.model.Fault
 	}
-	var entries []entry
+	var entries []entry // bound: the listing
 	for _, e := range l.model.List(directory) {
 		entries = append(entries, entry{name: e.Name, dir: e.Directory})
 	}
@@ -181,7 +181,7 @@ func (r *Roots) Renew(age time.Duration) {
 
 // Stores lists the repositories in stores.
 func (r *Roots) Stores() []*mirror.Mirror {
-	var stores []*mirror.Mirror
+	var stores []*mirror.Mirror // bound: the repositories
 	for _, o := range r.all() {
 		if o.store != nil {
 			stores = append(stores, o.store)
@@ -193,7 +193,7 @@ func (r *Roots) Stores() []*mirror.Mirror {
 // Look lists a model again in the stores that have it, or in all stores if no repository has the
 // name. So the load of a model from a directory waits for no store. It returns the first error.
 func (r *Roots) Look(ctx context.Context, name string) error {
-	var in []*mirror.Mirror
+	var in []*mirror.Mirror // bound: the repositories
 	for _, m := range r.Stores() {
 		if m.Model(name) != nil {
 			in = append(in, m)
@@ -202,7 +202,7 @@ func (r *Roots) Look(ctx context.Context, name string) error {
 	if len(in) == 0 && len(r.Find(name)) == 0 && IsName(name) {
 		in = r.Stores()
 	}
-	failures := make([]error, len(in))
+	failures := make([]error, len(in)) // bound: the repositories
 	var all sync.WaitGroup
 	for i, m := range in {
 		all.Go(panics.Guard(r.options.Log, panics.Models, func() { _, failures[i] = m.Look(ctx, name) }, func(err error) { failures[i] = err }))
@@ -365,6 +365,8 @@ func (d *Description) serves(key string) bool {
 // FetchAll copies whole repositories from stores, with all versions of all models, into one
 // directory each, by the URL as the operator wrote it. Close removes them. A model that cannot be
 // copied although its store answers gets an empty directory, and faults has the reason by its path.
+//
+// bound: the models of the repository
 func (r *Roots) FetchAll(ctx context.Context) (directories map[string]string, faults map[string]error, err error) {
 	directories, faults = make(map[string]string), make(map[string]error)
 	for _, o := range r.all() {

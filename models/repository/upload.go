@@ -111,8 +111,8 @@ func writeFile(directory string, root *os.Root, local string, content []byte) er
 // targetPaths returns the path of each file in directory. A leading slash in a name does not lead
 // out: the name follows the directory's.
 func targetPaths(directory string, files map[string][]byte, most int) (map[string]string, error) {
-	inside := make(map[string]string, len(files))
-	entries := make(map[string]bool)
+	inside := make(map[string]string, len(files)) // bound: the files, which are charged
+	entries := make(map[string]bool)              // bound: most
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		relative := strings.TrimLeft(name, "/")
 		local := path.Clean(relative)

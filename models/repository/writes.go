@@ -76,10 +76,10 @@ func (w *Writes) lacks(path string) int {
 // first reports whether the previous End did not. Otherwise the changes are a person's.
 func (w *Writes) End(now Footprint, rewritten []string) (own []string, first bool) {
 	late := w.latest.differences(now)
-	changed := append(w.before.differences(now), rewritten...)
+	changed := append(w.before.differences(now), rewritten...) // bound: footprints
 	slices.Sort(changed)
 	changed = slices.Compact(changed)
-	ended, most, persons := make(map[string]int), make(map[string]int), false
+	ended, most, persons := make(map[string]int), make(map[string]int), false // bound: changed
 	for _, path := range changed {
 		contents := w.contents[path]
 		if slices.Contains(late, path) {
@@ -108,6 +108,8 @@ func (w *Writes) End(now Footprint, rewritten []string) (own []string, first boo
 }
 
 // counted increments the counts of the paths and drops all others.
+//
+// bound: paths
 func counted(before map[string]int, paths []string) map[string]int {
 	now := make(map[string]int, len(paths))
 	for _, path := range paths {

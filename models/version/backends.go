@@ -47,6 +47,8 @@ func Script(directory, backend string) string {
 
 // Plugins lists the programs of a backend, or of all backends if the name is "*": those in the
 // directory of all backends and those beside models and versions in the repositories.
+//
+// bound: the repositories and their files
 func Plugins(directory string, repositories []string, backend string) (programs []string) {
 	file := PluginPrefix + backend
 	patterns := []string{filepath.Join(directory, backend, file)}

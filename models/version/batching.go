@@ -72,7 +72,8 @@ func (l *Loader) newStrategy(v *Version, d *repository.Description) (batching.St
 		known := slices.Collect(maps.Keys(strategies))
 		known = slices.AppendSeq(known, maps.Keys(l.settings.Strategies))
 		slices.Sort(known)
-		return nil, invalid("model '%s' has %s '%s', this server knows: %s", config.Name, strategyParameter, name, strings.Join(slices.Compact(known), ", "))
+		names := strings.Join(slices.Compact(known), ", ") // bound: the strategies of the server
+		return nil, invalid("model '%s' has %s '%s', this server knows: %s", config.Name, strategyParameter, name, names)
 	}
 	l.settings.Log.Info().Msgf("Using custom batching strategy '%s' for model %s", name, config.Name)
 	return make(config)

@@ -19,6 +19,8 @@ func stepIdentity(step *kserve.ModelEnsembling_Step) repository.Identity {
 }
 
 // inherit gives outputs of an ensemble without labels the labels of the outputs they are made from.
+//
+// bound: the config
 func (l *Loader) inherit(ensemble repository.Identity, c *kserve.ModelConfig, labels map[string][]string) map[string][]string {
 	if c.GetPlatform() != config.PlatformEnsemble {
 		return labels
@@ -43,6 +45,8 @@ func (l *Loader) inherit(ensemble repository.Identity, c *kserve.ModelConfig, la
 }
 
 // newEnsemble makes the scheduler of an ensemble.
+//
+// bound: the config
 func (l *Loader) newEnsemble(v *Version) (scheduler.Scheduler, error) {
 	c := v.info.Config
 	parts := make(map[string]repository.Identity)
@@ -50,7 +54,7 @@ func (l *Loader) newEnsemble(v *Version) (scheduler.Scheduler, error) {
 	e := ensemble.Config{
 		Model: v.info.Name, Batches: c.GetMaxBatchSize() > 0, Decoupled: v.info.Decoupled(),
 		MaxInflight: int(c.GetEnsembleScheduling().GetMaxInflightRequests()),
-		Composer:    composer{l.registry, parts}, Observer: v.statistics, Log: l.settings.Log,
+		Composer:    composer{l.registry, parts}, Observer: v.statistics, Memory: l.settings.Memory, Log: l.settings.Log,
 	}
 	for _, in := range c.GetInput() {
 		e.Inputs = append(e.Inputs, in.GetName())

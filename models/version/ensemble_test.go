@@ -1,8 +1,11 @@
 package version
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -72,5 +75,59 @@ func TestEnsemblesReleaseWhatTheyHold(t *testing.T) {
 	}
 	if got := (composed{second}).Dims("GONE"); got != nil {
 		t.Errorf("an input that is not there has dims %v", got)
+	}
+}
+
+// TestRequestsToLargeEnsemblesAreCharged checks that a request to an ensemble of many steps, which
+// takes far more memory than the request itself, is charged to the server's account.
+func TestRequestsToLargeEnsemblesAreCharged(t *testing.T) {
+	const steps = 1000
+	var list []string
+	for n := range steps {
+		list = append(list, fmt.Sprintf(`{ model_name: "first" model_version: -1 input_map { key: "IN" value: "T%d" } output_map { key: "OUT" value: "T%d" } }`, n, n+1))
+	}
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
+		"first/config.pbtxt": echoConfig, "first/1/keep": "", "long/1/keep": "",
+		"long/config.pbtxt": fmt.Sprintf(`platform: "ensemble"
+			input [ { name: "T0" data_type: TYPE_INT32 dims: [ 1 ] } ]
+			output [ { name: "T%d" data_type: TYPE_INT32 dims: [ 1 ] } ]
+			ensemble_scheduling { step [ %s ] }`, steps, strings.Join(list, ", ")),
+	})
+	hold := make(chan struct{})
+	account := budget.New(budget.Config{Limit: 64 << 20})
+	s := newShelf(t, root, echoes{hold}, func(s *Settings) { s.Memory = account })
+	if _, err := s.load("first"); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.load("long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := account.Total()
+	const requests = 3
+	answered := make(chan error, requests)
+	for range requests {
+		go func() {
+			answered <- v.Infer(t.Context(), &infer.Request{Model: "long", Version: 1, Inputs: []infer.Tensor{
+				{Name: "T0", DataType: infer.Int32, Shape: []int64{1}, Data: []byte{7, 0, 0, 0}},
+			}}, func(r *infer.Response) {
+				if r.Err != nil {
+					t.Error(r.Err)
+				}
+			})
+		}()
+	}
+	testkit.Eventually(t, patience, func() bool { return v.InFlight() == requests })
+	if got, least := account.Total()-before, int64(requests*steps<<10); got < least {
+		t.Errorf("%d bytes are charged, want %d at least", got, least)
+	}
+	close(hold)
+	for range requests {
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := account.Total(); got != before {
+		t.Errorf("%d bytes are charged at the end, want %d", got, before)
 	}
 }

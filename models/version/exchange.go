@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -64,7 +66,7 @@ func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceG
 	if name == "" && len(groups) == 1 {
 		return groups[0], nil
 	}
-	var names []string
+	var names []string // bound: the config
 	for _, g := range groups {
 		if g.GetName() == name {
 			return g, nil
@@ -73,7 +75,7 @@ func groupNamed(config *kserve.ModelConfig, name string) (*kserve.ModelInstanceG
 	}
 	found := "missing"
 	if name != "" {
-		found = strconv.Quote(name)
+		found = strconv.Quote(infer.Cut(name, budget.MaxName))
 	}
 	return nil, invalid("instances of model '%s': 'group' is %s, want %s", config.GetName(), found, strings.Join(names, " or "))
 }
@@ -135,6 +137,8 @@ func (e *Exchange) Drop() {
 // Commit lets the new instances take work, and ends surplus instances as soon as they are idle.
 // Instances without an unanswered request end before Commit returns; left are the names of the
 // others.
+//
+// bound: the instances
 func (e *Exchange) Commit() (left []string) {
 	if e == nil {
 		return nil

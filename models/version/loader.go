@@ -1,6 +1,7 @@
 package version
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -62,8 +63,8 @@ type Settings struct {
 	Allocate stacked.Allocator
 	// Padding lends memory for the empty slots of sequences; nil: the Go heap.
 	Padding func(n int) ([]byte, infer.Memory, error)
-	// Memory is the account for models' states and the texts of stacked batches; nil: they are not
-	// charged.
+	// Memory is the account for models' labels and states and the texts of stacked batches; nil:
+	// they are not charged.
 	Memory  *budget.Account
 	Metrics *metrics.Registry
 	// GPU names a GPU by its number, for metrics; nil: no GPUs.
@@ -74,7 +75,7 @@ type Settings struct {
 }
 
 // gpusOf lists the GPUs of a config's instances.
-func gpusOf(c *kserve.ModelConfig) (numbers []int32) {
+func gpusOf(c *kserve.ModelConfig) (numbers []int32) { // bound: the config
 	for _, group := range c.GetInstanceGroup() {
 		if group.GetKind() == kserve.ModelInstanceGroup_KIND_GPU {
 			numbers = append(numbers, group.GetGpus()...)
@@ -108,6 +109,7 @@ type Loader struct {
 // NewLoader makes the loader of a registry.
 func NewLoader(settings Settings, registry Registry) *Loader {
 	if settings.Allocate == nil {
+		// bound: for tests; a server's allocator charges
 		settings.Allocate = func(n int) ([]byte, infer.Memory, error) { return make([]byte, n), nil, nil }
 	}
 	settings.Limiter.LogTo(settings.Log)
@@ -131,6 +133,9 @@ type Source struct {
 	// Copy is the model's directory, nil if that lies in the repository. The version uses it until
 	// it is closed.
 	Copy *copies.Copy
+	// Charge is that of a configuration that came with a request, else nil. The version uses it
+	// like Copy.
+	Charge *budget.Shared
 	// Environment holds the archive of the execution environment if that came from an object store,
 	// else nil. The version uses it like Copy.
 	Environment *copies.Copy
@@ -160,16 +165,22 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 	if err != nil {
 		return nil, err
 	}
+	var kept *budget.Charge
+	if l.settings.Memory != nil {
+		kept = &budget.Charge{Account: l.settings.Memory}
+	}
 	var v *Version
-	err = panics.Run(l.settings.Log, panics.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, responses, &v) })
+	err = panics.Run(l.settings.Log, panics.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, responses, kept, &v) })
 	if err != nil {
 		// Start leaves nothing behind after an error. Steps before it may, and
 		// steps after it.
 		l.discard(ctx, m)
 		v.abandon()
+		kept.Settle()
 		return nil, err
 	}
-	v.copy, v.archive, v.imports = s.Copy.Hold(), s.Environment.Hold(), s.Imports
+	v.kept = kept
+	v.copy, v.charge, v.archive, v.imports = s.Copy.Hold(), s.Charge.Hold(), s.Environment.Hold(), s.Imports
 	v.statistics.Metrics.Loaded(time.Since(began))
 	return v, nil
 }
@@ -195,7 +206,7 @@ func (l *Loader) warnOfDoubts(d *repository.Description, number int64, c *kserve
 	if number != slices.Min(d.Versions) {
 		return
 	}
-	for _, doubt := range slices.Concat(diagnosis.Doubts(c), diagnosis.LabelDoubts(c, labels)) {
+	for _, doubt := range slices.Concat(diagnosis.Doubts(c), diagnosis.LabelDoubts(c, labels)) { // bound: the config
 		l.settings.Log.Warn().Msgf("model '%s': %s", d.Identity(), doubt)
 	}
 }
@@ -215,9 +226,11 @@ func (l *Loader) unloading(m backend.Model) (context.Context, context.CancelFunc
 }
 
 // bringUp completes the config of an opened model and starts its instances. After an error, made is
-// to be abandoned; it may be nil.
-func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, plugin string, m backend.Model, responses *statistics.Responses, made **Version) error {
+// to be abandoned; it may be nil. kept grows by the labels and initial states of the version.
+func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number int64, plugin string, m backend.Model, responses *statistics.Responses, kept *budget.Charge, made **Version) error {
 	var answer []byte
+	reading := budget.Charge{Account: l.settings.Memory}
+	defer reading.Settle()
 	if d.Completes() {
 		question, err := config.JSON(d.Config)
 		if err != nil {
@@ -226,8 +239,12 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 		if answer, err = m.AutoComplete(ctx, question); err != nil {
 			return err
 		}
+		if err := cmp.Or(reading.Take(budget.JSON, config.ReadBytes(answer)), kept.Take(budget.JSON, config.KeptBytes(answer))); err != nil {
+			return err
+		}
 	}
-	config, json, labels, err := d.Finish(answer)
+	config, json, labels, err := d.Finish(kept, answer)
+	reading.Settle()
 	if err != nil {
 		if answer != nil { // the error alone does not say where the config is from
 			l.settings.Log.Error().Msgf("the config of model '%s' is not valid after its auto_complete_config: %.*s",
@@ -239,7 +256,7 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 		l.warnOfNoTensors(d, number)
 	}
 	l.warnOfDoubts(d, number, config, labels)
-	states, warnings, err := readStates(d, config)
+	states, warnings, err := readStates(kept, d, config)
 	if err != nil {
 		return err
 	}
@@ -280,12 +297,12 @@ type Examination struct {
 	// Plugin is the program of a backend that is one, else "".
 	Plugin string
 	// Errors would fail the load, whatever the model's code does.
-	Errors []error
+	Errors []error // bound: the steps of Examine
 	// Incomplete would fail the load unless the model's auto-complete repairs it; nil if the
 	// configuration is complete.
 	Incomplete error
 	// Warnings are lines for the log.
-	Warnings []string
+	Warnings []string // bound: the config
 }
 
 // Examine does the work of Load on the files of a version. It starts no process, and continues
@@ -308,11 +325,11 @@ func (l *Loader) Examine(ctx context.Context, s Source) (e Examination) {
 			defer l.discard(ctx, m)
 		}
 	}
-	if e.Config, _, e.Labels, err = d.Finish(nil); err != nil {
+	if e.Config, _, e.Labels, err = d.Finish(nil, nil); err != nil {
 		e.Incomplete = err
 		return e
 	}
-	_, warnings, err := readStates(d, e.Config)
+	_, warnings, err := readStates(nil, d, e.Config)
 	add(err)
 	e.Warnings = append(e.Warnings, warnings...)
 	if e.Config.GetPlatform() == config.PlatformEnsemble {

@@ -3,31 +3,38 @@ package version
 import (
 	"path/filepath"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
+// shownName bounds the part of a model's name that each warning of a state repeats.
+const shownName = 256
+
 // initialStates is the directory, in a model's, with the files of initial states.
 const initialStates = "initial_state"
 
 // readStates reads the initial states of a model's sequences. If states repeat the name of an input
-// or output, the first counts, with a warning.
-func readStates(d *repository.Description, config *kserve.ModelConfig) (states []sequence.State, warnings []string, err error) {
+// or output, the first counts, with a warning. It charges c for the values.
+//
+// bound: the config
+func readStates(c *budget.Charge, d *repository.Description, config *kserve.ModelConfig) (states []sequence.State, warnings []string, err error) {
+	model := infer.Cut(d.Name, shownName) // repeated for each state
 	inputs, outputs, initial := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, state := range config.GetSequenceBatching().GetState() {
-		made, err := readState(d, state, initial)
+		made, err := readState(c, d, state, initial)
 		if err != nil {
 			return nil, nil, err
 		}
 		in, out := state.GetInputName(), state.GetOutputName()
 		if inputs[in] || outputs[out] {
-			warnings = append(warnings, "state with input name '"+in+"' and output name '"+out+"' of model '"+d.Name+"' repeats the name of an earlier one and is ignored")
+			warnings = append(warnings, "state with input name '"+in+"' and output name '"+out+"' of model '"+model+"' repeats the name of an earlier one and is ignored")
 			continue
 		}
 		if state.GetUseGrowableMemory() {
-			warnings = append(warnings, "use_growable_memory of state input name '"+in+"' of model '"+d.Name+"' has no effect: states lie in the memory of the CPU and grow as they have to")
+			warnings = append(warnings, "use_growable_memory of state input name '"+in+"' of model '"+model+"' has no effect: states lie in the memory of the CPU and grow as they have to")
 		}
 		inputs[in], outputs[out] = true, true
 		states = append(states, made)
@@ -37,14 +44,14 @@ func readStates(d *repository.Description, config *kserve.ModelConfig) (states [
 
 // readState checks one state's description and reads its initial value. seen has the inputs whose
 // initial states were described before.
-func readState(d *repository.Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (sequence.State, error) {
+func readState(c *budget.Charge, d *repository.Description, state *kserve.ModelSequenceBatching_State, seen map[string]bool) (sequence.State, error) {
 	in := state.GetInputName()
 	made := sequence.State{Input: in, Output: state.GetOutputName(), DataType: infer.DataType(state.GetDataType())}
 	for _, dim := range state.GetDims() {
 		if dim == -1 {
 			dim = 1
 		}
-		made.Shape = append(made.Shape, dim)
+		made.Shape = append(made.Shape, dim) // bound: the config
 	}
 	switch n := len(state.GetInitialState()); {
 	case n > 1:
@@ -57,7 +64,7 @@ func readState(d *repository.Description, state *kserve.ModelSequenceBatching_St
 		seen[in] = true
 		made.Shape = initial.GetDims()
 		if file, ok := initial.GetStateData().(*kserve.ModelSequenceBatching_InitialState_DataFile); ok {
-			data, err := readInitialState(d, in, file.DataFile, initial)
+			data, err := readInitialState(c, d, in, file.DataFile, initial)
 			made.Data = data
 			if err != nil || made.DataType != infer.Bytes {
 				return made, err
@@ -66,7 +73,7 @@ func readState(d *repository.Description, state *kserve.ModelSequenceBatching_St
 	}
 	size, err := stateSize(in, made.DataType, made.Shape)
 	if err == nil {
-		made.Data = make([]byte, size)
+		made.Data, err = budget.Make[byte](c, budget.States, int(size))
 	}
 	return made, err
 }
@@ -100,28 +107,28 @@ func checkInitialState(state *kserve.ModelSequenceBatching_State, initial *kserv
 	return invalid("initial_state setting expects state'%s' to have state_data set", in)
 }
 
-// readInitialState reads a file and ignores bytes beyond the state.
-func readInitialState(d *repository.Description, in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
+// readInitialState reads a file without the bytes beyond the state.
+func readInitialState(c *budget.Charge, d *repository.Description, in, file string, initial *kserve.ModelSequenceBatching_InitialState) ([]byte, error) {
 	if !filepath.IsLocal(file) {
 		return nil, infer.Errorf(infer.Unsupported, "initial_state file path '%s' for state input '%s' in model '%s' is outside model directory", file, in, d.Name)
+	}
+	size, err := stateSize(in, infer.DataType(initial.GetDataType()), initial.GetDims())
+	if err != nil {
+		return nil, err
 	}
 	f, err := d.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := f.Read(filepath.Join(initialStates, file))
-	if err != nil {
-		return nil, err
-	}
-	size, err := stateSize(in, infer.DataType(initial.GetDataType()), initial.GetDims())
+	data, err := f.ReadCharged(c, filepath.Join(initialStates, file), size)
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(data)) < size {
 		return nil, invalid("initial_state setting expects %d bytes, but the data provided from %sonly has %d bytes.", size, file, len(data))
 	}
-	return data[:size:size], nil
+	return data, nil
 }
 
 // maxStateBytes bounds the initial state of a sequence.

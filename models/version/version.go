@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/cache"
@@ -32,7 +33,7 @@ type Version struct {
 	spec       *signature.Model
 	scheduler  scheduler.Scheduler
 	barrier    *warmup.Barrier
-	between    []instanceKeeper // layers between the barrier and the instances
+	between    []instanceKeeper // layers between the barrier and the instances; bound: two
 	share      *ratelimit.Share // of the rate limiter's resources; nil without one
 	passive    bool             // it has only passive instances
 	model      backend.Model
@@ -42,12 +43,14 @@ type Version struct {
 	cache      *cache.Version   // nil if responses are not cached
 	stacking   *stacked.Plan    // nil if batches reach the model as lists of requests
 	mapper     backend.Mapper   // nil if inputs in foreign memory are always copied
-	parts      repository.Set   // models that an ensemble calls; nil for other models
+	parts      repository.Set   // models that an ensemble calls; nil for other models; bound: the config
 	copy       *copies.Copy     // the model's files; nil if they lie in the repository
+	charge     *budget.Shared   // of a config that came with a request; nil otherwise
 	archive    *copies.Copy     // its execution environment; nil if that came from no store
 	imports    *repository.Imports
 	holds      *holds
-	odd        *oddOutputs // nil for an ensemble, whose parts are checked instead
+	kept       *budget.Charge // for labels and initial states; nil: they are not charged
+	odd        *oddOutputs    // nil for an ensemble, whose parts are checked instead
 	log        zerolog.Logger
 }
 
@@ -125,7 +128,7 @@ func (v *Version) shape(r *infer.Response) {
 // oddOutputs records which outputs have been reported, for all copies of a version.
 type oddOutputs struct {
 	mu   sync.Mutex
-	told map[string]bool
+	told map[string]bool // bound: maxOdd
 }
 
 // maxOdd bounds the reported names, since a model may invent them.
@@ -140,10 +143,11 @@ func (o *oddOutputs) tell(v *Version, r *infer.Response, at int) (refused error)
 		if strict && refused == nil {
 			refused = infer.Errorf(infer.Internal, "%s", v.spec.Oddity(out))
 		}
+		name := infer.Cut(out.Name, budget.MaxName)
 		o.mu.Lock()
-		first := !o.told[out.Name] && len(o.told) < maxOdd
+		first := !o.told[name] && len(o.told) < maxOdd
 		if first {
-			o.told[out.Name] = true
+			o.told[name] = true
 		}
 		o.mu.Unlock()
 		switch {
@@ -214,7 +218,7 @@ func (v *Version) Composing() repository.Set { return v.parts }
 func (v *Version) Instances() []string { return names(v.model.Instances()) }
 
 func names(instances []backend.Instance) []string {
-	var list []string
+	var list []string // bound: the instances
 	for _, in := range instances {
 		list = append(list, in.Name())
 	}
@@ -237,7 +241,9 @@ func (v *Version) Close() error {
 	v.barrier.Close()
 	v.share.Release()
 	v.copy.Drop()
+	v.charge.Drop()
 	v.archive.Drop()
+	v.kept.Settle()
 	v.cache.Close()
 	v.statistics.Metrics.Close()
 	// If stubs were killed, the requests in flight have ended with them.

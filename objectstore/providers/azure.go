@@ -51,7 +51,8 @@ func (k connector) connectAzure(l objectstore.Location, c objectstore.Credential
 		}
 		options.InsecureAllowCredentialWithHTTP = true
 	}
-	client, err := newContainer(endpoint+"/"+url.PathEscape(l.Bucket), account, c, &container.ClientOptions{ClientOptions: options})
+	at := endpoint + "/" + url.PathEscape(l.Bucket) // bound: the text of a location
+	client, err := newContainer(at, account, c, &container.ClientOptions{ClientOptions: options})
 	if err != nil {
 		cause := objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InvalidCredential", Message: "the endpoint and the credentials make no client"}
 		if base64 := base64.CorruptInputError(0); errors.As(err, &base64) {
@@ -129,7 +130,7 @@ func (c *azureClient) Page(ctx context.Context, prefix, from string, most int) (
 	if err != nil {
 		return nil, "", causeOfAzure(err)
 	}
-	var page []objectstore.Entry
+	var page []objectstore.Entry // bound: mostReply
 	if output.Segment != nil {
 		for _, item := range output.Segment.BlobItems {
 			if item == nil || item.Name == nil || item.Properties == nil {
@@ -177,7 +178,8 @@ func (c *azureClient) Read(ctx context.Context, key string, o objectstore.Object
 	if offset > 0 {
 		return output.Body, nil
 	}
-	return withAnySum(output.Body, map[string]string{"md5": base64.StdEncoding.EncodeToString(output.ContentMD5)}), nil
+	sum := base64.StdEncoding.EncodeToString(output.ContentMD5) // bound: a header
+	return withAnySum(output.Body, map[string]string{"md5": sum}), nil
 }
 
 func causeOfAzure(err error) objectstore.Cause {

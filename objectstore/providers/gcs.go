@@ -66,6 +66,7 @@ type listing struct {
 	} `json:"items"`
 }
 
+// bound: mostReply
 func (c *gcsClient) Page(ctx context.Context, prefix, from string, most int) ([]objectstore.Entry, string, error) {
 	query := url.Values{"maxResults": {strconv.Itoa(most)}, "fields": {"nextPageToken,items(name,size,generation,updated)"}}
 	if prefix != "" {
@@ -94,6 +95,7 @@ func (c *gcsClient) Page(ctx context.Context, prefix, from string, most int) ([]
 	return page, l.Next, nil
 }
 
+// bound: a key, and the text of a location
 func (c *gcsClient) Read(ctx context.Context, key string, o objectstore.Object, offset int64) (io.ReadCloser, error) {
 	query := url.Values{"alt": {"media"}}
 	if o.Version != "" {
@@ -116,7 +118,7 @@ func (c *gcsClient) Read(ctx context.Context, key string, o objectstore.Object, 
 
 // googleSums are the checksums of a whole object as stored, by kind.
 func googleSums(h http.Header) map[string]string {
-	sums := make(map[string]string)
+	sums := make(map[string]string) // bound: the headers of a reply, MaxResponseHeaderBytes
 	for _, line := range h.Values("X-Goog-Hash") {
 		for part := range strings.SplitSeq(line, ",") {
 			kind, value, _ := strings.Cut(strings.TrimSpace(part), "=")
@@ -156,6 +158,7 @@ func (c *gcsClient) get(ctx context.Context, at string, offset int64) (*http.Res
 	return nil, causeOfGCS(response)
 }
 
+// bound: 64 KiB of the reply
 func causeOfGCS(response *http.Response) objectstore.Cause {
 	cause := objectstore.Cause{Reason: reasonOf(response.StatusCode), Name: http.StatusText(response.StatusCode), Message: "the store gives no reason"}
 	text, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
@@ -210,14 +213,14 @@ func (t *googleTokens) fetch(ctx context.Context) (string, time.Time, error) {
 	if t.file == "" {
 		return t.ofMachine(ctx)
 	}
-	key, err := os.ReadFile(t.file)
+	key, err := os.ReadFile(t.file) // bound: the operator's file
 	if err != nil {
 		return "", time.Time{}, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "NoCredentials", Message: "the file with the key cannot be read: " + errnoOf(err)}
 	}
 	var kind struct {
 		Type google.CredentialsType `json:"type"`
 	}
-	if err := json.Unmarshal(key, &kind); err != nil {
+	if err := json.Unmarshal(key, &kind); err != nil { // bound: the operator's file
 		return "", time.Time{}, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InvalidCredentials", Message: "the file with the key is no JSON"}
 	}
 	// The source made here gets one token. It passes no context to its requests: the client does.
@@ -271,6 +274,7 @@ func causeOfToken(err error, kind google.CredentialsType) objectstore.Cause {
 		Error       string `json:"error"`
 		Description string `json:"error_description"`
 	}
+	// bound: mostReply
 	if err := json.Unmarshal(refused.Body, &reply); err != nil || reply.Error == "" {
 		reply.Error, reply.Description = http.StatusText(refused.Response.StatusCode), "the server of tokens gives no reason"
 	}
@@ -303,6 +307,7 @@ func (t *googleTokens) ofMachine(ctx context.Context) (string, time.Time, error)
 		Token   string `json:"access_token"`
 		Seconds int    `json:"expires_in"`
 	}
+	// bound: mostReply
 	if err := json.Unmarshal([]byte(text), &reply); err != nil || reply.Token == "" {
 		return "", time.Time{}, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InvalidCredentials", Message: "the metadata server's reply has no token"}
 	}

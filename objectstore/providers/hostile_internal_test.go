@@ -34,6 +34,33 @@ func TestStoresThatStall(t *testing.T) {
 	})
 }
 
+// TestSmallTagsAreBounded checks that a page of S3 with more tags than objects can have is an error
+// before it takes many times its length, and that a page of a thousand objects with the longest names
+// is not.
+func TestSmallTagsAreBounded(t *testing.T) {
+	page := func(contents string) error {
+		l := Serve(t, Protocols[0], func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, `<ListBucketResult><EncodingType>url</EncodingType>`+contents+`</ListBucketResult>`)
+		})
+		b, err := Open(t.Context(), l)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		return b.List(t.Context(), "", func(objectstore.Object) error { return nil })
+	}
+	for what, small := range map[string]string{"tags": "<Contents/>", "attributes": `<a b=""/>`} {
+		if err := page(strings.Repeat(small, mostS3Marks)); !errors.Is(err, objectstore.ErrUnreachable) || !strings.Contains(err.Error(), "more than 100000 tags and attributes") {
+			t.Errorf("%s: got %v, want that there are too many", what, err)
+		}
+	}
+	longest := "<Contents><Key>a" + strings.Repeat("/"+strings.Repeat("%C3%A9", 127), 4) + "</Key>" + strings.Repeat("<Detail>text of one more detail</Detail>", 10) +
+		"<Size>1</Size><ETag>&quot;0123456789abcdef0123456789abcdef-10000&quot;</ETag><LastModified>2026-01-02T03:04:05.000Z</LastModified></Contents>"
+	if err := page(strings.Repeat(longest, 1000)); err != nil {
+		t.Errorf("a thousand objects: got %v, want none", err)
+	}
+}
+
 // TestListingsAreBounded checks that a page longer than the limit is an error.
 func TestListingsAreBounded(t *testing.T) {
 	EachProtocol(t, func(t *testing.T, p Protocol) {

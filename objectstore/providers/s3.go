@@ -81,7 +81,7 @@ func (k connector) connectS3(ctx context.Context, l objectstore.Location, c obje
 	}
 	transport := made.GetTransport()
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.HTTPClient, o.UsePathStyle = k.newClient(transport), true
+		o.HTTPClient, o.UsePathStyle = bounded{transport, min(k.reply, mostS3Reply), mostS3Marks}.client(), true
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // package objectstore compares it, over bodies that were resumed too
 		if l.Endpoint != "" {
 			o.BaseEndpoint = aws.String(l.Endpoint)
@@ -110,11 +110,11 @@ func (c *s3Client) Page(ctx context.Context, prefix, from string, most int) ([]o
 	if err != nil {
 		return nil, "", err
 	}
-	page := make([]objectstore.Entry, 0, len(output.Contents))
+	page := make([]objectstore.Entry, 0, len(output.Contents)) // bound: mostS3Reply
 	for _, o := range output.Contents {
 		key := aws.ToString(o.Key)
 		if output.EncodingType == types.EncodingTypeUrl {
-			if key, err = url.QueryUnescape(key); err != nil {
+			if key, err = url.QueryUnescape(key); err != nil { // bound: mostS3Reply
 				return nil, "", objectstore.Cause{Reason: objectstore.ErrUnreachable, Name: "MalformedListing", Message: "a key is not encoded as a URL"}
 			}
 		}
@@ -268,7 +268,7 @@ func isRegion(name string) bool {
 // also compare it.
 func (c *s3Client) askSum(o *s3.Options) {
 	if c.asksSums {
-		o.APIOptions = append(o.APIOptions, smithyhttp.SetHeaderValue("X-Amz-Checksum-Mode", "ENABLED"))
+		o.APIOptions = append(o.APIOptions, smithyhttp.SetHeaderValue("X-Amz-Checksum-Mode", "ENABLED")) // bound: the options of one call
 	}
 }
 

@@ -1,10 +1,12 @@
 package providers
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,7 +20,11 @@ const (
 	dialTime  = 10 * time.Second
 	stallTime = 30 * time.Second // without a byte in either direction
 	idleTime  = 20 * time.Second // less than stallTime, which ends idle connections as well
-	mostReply = 16 << 20         // bytes of a reply that is no object's body: 1000 keys have 1 MiB of names at most
+	mostReply = 16 << 20         // bytes of a reply that is no object's body: 1000 keys have 1 MiB of names, and with Azure 8 MiB of metadata
+	// For S3 the bounds are closer, as a model may name any server: 1000 keys, encoded threefold at
+	// most, have some 400 bytes and 30 tags beside each. Small tags take many times their length.
+	mostS3Reply = 6 << 20
+	mostS3Marks = 100_000 // tags and attributes
 )
 
 // newTransport makes the connections of one client. Bodies arrive as they are stored.
@@ -76,18 +82,24 @@ func (c *movingConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// newClient makes an HTTP client that follows no redirect, which could send credentials elsewhere.
+// newClient makes an HTTP client with the usual bounds.
 func (k connector) newClient(transport *http.Transport) *http.Client {
-	return &http.Client{
-		Transport:     bounded{transport, k.reply},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	return bounded{transport, k.reply, math.MaxInt64}.client()
 }
 
 // bounded bounds every body that is not an object's.
 type bounded struct {
 	*http.Transport
-	most int64
+	most  int64 // bytes
+	marks int64 // '<' and '=', which begin tags and values of attributes
+}
+
+// client makes an HTTP client that follows no redirect, which could send credentials elsewhere.
+func (b bounded) client() *http.Client {
+	return &http.Client{
+		Transport:     b,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // streamed marks the context of requests for objects.
@@ -99,21 +111,28 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if r.Context().Value(streamed{}) == nil || response.StatusCode >= 300 {
-		response.Body = &boundedBody{response.Body, b.most, b.most}
+		response.Body = &boundedBody{response.Body, b.most, b.marks, b}
 	}
 	return response, nil
 }
 
 type boundedBody struct {
 	io.ReadCloser
-	rest, most int64
+	rest, marks int64
+	bounds      bounded
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.rest <= 0 {
-		return 0, objectstore.Cause{Reason: objectstore.ErrUnreachable, Name: "LongReply", Message: fmt.Sprintf("the store's reply has more than %d bytes", b.most)}
+		return 0, objectstore.Cause{Reason: objectstore.ErrUnreachable, Name: "LongReply", Message: fmt.Sprintf("the store's reply has more than %d bytes", b.bounds.most)}
 	}
 	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.rest)])
 	b.rest -= int64(n)
+	for _, mark := range []byte("<=") {
+		b.marks -= int64(bytes.Count(p[:n], []byte{mark}))
+	}
+	if b.marks < 0 {
+		return 0, objectstore.Cause{Reason: objectstore.ErrUnreachable, Name: "LongReply", Message: fmt.Sprintf("the store's reply has more than %d tags and attributes", b.bounds.marks)}
+	}
 	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -26,6 +27,7 @@ type Config struct {
 	MaxInflight int
 	Composer    Composer
 	Observer    scheduler.Observer // of the ensemble's own requests
+	Memory      *budget.Account    // charged for requests to large ensembles; nil charges nothing
 	Log         zerolog.Logger
 }
 

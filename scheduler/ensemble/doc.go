@@ -28,11 +28,15 @@
 //
 // Locks: flow.mu, then inflightLimiter.mu. Scheduler.mu guards only the Census and is taken without
 // the other two. No lock is held while a model's scheduler or a Sender is called. Composer.Hold and
-// the other methods of Composed may be called with flow.mu held.
+// the other methods of Composed, and Take and Give of a budget.Account, may be called with flow.mu
+// held.
 //
 // Memory: a value owns one reference to its tensor, and one to its response's slot in the window of
-// the decoupled model that sent it (infer.Response.Slot). The last taker of a value gets these
-// references; the others retain their own. The flow releases a step's inputs after the step's last
-// response; the outputs of a response belong to the client's Sender. Slots are released early where
-// keeping them could block the model that waits for them: see slotHolder.
+// the decoupled model that sent it (infer.Response.Slot). After the first iteration it also owns
+// one to the response's own memory (infer.Response.Held), which charges the model for steps that
+// wait. The last taker of a value gets these references; the others retain their own. The flow
+// releases a step's inputs after the step's last response; the outputs of a response belong to the
+// client's Sender. Slots are released early where keeping them could block the model that waits for
+// them: see slotHolder. The structures of a request to a large ensemble are on Config.Memory: those
+// of the flow with its first iteration, of each later iteration and of each response that waits.
 package ensemble

@@ -31,11 +31,11 @@ type flow struct {
 	first    row
 	runs     []stepRun      // of the first iteration
 	slab     []infer.Tensor // inputs of runs
-	later    map[int]*row   // later iterations with values
+	later    map[int]*row   // later iterations with values; bound: charged
 	made     []int          // responses with outputs, by decoupled step
 	pending  int            // steps that are ready or held
 	inflight int            // submitted steps
-	held     []*stepRun     // steps that wait for their turn
+	held     []*stepRun     // steps that wait for their turn; bound: responses, which are charged
 	err      *infer.Error
 	last     *infer.Response // the final response, once known
 	acting   bool
@@ -43,10 +43,10 @@ type flow struct {
 	slots    slotHolder
 
 	// Pending actions, in this order.
-	freed  []*inflightLimiter
-	out    []*infer.Response
-	ready  []*stepRun
-	unread int // index into ready
+	freed  []*inflightLimiter // bound: steps that have ended
+	out    []*infer.Response  // bound: charged
+	ready  []*stepRun         // bound: responses, which are charged
+	unread int                // index into ready
 }
 
 func newFlow(e *Scheduler, ctx context.Context, req *infer.Request, send infer.Sender) *flow {
@@ -60,7 +60,7 @@ func (f *flow) begin() {
 	e := f.ensemble
 	f.plan = e.plan(f.request.Outputs)
 	f.label = sequenceLabel{correlation: f.request.Correlation, flags: f.request.Flags}
-	f.composed = make([]Composed, len(e.steps))
+	f.composed = make([]Composed, len(e.steps)) // bound: the config
 	f.mu.Lock()
 	if err := f.guarded(f.beginLocked); err != nil {
 		f.failLocked(err)
@@ -91,11 +91,11 @@ func (f *flow) beginLocked() error {
 	}
 	f.began = backend.Now()
 	if e.config.Decoupled {
-		f.made = make([]int, len(e.steps))
+		f.made = make([]int, len(e.steps)) // bound: the config
 	}
 	f.first.reset(f)
-	f.runs = make([]stepRun, len(e.steps))
-	f.slab = make([]infer.Tensor, 0, e.widest)
+	f.runs = make([]stepRun, len(e.steps))     // bound: the config
+	f.slab = make([]infer.Tensor, 0, e.widest) // bound: the config
 	batch := int64(0)
 	if e.config.Batches {
 		batch = f.request.BatchSize
@@ -141,30 +141,41 @@ func (f *flow) setLocked(tensor, iteration int, v value) {
 		v.tensor.Release()
 		return
 	}
-	row := f.rowLocked(iteration)
-	if v.slot != nil {
-		v.slot.Retain()
+	row, err := f.rowLocked(iteration)
+	if err != nil {
+		v.tensor.Release()
+		f.failLocked(err)
+		return
 	}
+	v.retain()
 	row.values[tensor] = v
 	row.live++
 	for _, to := range f.plan.readers[tensor] {
 		if row.lacks[to.step]--; row.lacks[to.step] == 0 {
-			f.prepareLocked(row, to.step, iteration)
+			if err := f.prepareLocked(row, to.step, iteration); err != nil {
+				f.failLocked(err)
+				return
+			}
 		}
 	}
 	if f.plan.wanted[tensor] {
 		if row.outputs--; row.outputs == 0 {
-			f.emitLocked(row)
+			if err := f.emitLocked(row); err != nil {
+				f.failLocked(err)
+				return
+			}
 		}
 	}
 	if row.live == 0 && iteration > 0 {
 		delete(f.later, iteration)
+		f.giveRowsLocked(1)
 	}
 }
 
 // emitLocked creates the response of an iteration.
-func (f *flow) emitLocked(row *row) {
+func (f *flow) emitLocked(row *row) error {
 	e := f.ensemble
+	// bound: the config
 	response := &infer.Response{Outputs: make([]infer.Tensor, 0, len(f.plan.outputs))}
 	var from *sequenceLabel
 	for _, out := range f.plan.outputs {
@@ -178,26 +189,26 @@ func (f *flow) emitLocked(row *row) {
 		if v.unlike(e.config.Batches) {
 			v.tensor.Shape = v.converted(e.config.Batches, out.dims)
 		}
-		response.Outputs = append(response.Outputs, v.tensor)
+		response.Outputs = append(response.Outputs, v.tensor) // bound: there is room
 		if from == nil && v.made && len(v.tensor.Data) > 0 {
 			from = v.label
 		}
-		switch {
-		case v.slot == nil:
-		case response.Slot == nil:
-			response.Slot = v.slot
-		default:
-			v.slot.Release()
-		}
+		response.Slot = first(response.Slot, v.slot)
+		response.Held = first(response.Held, v.held)
 	}
 	if from != nil {
 		response.Parameters = from.parameters()
 	}
 	if !e.config.Decoupled {
 		f.last = response // sent when all steps have ended: they may still read the inputs
-		return
+		return nil
+	}
+	if err := e.take(e.sizes.out); err != nil {
+		response.Release()
+		return err
 	}
 	f.out = append(f.out, response)
+	return nil
 }
 
 // failLocked records the first error of the request. No further step begins.
@@ -206,7 +217,7 @@ func (f *flow) failLocked(err error) {
 		own := infer.AsError(err)
 		f.err = &infer.Error{Code: own.Code, NoRoom: own.NoRoom, Message: "in ensemble '" + f.ensemble.config.Model + "', " + own.Message}
 	}
-	for _, run := range slices.Clone(f.held) {
+	for _, run := range slices.Clone(f.held) { // bound: responses, which are charged
 		if run.limiter().withdraw(run) {
 			f.dropLocked(run)
 		}
@@ -221,12 +232,14 @@ func (f *flow) releaseRowsLocked() {
 	for _, row := range f.later {
 		row.release()
 	}
+	f.giveRowsLocked(len(f.later))
 	clear(f.later)
 }
 
 // actLocked performs pending actions until none is left, unless another goroutine does so already.
 // It is called with mu held and returns without it.
 func (f *flow) actLocked() {
+	e := f.ensemble
 	if f.acting {
 		f.mu.Unlock()
 		return
@@ -245,10 +258,12 @@ func (f *flow) actLocked() {
 			f.out = f.out[1:]
 			if f.idleLocked() { // it is the last one
 				f.last = response
+				e.give(e.sizes.out) // as part of the flow it remains charged
 				continue
 			}
 			f.mu.Unlock()
 			f.hand(response)
+			e.give(e.sizes.out)
 			f.mu.Lock()
 		case f.unread < len(f.ready):
 			run := f.ready[f.unread]
@@ -304,6 +319,7 @@ func (f *flow) conclude() {
 			c.Release()
 		}
 	}
+	e.give(e.size(f.plan != e.whole))
 	e.end()
 	if f.done != nil {
 		f.done <- struct{}{}

@@ -10,6 +10,9 @@ const (
 	parameterEnd      = "sequence_end"
 )
 
+// maxCorrelation is the length of the longest sequence_id that is a text, in bytes, as for clients.
+const maxCorrelation = 128
+
 // sequenceLabel is the sequence that a tensor of an ensemble belongs to.
 type sequenceLabel struct {
 	correlation infer.CorrelationID
@@ -38,6 +41,9 @@ func (l *sequenceLabel) overridden(parameters []infer.Parameter) (*sequenceLabel
 			case infer.IntParameter:
 				chosen.correlation = infer.CorrelationID{Number: uint64(p.Int)}
 			case infer.StringParameter:
+				if len(p.String) > maxCorrelation {
+					return nil, infer.Errorf(infer.Unsupported, "string correlation ID cannot be longer than %d characters", maxCorrelation)
+				}
 				chosen.correlation = infer.CorrelationID{Text: p.String}
 			default:
 				return nil, infer.Errorf(infer.InvalidArg,

@@ -28,6 +28,8 @@ type plan struct {
 type reader struct{ step, input int }
 
 // compile numbers the tensors.
+//
+// bound: the config
 func (e *Scheduler) compile() {
 	number := func(tensor string) int {
 		n, known := e.tensors[tensor]
@@ -71,6 +73,9 @@ func (e *Scheduler) plan(outputs []string) *plan {
 	return e.choose(outputs)
 }
 
+// choose returns the plan for some outputs; no names mean all.
+//
+// bound: the config
 func (e *Scheduler) choose(names []string) *plan {
 	if len(names) == 0 {
 		for _, out := range e.config.Outputs {
@@ -87,17 +92,11 @@ func (e *Scheduler) choose(names []string) *plan {
 			maker[tensor] = i + 1
 		}
 	}
-	var need func(tensor int)
-	need = func(tensor int) {
-		i := maker[tensor] - 1
-		if i < 0 || p.needed[i] {
-			return
-		}
-		p.needed[i] = true
-		for input, from := range e.steps[i].inputs {
-			p.readers[from] = append(p.readers[from], reader{i, input})
-			p.takers[from]++
-			need(from)
+	var todo []reader // the next input of each step on the way: a recursion would keep a large stack
+	need := func(tensor int) {
+		if i := maker[tensor] - 1; i >= 0 && !p.needed[i] {
+			p.needed[i] = true
+			todo = append(todo, reader{i, 0})
 		}
 	}
 	for _, name := range names {
@@ -109,6 +108,19 @@ func (e *Scheduler) choose(names []string) *plan {
 		p.wanted[out.tensor] = true
 		p.takers[out.tensor]++
 		need(out.tensor)
+		for len(todo) > 0 {
+			next := &todo[len(todo)-1]
+			inputs := e.steps[next.step].inputs
+			if next.input == len(inputs) {
+				todo = todo[:len(todo)-1]
+				continue
+			}
+			from := inputs[next.input]
+			p.readers[from] = append(p.readers[from], *next)
+			p.takers[from]++
+			next.input++
+			need(from)
+		}
 	}
 	return p
 }

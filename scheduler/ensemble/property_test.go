@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -143,7 +144,7 @@ func (k *fakeComposer) perform(c *Config, call *stepCall, r *rand.Rand, trouble 
 	answers := made(s, tensorsText(call.req.Inputs))
 	apart := s.Decoupled && r.IntN(2) == 0 || len(answers) == 0 // the final flag comes in a response of its own
 	for i, answer := range answers {
-		response := &infer.Response{Final: !apart && i == len(answers)-1}
+		response := &infer.Response{Final: !apart && i == len(answers)-1, Held: k.countedMemory(false)}
 		for _, out := range s.Outputs {
 			if text, there := answer[out.Name]; there {
 				response.Outputs = append(response.Outputs, k.tensor(out.Name, text))
@@ -178,8 +179,9 @@ func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 7))
 			config := randomEnsemble(r)
 			k := newFakeComposer(t)
-			config.Composer, config.Observer = k, &Tally{}
+			config.Composer, config.Observer, config.Memory = k, &Tally{}, budget.New(budget.Config{Limit: 64 << 20})
 			e := New(config)
+			e.charges = true
 			trouble := seed%4 == 3
 			type client struct {
 				heard []string

@@ -17,9 +17,11 @@ type Scheduler struct {
 	inputs       []int // tensors
 	outputs      map[string]output
 	whole        *plan
-	widest       int  // inputs of all steps
-	keepsNoSlots bool // see slotHolder
-	limiters     []*inflightLimiter
+	widest       int                // inputs of all steps
+	keepsNoSlots bool               // see slotHolder
+	limiters     []*inflightLimiter // bound: the config
+	sizes        sizes
+	charges      bool // requests are charged
 
 	mu     sync.Mutex
 	census scheduler.Census
@@ -31,6 +33,8 @@ var _ scheduler.Scheduler = (*Scheduler)(nil)
 func New(config Config) *Scheduler {
 	e := &Scheduler{config: config, tensors: make(map[string]int), outputs: make(map[string]output)}
 	e.compile()
+	e.sizes = e.measure()
+	e.charges = config.Memory != nil && e.sizes.flow >= small
 	for range config.Steps {
 		e.limiters = append(e.limiters, &inflightLimiter{limit: config.MaxInflight})
 	}
@@ -68,11 +72,16 @@ func (e *Scheduler) Begin(ctx context.Context, req *infer.Request, send infer.Se
 	return nil, e.Submit(ctx, req, send)
 }
 
-// accept counts a request.
+// accept charges and counts a request.
 func (e *Scheduler) accept(ctx context.Context, req *infer.Request, send infer.Sender) (*flow, error) {
+	n := e.size(len(req.Outputs) > 0)
+	if err := e.take(n); err != nil {
+		return nil, err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.census.StoppedLocked() {
+		e.give(n)
 		return nil, infer.Errorf(infer.Unavailable,
 			"%sServer is stopping, scheduler for model has stopped accepting new inference requests", req.LogPrefix())
 	}

@@ -16,10 +16,10 @@ const patienceSlots = 5 * time.Second
 // each patienceSlots without a response of any step. Responses that then wait here are charged to
 // their model.
 type slotHolder struct {
-	keepsNoSlots bool   // steps keep no slot
-	moves        uint64 // number of responses of steps
-	seen         uint64 // moves at the last look
-	occupied     map[*stepRun]struct{}
+	keepsNoSlots bool                  // steps keep no slot
+	moves        uint64                // number of responses of steps
+	seen         uint64                // moves at the last look
+	occupied     map[*stepRun]struct{} // bound: the slots
 	timer        *time.Timer
 	closed       bool
 }

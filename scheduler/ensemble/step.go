@@ -19,6 +19,7 @@ type stepRun struct {
 	request   infer.Request
 	label     *sequenceLabel
 	slot      infer.Memory // of the response that its inputs come from
+	held      infer.Memory // charges such a response, see value
 
 	// Guarded by the flow's mu.
 	awaiter   backend.Awaiter
@@ -39,10 +40,13 @@ type stepRun struct {
 func (run *stepRun) limiter() *inflightLimiter { return run.flow.ensemble.limiters[run.step] }
 
 // prepareLocked creates the request of a step whose inputs are complete.
-func (f *flow) prepareLocked(row *row, step, iteration int) {
+func (f *flow) prepareLocked(row *row, step, iteration int) error {
 	s := &f.ensemble.steps[step]
 	run := &f.runs[step]
 	if run.flow != nil || iteration > 0 {
+		if err := f.ensemble.take(f.ensemble.sizes.runs[step]); err != nil {
+			return err
+		}
 		run = &stepRun{}
 	}
 	run.flow, run.step, run.iteration = f, step, iteration
@@ -57,16 +61,12 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	c := f.composed[step]
 	for i, tensor := range s.inputs {
 		v := row.take(tensor)
-		if run.slot == nil {
-			run.slot = v.slot
-		} else if v.slot != nil {
-			v.slot.Release()
-		}
+		run.slot, run.held = first(run.slot, v.slot), first(run.held, v.held)
 		if v.state == null {
 			continue
 		}
 		v.tensor.Name = s.Inputs[i].Name
-		r.Inputs = append(r.Inputs, v.tensor)
+		r.Inputs = append(r.Inputs, v.tensor) // bound: there is room
 		if v.unlike(c.Batches()) {
 			r.Inputs[len(r.Inputs)-1].Shape = v.converted(c.Batches(), c.Dims(s.Inputs[i].Name))
 		}
@@ -87,10 +87,13 @@ func (f *flow) prepareLocked(row *row, step, iteration int) {
 	r.Trace = f.request.Trace.Child()
 	f.pending++
 	f.ready = append(f.ready, run)
+	return nil
 }
 
 // stay returns the outputs of a step that may stay on devices: only steps read them, and all of
 // these accept tensors on devices.
+//
+// bound: the config
 func (f *flow) stay(step int) (places []infer.Place) {
 	s := &f.ensemble.steps[step]
 	for i, tensor := range s.outputs {
@@ -110,6 +113,8 @@ func (f *flow) stay(step int) (places []infer.Place) {
 }
 
 // room returns an empty slice with capacity for n inputs.
+//
+// bound: the config
 func (f *flow) room(n int) []infer.Tensor {
 	used := len(f.slab)
 	if n > cap(f.slab)-used {
@@ -223,6 +228,11 @@ func (run *stepRun) releaseLocked() {
 	if run.slot != nil {
 		f.vacateLocked(run)
 	}
+	release(run.held)
+	run.held = nil
+	if run != &f.runs[run.step] {
+		f.ensemble.give(f.ensemble.sizes.runs[run.step])
+	}
 	if run.counted {
 		f.freed = append(f.freed, run.limiter())
 	}
@@ -270,12 +280,16 @@ func (f *flow) receiveLocked(run *stepRun, r *infer.Response) {
 	if slot == nil {
 		slot = run.slot
 	}
+	var held infer.Memory
+	if iteration > 0 {
+		held = r.Held
+	}
 	batch := int64(0)
 	if f.composed[run.step].Batches() {
 		batch = run.request.BatchSize
 	}
 	for i, l := range s.Outputs {
-		v := value{state: null, made: true, label: label, slot: slot}
+		v := value{state: null, made: true, label: label, slot: slot, held: held}
 		for j := range r.Outputs {
 			if t := &r.Outputs[j]; t.Name == l.Name {
 				v.state, v.tensor, v.batch = present, *t, batch

@@ -19,13 +19,41 @@ type value struct {
 	batch  int64 // the batch dimension, 0 without one
 	label  *sequenceLabel
 	slot   infer.Memory // in the window of a decoupled step's model
+	// held charges the response of an iteration after the first, so that a model cannot fill the
+	// queue of a step for free; otherwise nil.
+	held infer.Memory
 }
 
 func (v *value) release() {
 	v.tensor.Release()
+	release(v.slot)
+	release(v.held)
+}
+
+// retain adds a reference to the value's slot and charge.
+func (v *value) retain() {
 	if v.slot != nil {
-		v.slot.Release()
+		v.slot.Retain()
 	}
+	if v.held != nil {
+		v.held.Retain()
+	}
+}
+
+// release releases memory, which may be nil.
+func release(m infer.Memory) {
+	if m != nil {
+		m.Release()
+	}
+}
+
+// first returns its first argument that is not nil, and releases the other one.
+func first(m, other infer.Memory) infer.Memory {
+	if m == nil {
+		return other
+	}
+	release(other)
+	return m
 }
 
 // unlike reports whether exactly one of the value's producer and its consumer has a
@@ -38,7 +66,7 @@ func (v *value) converted(batches bool, dims []int64) []int64 {
 	shape := v.tensor.Shape
 	switch fit := infer.ShapeFits(shape, dims); {
 	case batches && fit:
-		return append([]int64{1}, shape...)
+		return append([]int64{1}, shape...) // bound: infer.MaxRank
 	case !batches && v.batch == 1 && !fit && len(shape) > 0:
 		return shape[1:]
 	}
@@ -54,6 +82,9 @@ type row struct {
 	live    int     // values with remaining takers
 }
 
+// reset prepares a row without values.
+//
+// bound: the config
 func (r *row) reset(f *flow) {
 	e := f.ensemble
 	r.values = make([]value, len(e.tensors))
@@ -66,12 +97,15 @@ func (r *row) reset(f *flow) {
 
 // rowLocked returns the row of an iteration. A row is dropped when its values have been taken, and
 // created again for the values that follow.
-func (f *flow) rowLocked(iteration int) *row {
+func (f *flow) rowLocked(iteration int) (*row, error) {
 	if iteration == 0 {
-		return &f.first
+		return &f.first, nil
 	}
 	r := f.later[iteration]
 	if r == nil {
+		if err := f.ensemble.take(f.ensemble.sizes.row); err != nil {
+			return nil, err
+		}
 		r = &row{}
 		r.reset(f)
 		if f.later == nil {
@@ -79,7 +113,12 @@ func (f *flow) rowLocked(iteration int) *row {
 		}
 		f.later[iteration] = r
 	}
-	return r
+	return r, nil
+}
+
+// giveRowsLocked refunds that many rows of later iterations.
+func (f *flow) giveRowsLocked(n int) {
+	f.ensemble.give(f.ensemble.sizes.row * int64(n))
 }
 
 // take returns a value with references of its own.
@@ -92,9 +131,7 @@ func (r *row) take(tensor int) value {
 		return taken
 	}
 	taken.tensor.Retain()
-	if taken.slot != nil {
-		taken.slot.Retain()
-	}
+	taken.retain()
 	return taken
 }
 

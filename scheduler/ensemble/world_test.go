@@ -299,6 +299,9 @@ func (k *fakeComposer) settled(e *Scheduler) {
 	if n := e.InFlight(); n != 0 {
 		k.t.Errorf("%d requests are inside at the end", n)
 	}
+	if m := e.config.Memory; m != nil && m.Total() != 0 {
+		k.t.Errorf("%d bytes are charged at the end", m.Total())
+	}
 	for i, l := range e.limiters {
 		if l.used != 0 || l.waiting.First != nil {
 			k.t.Errorf("step %d has %d requests under way and the first waiting is %v at the end", i, l.used, l.waiting.First)

@@ -3,6 +3,7 @@ package sequence
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,18 @@ import (
 // DefaultIdle is how long a sequence lives without a request by default.
 const DefaultIdle = time.Second
 
+// maxCorrelation is the length of the longest correlation id that is a text, in bytes. Front ends
+// have the same limit, but models and the steps of ensembles send requests too.
+const maxCorrelation = 128
+
+// sequenceBytes is the memory of a sequence without the bytes of its states: with its id, its
+// entries in lists, its slot, and the tensor of a state. tensorBytes is that of each further state's
+// tensor, here and in a request.
+const (
+	sequenceBytes = 512
+	tensorBytes   = 384
+)
+
 // Config configures a Batcher.
 type Config struct {
 	Model    string                        // for error texts
@@ -38,7 +51,7 @@ type Config struct {
 	Log       zerolog.Logger
 	// Allocate lends memory for the padding of the Direct strategy; nil: the Go heap.
 	Allocate func(n int) ([]byte, infer.Memory, error)
-	// Memory is charged for states; nil charges nothing.
+	// Memory is charged for sequences and their states; nil charges nothing.
 	Memory *budget.Account
 	// For tests written for Triton: executions begin when this number of requests waits in slots
 	// (Direct strategy), and in the backlog.
@@ -58,10 +71,10 @@ type Batcher struct {
 
 	mu        sync.Mutex
 	census    scheduler.Census
-	ids       map[infer.CorrelationID]*sequence
-	generated uint64                    // the last id generated for a request without one
-	backlog   scheduler.List[*sequence] // sequences without a slot, first come, first served
-	expiring  heap.Heap[*sequence]      // deadlines of sequences in the backlog
+	ids       map[infer.CorrelationID]*sequence // bound: sequences, which are charged
+	generated uint64                            // the last id generated for a request without one
+	backlog   scheduler.List[*sequence]         // sequences without a slot, first come, first served
+	expiring  heap.Heap[*sequence]              // deadlines of sequences in the backlog
 	// resting are the known sequences outside the backlog, ordered by their last requests: the
 	// first is the next to expire.
 	resting   scheduler.List[*sequence]
@@ -69,7 +82,7 @@ type Batcher struct {
 	rings     int64       // when alarm fires; 0: not set
 	instances roster.Roster[*lane]
 	free      heap.Heap[*slot]            // slots without a sequence, after their first use
-	joined    map[*infer.Request]*episode // requests in the batchers of lanes (Oldest)
+	joined    map[*infer.Request]*episode // requests in the batchers of lanes (Oldest); bound: the slots
 	held      bool                        // because of HoldRequests or HoldBacklog
 	waiting   int                         // requests without an instance
 }
@@ -147,6 +160,8 @@ func (s *Batcher) begin(r *episode) (backend.Instance, error) {
 		return nil, infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", s.config.Model)
 	case req.Correlation.IsZero() && !s.config.Batching.GetIterativeSequence():
 		return nil, infer.Errorf(infer.InvalidArg, "inference request to model '%s' must specify a non-zero or non-empty correlation ID", s.config.Model)
+	case len(req.Correlation.Text) > maxCorrelation:
+		return nil, infer.Errorf(infer.Unsupported, "string correlation ID cannot be longer than %d characters", maxCorrelation)
 	}
 	if err := r.EnterGraph(s.config.Graph, r, req); err != nil {
 		return nil, err
@@ -196,9 +211,18 @@ func (s *Batcher) acceptLocked(r *episode, then *followUp) error {
 	}
 	if seq == nil {
 		seq = &sequence{id: req.Correlation, known: true}
-		s.ids[req.Correlation] = seq
+		if s.config.Memory != nil {
+			n := int64(sequenceBytes + tensorBytes*max(len(s.config.States)-1, 0))
+			if err := s.config.Memory.Take(budget.States, n); err != nil {
+				return err
+			}
+			seq.charged = n
+		}
+		seq.id.Text = strings.Clone(seq.id.Text) // of a longer text, perhaps; bound: maxCorrelation
+		s.ids[seq.id] = seq
 	}
 	s.census.EnterLocked()
+	seq.open++
 	s.joinLocked(r, seq, then)
 	return nil
 }
@@ -260,10 +284,10 @@ func (s *Batcher) Stop(ctx context.Context) error {
 	return scheduler.Wait(ctx, quiet)
 }
 
-// drainedLocked stops all timers and releases all states.
+// drainedLocked stops all timers and refunds all sequences.
 func (s *Batcher) drainedLocked() {
 	for _, seq := range s.ids { // no request will end them
-		s.unchargeLocked(seq.values)
+		s.refundLocked(seq)
 	}
 	if s.alarm != nil {
 		s.alarm.Stop()
@@ -291,7 +315,11 @@ func (s *Batcher) InFlight() int {
 }
 
 // outLocked counts a request that is no longer in flight.
-func (s *Batcher) outLocked() {
+func (s *Batcher) outLocked(r *episode) {
+	s.dropBytesLocked(r.bytes)
+	if r.seq.open--; !r.seq.known {
+		s.refundLocked(r.seq)
+	}
 	if s.census.LeaveLocked() {
 		s.drainedLocked()
 	}

@@ -9,12 +9,21 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
-func TestAdmissionRefusesBatches(t *testing.T) {
+func TestAdmissionRefusesWhatNoSequenceCanHave(t *testing.T) {
 	s := sequence.New(sequence.Config{Model: "m", Observer: &sequence.Tally{}, MaxBatch: 8})
-	const want = "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher"
-	err := s.Submit(t.Context(), &infer.Request{BatchSize: 2, Correlation: infer.CorrelationID{Number: 1}}, nil)
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	for _, tt := range []struct {
+		batch       int64
+		correlation infer.CorrelationID
+		want        string
+	}{
+		{2, infer.CorrelationID{Number: 1}, "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher"},
+		{1, infer.CorrelationID{}, "inference request to model 'm' must specify a non-zero or non-empty correlation ID"},
+		{1, infer.CorrelationID{Text: strings.Repeat("x", 129)}, "string correlation ID cannot be longer than 128 characters"},
+	} {
+		err := s.Submit(t.Context(), &infer.Request{BatchSize: tt.batch, Correlation: tt.correlation, Flags: infer.SequenceStart}, nil)
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
 	}
 }
 

@@ -23,6 +23,9 @@ type control struct {
 	off, on  []byte // of the boolean kinds
 }
 
+// newControls reads the control inputs of a config.
+//
+// bound: the config
 func newControls(inputs []*kserve.ModelSequenceBatching_ControlInput, batching bool) *controls {
 	c := &controls{shape: []int64{1}}
 	if batching {
@@ -92,6 +95,8 @@ func (c *controls) append(inputs []infer.Tensor, flags uint32, ready bool, id in
 
 // correlation returns the bytes of a correlation id: the low bytes of a number, or a text after its
 // length.
+//
+// bound: maxCorrelation
 func (x *control) correlation(id infer.CorrelationID, buf *[8]byte) []byte {
 	if x.dataType != infer.Bytes {
 		binary.LittleEndian.PutUint64(buf[:], id.Number)
@@ -129,17 +134,17 @@ func (s *Batcher) extra() int {
 func (s *Batcher) injectLocked(r *episode, seq *sequence) {
 	r.request = *r.own
 	req := &r.request
+	// bound: the inputs, controls and states of the config
 	req.Inputs = append(make([]infer.Tensor, 0, len(r.own.Inputs)+s.extra()), r.own.Inputs...)
 	req.Inputs = s.controls.append(req.Inputs, req.Flags, true, req.Correlation, &r.id)
 	if s.states == nil {
 		return
 	}
 	if seq.values == nil || r.starts() {
-		s.unchargeLocked(seq.values)
+		s.dropValuesLocked(seq.values)
 		seq.values = s.states.begin()
 	}
-	seq.values.gone = !seq.known
-	r.values = seq.values
+	s.beginLocked(r, seq.values)
 	req.Inputs = s.states.append(req.Inputs, r.values)
 	if len(req.Outputs) > 0 {
 		req.Outputs = s.states.wanted(req.Outputs)

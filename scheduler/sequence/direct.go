@@ -26,8 +26,8 @@ type directLane struct {
 type slotBatch struct {
 	lane      *lane
 	batch     backend.Batch
-	episodes  []*episode
-	positions []int // indices of episodes among the tasks
+	episodes  []*episode // bound: the slots
+	positions []int      // indices of episodes among the tasks; bound: the slots
 	execution scheduler.Execution
 	zeros     infer.Memory // memory of the padding; nil on the heap
 	denied    error        // error of the allocation of padding
@@ -67,13 +67,14 @@ func (s *Batcher) formLocked(l *lane, then *followUp) {
 	}
 	b := &slotBatch{lane: l}
 	l.executes = b
+	// bound: the slots
 	b.batch = backend.Batch{Tasks: make([]*backend.Task, 0, highest+1), Done: b.executed}
 	for _, at := range l.slots[:highest+1] {
 		var r *episode
 		if at.seq != nil && at.seq.First != nil && s.config.Alike.Equal(oldest.own, at.seq.First.own) {
 			r = s.takeLocked(at, then)
 			b.add(r, &r.task)
-			b.execution.Requests = append(b.execution.Requests, r.timing)
+			b.execution.Requests = append(b.execution.Requests, r.timing) // bound: the slots
 		} else {
 			b.add(nil, nil)
 		}
@@ -91,7 +92,7 @@ func (b *slotBatch) add(r *episode, task *backend.Task) {
 		b.episodes = append(b.episodes, r)
 		b.positions = append(b.positions, len(b.batch.Tasks))
 	}
-	b.batch.Tasks = append(b.batch.Tasks, task)
+	b.batch.Tasks = append(b.batch.Tasks, task) // bound: the slots
 }
 
 // waitLocked calls formLocked later.
@@ -129,6 +130,7 @@ func (s *Batcher) pad(b *slotBatch, like *infer.Request) error {
 		b.zeros = z.memory
 	}
 	req := &infer.Request{Model: like.Model, Version: like.Version, BatchSize: like.BatchSize, Padding: true}
+	// bound: the inputs, controls and states of the config
 	req.Inputs = make([]infer.Tensor, len(like.Inputs), len(like.Inputs)+s.extra())
 	for i := range like.Inputs {
 		in := &like.Inputs[i]
@@ -138,7 +140,7 @@ func (s *Batcher) pad(b *slotBatch, like *infer.Request) error {
 	if s.states != nil {
 		req.Inputs = s.states.append(req.Inputs, nil)
 	}
-	tasks := make([]backend.Task, len(b.batch.Tasks)-len(b.episodes))
+	tasks := make([]backend.Task, len(b.batch.Tasks)-len(b.episodes)) // bound: the slots
 	b.execution.Padding = int64(len(tasks))
 	for i, task := range b.batch.Tasks {
 		if task == nil {
@@ -187,7 +189,7 @@ func (b *slotBatch) failed(tasks []int) []int {
 	if len(tasks) == 0 || len(b.episodes) == len(b.batch.Tasks) {
 		return tasks
 	}
-	var list []int
+	var list []int // bound: the slots
 	for i, at := range b.positions {
 		if slices.Contains(tasks, at) {
 			list = append(list, i)
@@ -222,7 +224,7 @@ func (s *Batcher) answeredLocked(r *episode, then *followUp) {
 // refusedLocked queues the episodes of a batch again that an instance has refused or returned.
 func (s *Batcher) refusedLocked(b *slotBatch, withdrawn bool, then *followUp) {
 	l := b.lane
-	var homeless []*sequence
+	var homeless []*sequence // bound: the slots
 	for i := len(b.episodes) - 1; i >= 0; i-- {
 		r := b.episodes[i]
 		r.batch = nil

@@ -32,6 +32,7 @@ type episode struct {
 	batch    *slotBatch // its batch (Direct)
 	fresh    bool       // the first of its sequence for the instance's process
 	values   *stateValues
+	bytes    []*stateBytes        // of the values that it began with; nil: initial ones
 	id       [8]byte              // bytes of the correlation id's control tensor
 	moves    uint32               // number of times it was taken from a slot
 	slot     *slot                // its slot, until the next request can follow (Oldest)
@@ -88,7 +89,7 @@ func (s *Batcher) end(r *episode) {
 			s.assignSlotLocked(seq, &then)
 		}
 	}
-	s.outLocked()
+	s.outLocked(r)
 	s.mu.Unlock()
 	r.Finish()
 	then.run(s)
@@ -127,11 +128,11 @@ type failure struct {
 
 // followUp collects the consequences of a change, which run after unlocking.
 type followUp struct {
-	pending int // requests that no longer wait
-	batches []*slotBatch
-	joins   []*episode // requests for the batchers of their lanes
-	failed  []failure
-	drained []func()
+	pending int          // requests that no longer wait
+	batches []*slotBatch // bound: the instances
+	joins   []*episode   // requests for the batchers of their lanes; bound: the slots
+	failed  []failure    // bound: the queued requests
+	drained []func()     // bound: the instances
 }
 
 func (f *followUp) run(s *Batcher) {

@@ -19,6 +19,9 @@ func FuzzSequence(f *testing.F) {
 	f.Add([]byte("\x02seven sequences, two instances, and one of them is lost"))
 	f.Add([]byte("\x03\xf0\xe1\xd2\xc3\xb4\xa5\x96\x87\x78\x69\x5a\x4b\x3c\x2d\x1e\x0f"))
 	f.Add([]byte("0+0\x7f000\xe3")) // lost between a START that had not begun and the END
+	// Models with states, the second of them decoupled.
+	f.Add([]byte("\x09\x00\x08\x10\x18\x40\x20\x28\x50\x00\x04\x60\x41\x70\x00\x02\x80\x44\x90\x40\x48"))
+	f.Add([]byte("\x1aseven sequences, two instances, and one of them is lost"))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) < 2 || len(script) > 300 {
 			return

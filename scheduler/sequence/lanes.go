@@ -94,7 +94,7 @@ func (s *Batcher) Lost(in backend.Instance, hopeless bool) {
 		l.inner.Lost(in, hopeless)
 	}
 	s.mu.Lock()
-	var homeless []*sequence
+	var homeless []*sequence // bound: the slots
 	for i := len(l.slots) - 1; i >= 0; i-- {
 		at := l.slots[i]
 		seq := at.seq

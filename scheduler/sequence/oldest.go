@@ -17,7 +17,7 @@ func (s *Batcher) newInner() *scheduler.Batcher {
 		StartWith: s.config.HoldRequests,
 	}
 	for _, size := range s.oldest.GetPreferredBatchSize() {
-		b.Preferred = append(b.Preferred, int64(size))
+		b.Preferred = append(b.Preferred, int64(size)) // bound: the config
 	}
 	slices.Sort(b.Preferred)
 	return scheduler.NewBatcher(scheduler.BatcherConfig{
@@ -113,7 +113,7 @@ func (s *Batcher) slotGoesOnLocked(r *episode, then *followUp) {
 
 // busyLocked returns the requests in the batcher of a lane.
 func (s *Batcher) busyLocked(l *lane) []*episode {
-	var list []*episode
+	var list []*episode // bound: the slots
 	for _, at := range l.slots {
 		if at.busy != nil {
 			list = append(list, at.busy)

@@ -22,7 +22,7 @@ func (z *zeros) grow(n int, allocate func(int) ([]byte, infer.Memory, error)) er
 	}
 	if n <= heapZeros || allocate == nil {
 		z.drop()
-		z.data = make([]byte, n)
+		z.data = make([]byte, n) // bound: heapZeros, except in tests
 		return nil
 	}
 	data, memory, err := allocate(n)

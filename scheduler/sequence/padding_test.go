@@ -113,8 +113,8 @@ func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 	})
 }
 
-// TestStatesAreCharged checks that the states of sequences are charged to the account until the
-// sequences end, and that only the response whose states do not fit fails.
+// TestStatesAreCharged checks that sequences and their states are charged to the account until the
+// sequences end, and that only a response or a sequence that does not fit fails.
 func TestStatesAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		account := budget.New(budget.Config{Limit: 64 << 20})
@@ -135,21 +135,22 @@ func TestStatesAreCharged(t *testing.T) {
 			synctest.Wait()
 			return memory
 		}
-		charged := func(want int64) {
+		charged := func(sequences, states int64) {
 			t.Helper()
+			want := 512*sequences + states
 			if got := account.Used(budget.States); got != want {
 				t.Errorf("%d bytes are charged, want %d", got, want)
 			}
 		}
 		c.Run("send a 1 S; has i a")
 		answer(1 << 20)
-		charged(1 << 20)
+		charged(1, 1<<20)
 		c.Run("send b 1 -; has i b")
 		answer(1 << 20) // in addition to the state that b was executed with
-		charged(2 << 20)
+		charged(1, 2<<20)
 		c.Run("send c 1 -; has i c")
 		answer(1 << 20) // replaces the older one
-		charged(2 << 20)
+		charged(1, 2<<20)
 		c.Run("send d 1 -; has i d")
 		refused := answer(17 << 20) // only a quarter of the account may be states
 		if refused.references != 0 {
@@ -158,27 +159,32 @@ func TestStatesAreCharged(t *testing.T) {
 		if e := infer.AsError(c.Clients["d"].Final.Err); e == nil || e.Code != infer.Unavailable {
 			t.Errorf("17 MiB of state: got %v, want it Unavailable", e)
 		}
-		charged(2 << 20)
+		charged(1, 2<<20)
 		c.Run("send e 1 -; has i e")
 		if got := c.Clients["e"].Seen.Input("IN").Data; len(got) != 1<<20 {
 			t.Errorf("the next request has a state of %d bytes, want that of before", len(got))
 		}
 		answer(1 << 20)
 		c.Run("send f 1 S; has i f") // a new sequence with the same id
-		charged(0)
+		charged(1, 0)
 		answer(3 << 20)
-		charged(3 << 20)
+		charged(1, 3<<20)
 		c.Run("send g 1 E; has i g")
 		answer(3 << 20)
-		charged(0)
+		charged(0, 0)
 		c.Run("send h 2 S; has i h")
 		answer(5 << 20)
-		charged(5 << 20)
+		charged(1, 5<<20)
 		c.Run("wait 2s") // it idled out
-		charged(0)
+		charged(0, 0)
 		c.Run("send k 3 S; has i k")
 		answer(5 << 20)
+		rest := account.Most(budget.States) - account.Used(budget.States)
+		account.Must(budget.States, rest)
+		c.Run("send l 4 S; refused l Unavailable: request needs 512 bytes of memory, but 16777216 of the server's 67108864 bytes for requests are in use, 16777216 of them for states; send m 3 -; has i m")
+		account.Give(budget.States, rest)
+		answer(5 << 20)
 		c.Leave()
-		charged(0)
+		charged(0, 0)
 	})
 }

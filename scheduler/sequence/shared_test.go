@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 )
 
@@ -22,7 +23,10 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 	configs := []Config{Direct(2, 0, 0), Direct(3, 50_000, 0.5), Oldest(2, 3, 0), Oldest(2, 2, 20_000, 2)}
 	config := configs[kind%4]
 	config.Batching.IterativeSequence = kind&4 != 0
+	account := budget.New(budget.Config{Limit: 64 << 20})
 	if kind&8 != 0 {
+		config.Decoupled = kind&16 != 0
+		config.Memory = account
 		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}
 	}
 	c := NewFixture(t, config)
@@ -70,7 +74,10 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 				err := errors.New("failed")
 				c.finish(i, backend.Report{Executed: true, Err: err}, func() *infer.Response { return infer.ErrorResponse(err) })
 			default:
-				c.finish(i, backend.Report{Executed: true}, func() *infer.Response { return &infer.Response{Final: true} })
+				c.finish(i, backend.Report{Executed: true}, func() *infer.Response {
+					data := make([]byte, 4*n) // another size for each
+					return &infer.Response{Final: true, Outputs: []infer.Tensor{{Name: "OUT", DataType: infer.Int32, Shape: []int64{int64(n)}, Data: data}}}
+				})
 			}
 		case what == 12:
 			for _, p := range c.Clients {
@@ -105,6 +112,9 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 		}
 	}
 	c.Leave()
+	if n := account.Used(budget.States); n != 0 {
+		t.Errorf("%d bytes are charged at the end", n)
+	}
 }
 
 // checkBatch checks an instance's batch, once per batch.

@@ -1,6 +1,7 @@
 package sequence
 
 import (
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/roster"
@@ -20,6 +21,8 @@ type sequence struct {
 	slot       *slot    // nil without one
 	moves      uint32   // number of slots so far
 	values     *stateValues
+	open       int   // requests that have not ended
+	charged    int64 // without values
 
 	touched  int64 // when its last request arrived
 	resting  bool  // in Batcher.resting
@@ -50,7 +53,7 @@ func (q *sequence) pop() *episode {
 type lane struct {
 	roster.Member
 	owner *Batcher
-	slots []*slot
+	slots []*slot // bound: one for each sequence at one time, which are charged
 	directLane
 	inner *scheduler.Batcher // nil with Direct
 	life  uint32             // number of losses
@@ -207,7 +210,19 @@ func (s *Batcher) forgetLocked(seq *sequence) {
 		seq.known = false
 		delete(s.ids, seq.id)
 		s.unrestLocked(seq)
-		s.unchargeLocked(seq.values)
+		s.refundLocked(seq)
+	}
+}
+
+// refundLocked refunds a sequence that has ended, with its states, unless it has requests.
+func (s *Batcher) refundLocked(seq *sequence) {
+	if seq.open > 0 {
+		return
+	}
+	s.dropValuesLocked(seq.values)
+	if seq.charged > 0 {
+		s.config.Memory.Give(budget.States, seq.charged)
+		seq.charged = 0
 	}
 }
 

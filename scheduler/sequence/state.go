@@ -25,6 +25,9 @@ type states struct {
 	shown   []bool // the output is also an output of the model
 }
 
+// newStates returns the states of a config.
+//
+// bound: the config
 func newStates(list []State, batching bool, outputs []string) *states {
 	if len(list) == 0 {
 		return nil
@@ -42,24 +45,30 @@ func newStates(list []State, batching bool, outputs []string) *states {
 	return s
 }
 
-// stateValues are the states of a sequence since its last START. The bytes are copies: a response's
-// memory may belong to a stub, which lends a few thousand tensors at most and ends with its
-// process.
-//
-// A request executes with the values in now. The bytes of the previous values are reused, unless
-// the model is decoupled: its responses may arrive while another request executes.
-//
-// The bytes are charged while the id of the sequence is known, because a client may leave it idle
-// for that long. The states of a sequence that has ended last until its last request.
+// stateValues are the states of a sequence since its last START. Bytes of now that are not of the
+// initial value are in bytes, and those of the previous one in spare, to be reused.
 type stateValues struct {
-	now     []infer.Tensor
-	spare   [][]byte
-	charged int64
-	gone    bool // the sequence has ended; nothing is charged
+	now          []infer.Tensor
+	bytes, spare []*stateBytes
+	gone         bool // no request will begin with them: the sequence has ended or started again
 }
 
+// stateBytes are bytes of one state. They are copies: a response's memory may belong to a stub,
+// which lends a few thousand tensors at most and ends with its process. They are charged while they
+// have users: the values that have them as now or spare, and requests that began with them, which
+// may need them until their last response.
+type stateBytes struct {
+	data  []byte
+	room  int // charged
+	users int
+}
+
+// begin returns the initial values.
+//
+// bound: the config
 func (s *states) begin() *stateValues {
-	return &stateValues{now: slices.Clone(s.list), spare: make([][]byte, len(s.list))}
+	both := make([]*stateBytes, 2*len(s.list))
+	return &stateValues{now: slices.Clone(s.list), bytes: both[:len(s.list)], spare: both[len(s.list):]}
 }
 
 // append adds the states to inputs; nil stands for the initial values.
@@ -75,6 +84,8 @@ func (s *states) append(inputs []infer.Tensor, values *stateValues) []infer.Tens
 }
 
 // wanted adds the states to the outputs that a client requests.
+//
+// bound: the outputs and states of the config
 func (s *states) wanted(outputs []string) []string {
 	all := slices.Clone(outputs)
 	for _, name := range s.outputs {
@@ -88,13 +99,14 @@ func (s *states) wanted(outputs []string) []string {
 // keep stores the states of a response, and removes those that the client has not requested.
 // Without memory the states do not change and the request fails.
 func (s *Batcher) keep(r *episode, response *infer.Response) error {
-	if err := s.chargeStates(r.values, response); err != nil {
+	room, err := s.room(r, response)
+	if err != nil {
 		for i := range response.Outputs {
 			response.Outputs[i].Release()
 		}
 		return err
 	}
-	rest := response.Outputs[:0]
+	rest := response.Outputs[:0] // bound: there is room
 	for i := range response.Outputs {
 		t := response.Outputs[i]
 		at := slices.Index(s.states.outputs, t.Name)
@@ -102,7 +114,9 @@ func (s *Batcher) keep(r *episode, response *infer.Response) error {
 			rest = append(rest, t)
 			continue
 		}
-		s.update(r.values, at, &t)
+		if room[i] != nil {
+			s.update(r.values, at, &t, room[i])
+		}
 		if wanted := r.own.Outputs; s.states.shown[at] && (len(wanted) == 0 || slices.Contains(wanted, t.Name)) {
 			rest = append(rest, t)
 		} else {
@@ -113,67 +127,97 @@ func (s *Batcher) keep(r *episode, response *infer.Response) error {
 	return nil
 }
 
-// chargeStates charges the growth of the states in a response.
-func (s *Batcher) chargeStates(values *stateValues, response *infer.Response) error {
-	if s.config.Memory == nil {
-		return nil
+// room returns charged bytes for the states in a response, by output; nil where no request will
+// begin with that state.
+func (s *Batcher) room(r *episode, response *infer.Response) ([]*stateBytes, error) {
+	room := make([]*stateBytes, len(response.Outputs)) // bound: the outputs, which are charged
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.own.Flags&infer.SequenceEnd != 0 {
+		return room, nil
 	}
 	for i := range response.Outputs {
 		t := &response.Outputs[i]
 		at := slices.Index(s.states.outputs, t.Name)
-		if at < 0 {
+		if at < 0 || r.values.gone {
 			continue
 		}
-		s.mu.Lock()
-		n, gone := int64(len(t.Data)-cap(values.spare[at])), values.gone
-		s.mu.Unlock()
-		if n <= 0 || gone {
-			continue
-		}
-		if err := s.config.Memory.Take(budget.States, n); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		if gone = values.gone; !gone {
-			values.charged += n
-		}
-		s.mu.Unlock()
-		if gone {
-			s.config.Memory.Give(budget.States, n)
+		var err error
+		if room[i], err = s.roomLocked(r.values, at, len(t.Data)); err != nil {
+			s.dropBytesLocked(room)
+			return nil, err
 		}
 	}
-	return nil
+	return room, nil
 }
 
-// unchargeLocked refunds the states of a sequence that has ended.
-func (s *Batcher) unchargeLocked(values *stateValues) {
-	if values == nil || values.gone {
-		return
+// roomLocked takes the spare bytes of a state, unless a request needs them, and charges the rest. After an error they are spare as before.
+func (s *Batcher) roomLocked(values *stateValues, at, size int) (*stateBytes, error) {
+	if b := values.spare[at]; b == nil || b.users > 1 {
+		s.dropBytesLocked(values.spare[at : at+1])
+		values.spare[at] = &stateBytes{users: 1}
 	}
-	values.gone = true
-	if values.charged > 0 {
-		s.config.Memory.Give(budget.States, values.charged)
-		values.charged = 0
+	b := values.spare[at]
+	if n := size - b.room; n > 0 {
+		if s.config.Memory != nil {
+			if err := s.config.Memory.Take(budget.States, int64(n)); err != nil {
+				return nil, err
+			}
+		}
+		b.room = size
 	}
+	values.spare[at] = nil
+	return b, nil
 }
 
-func (s *Batcher) update(values *stateValues, at int, t *infer.Tensor) {
-	var buf []byte
-	if !s.config.Decoupled {
-		s.mu.Lock()
-		buf, values.spare[at] = values.spare[at], nil
-		s.mu.Unlock()
+// update makes a tensor of a response the value of a state, as a copy in b.
+func (s *Batcher) update(values *stateValues, at int, t *infer.Tensor, b *stateBytes) {
+	if cap(b.data) < len(t.Data) {
+		b.data = make([]byte, 0, b.room) // bound: charged by roomLocked
 	}
-	if cap(buf) < len(t.Data) {
-		buf = make([]byte, len(t.Data))
-	}
-	data := append(buf[:0], t.Data...)
+	b.data = append(b.data[:0], t.Data...) // bound: there is room
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := &values.now[at]
-	first := &s.states.list[at]
-	if len(now.Data) == 0 || len(first.Data) == 0 || &now.Data[0] != &first.Data[0] { // not the initial value
-		values.spare[at] = now.Data
+	if values.gone {
+		s.dropBytesLocked([]*stateBytes{b})
+		return
 	}
-	*now = infer.Tensor{Name: now.Name, DataType: t.DataType, Shape: slices.Clone(t.Shape), Data: data}
+	s.dropBytesLocked(values.spare[at : at+1])
+	values.spare[at], values.bytes[at] = values.bytes[at], b
+	// bound: infer.MaxRank
+	values.now[at] = infer.Tensor{Name: values.now[at].Name, DataType: t.DataType, Shape: slices.Clone(t.Shape), Data: b.data}
+}
+
+// beginLocked makes a request begin with the values of its sequence.
+func (s *Batcher) beginLocked(r *episode, values *stateValues) {
+	s.dropBytesLocked(r.bytes) // of an attempt that came back
+	r.values = values
+	r.bytes = append(r.bytes[:0], values.bytes...) // bound: the states of the config
+	for _, b := range r.bytes {
+		if b != nil {
+			b.users++
+		}
+	}
+}
+
+// dropValuesLocked ends the use of values by their sequence.
+func (s *Batcher) dropValuesLocked(values *stateValues) {
+	if values != nil && !values.gone {
+		s.dropBytesLocked(values.bytes)
+		s.dropBytesLocked(values.spare)
+		*values = stateValues{gone: true}
+	}
+}
+
+// dropBytesLocked removes one user of each element, which may be nil, and clears the list.
+func (s *Batcher) dropBytesLocked(list []*stateBytes) {
+	for _, b := range list {
+		if b == nil {
+			continue
+		}
+		if b.users--; b.users == 0 && s.config.Memory != nil {
+			s.config.Memory.Give(budget.States, int64(b.room))
+		}
+	}
+	clear(list)
 }

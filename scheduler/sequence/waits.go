@@ -73,7 +73,7 @@ func (r *episode) Out() {
 	s := r.owner
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.outLocked()
+	s.outLocked(r)
 }
 
 // Refuse implements waitgraph.Waiter.
@@ -129,6 +129,8 @@ func (l *lane) Look() (positions []waitgraph.Position, changes uint64, free bool
 }
 
 // Look implements waitgraph.InstanceSet for the backlog. A retiring lane gives it no slots.
+//
+// bound: the instances
 func (s *Batcher) Look() (positions []waitgraph.Position, changes uint64, free bool) {
 	s.mu.Lock()
 	lanes, changes, expects := s.instances.MembersLocked(), s.instances.ChangesLocked(), s.instances.ExpectsLocked()
@@ -163,7 +165,7 @@ func (s *Batcher) waitingBLSLocked(wanted bool) []*waitgraph.BLSRequest {
 	if !wanted {
 		return nil
 	}
-	var list []*waitgraph.BLSRequest
+	var list []*waitgraph.BLSRequest // bound: the queued requests
 	add := func(seq *sequence) {
 		for r := seq.First; r != nil; r = r.After {
 			if r.BLS != nil {

@@ -41,7 +41,7 @@ func (s String) Is(name string) bool {
 	if !s.Escaped {
 		return string(s.Raw) == name
 	}
-	return len(s.Raw) <= 6*len(name) && s.String() == name
+	return len(s.Raw) <= 6*len(name) && s.String() == name // bound: name
 }
 
 // String returns the string without its escapes.

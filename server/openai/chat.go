@@ -267,7 +267,7 @@ func (t *chatValues) call(c jsontext.Value) jinja.Value {
 	}
 	doc, err := new(jsontext.Scanner).Scan(t.charge, arguments)
 	if err != nil {
-		t.Fail(infer.Errorf(infer.Internal, "%v", err))
+		t.Fail(infer.AsError(err))
 		return nil
 	}
 	function := t.dict(named{"name", c.Member("function").Member("name")}, named{"arguments", doc.Root()})

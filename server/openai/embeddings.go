@@ -148,7 +148,7 @@ func (f *fields) checkEmbedded(v jsontext.Value) {
 func (q *embedding) write(b *buffer, text []byte) {
 	doc, err := new(jsontext.Scanner).Scan(b.charge, text)
 	if err != nil {
-		b.fail(infer.Errorf(infer.Internal, "%v", err))
+		b.fail(infer.AsError(err))
 		return
 	}
 	elements, err := doc.Root().Elements()

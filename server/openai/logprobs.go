@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"errors"
 	"unicode/utf8"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -53,6 +54,9 @@ func (g *generation) logprobs(b *buffer, r *infer.Response) {
 }
 
 func wrongLogprobs(err error) error {
+	if refused := (*infer.Error)(nil); errors.As(err, &refused) { // by the account
+		return refused
+	}
 	return infer.Errorf(infer.Internal, "the model's logprobs cannot be read: %v", err)
 }
 

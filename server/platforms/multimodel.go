@@ -205,7 +205,7 @@ func (m *multiModel) readLoad(r *http1.Request) (hash, url string, err error) {
 			if err != nil {
 				return err
 			}
-			*member.text = text.String()
+			*member.text = text.String() // bound: a small body
 		}
 		return nil
 	}))

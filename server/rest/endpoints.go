@@ -312,7 +312,7 @@ func readLogSettings(v jsontext.Value, s *server.LogSettings) error {
 		if err != nil {
 			return err
 		}
-		format := text.String()
+		format := text.String() // bound: a small body
 		if format != server.LogFormatDefault && format != server.LogFormatISO8601 {
 			return infer.Errorf(infer.Unavailable, "invalid argument for --log_format, got: %s", format)
 		}

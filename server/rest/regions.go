@@ -92,7 +92,7 @@ func (h *Endpoints) registerRegion(ctx context.Context, t target, v jsontext.Val
 	if err != nil {
 		return err
 	}
-	return h.regions.RegisterSystem(t.region, key.String(), offset, size)
+	return h.regions.RegisterSystem(t.region, key.String(), offset, size) // bound: a small body
 }
 
 // checkMembers rejects the first member that a registration lacks.
@@ -127,7 +127,7 @@ func readHandle(v jsontext.Value) (device uint64, handle []byte, size uint64, er
 	if device, err = v.Member("device_id").Uint(); err != nil {
 		return 0, nil, 0, err
 	}
-	if handle, err = base64.StdEncoding.DecodeString(text.String()); err != nil || len(handle) != handleBytes {
+	if handle, err = base64.StdEncoding.DecodeString(text.String()); err != nil || len(handle) != handleBytes { // bound: a small body
 		return 0, nil, 0, infer.Errorf(infer.InvalidArg, "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
 	}
 	return device, handle, size, nil

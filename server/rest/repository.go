@@ -2,6 +2,7 @@ package rest
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -106,7 +107,7 @@ func readLoadParameters(v jsontext.Value, c *budget.Charge, most int) (config st
 		if n := name.Len(); n > len(server.FilePrefix)+budget.MaxName {
 			return "", nil, infer.Errorf(infer.InvalidArg, "the name of a load parameter has %d bytes, but at most %d are allowed", n, len(server.FilePrefix)+budget.MaxName)
 		}
-		key := name.String()
+		key := name.String() // bound: checked above
 		path, isFile := strings.CutPrefix(key, server.FilePrefix)
 		if !isFile && key != "config" {
 			return "", nil, infer.Errorf(infer.Internal, "unexpected error on creating Triton parameter")
@@ -126,7 +127,7 @@ func readLoadParameters(v jsontext.Value, c *budget.Charge, most int) (config st
 		}
 		names = append(names, key) // bound: charged
 		if !isFile {
-			config = cmp.Or(text.String(), server.EmptyConfig)
+			config = cmp.Or(text.String(), server.EmptyConfig) // bound: charged
 			continue
 		}
 		if files == nil {
@@ -228,6 +229,9 @@ func readInstances(c *budget.Charge, model string, source []byte, most int) (gro
 		return refuse("the body is empty, want %s", wantInstances)
 	}
 	text, err := new(jsontext.Scanner).Scan(c, source)
+	if refused := (*infer.Error)(nil); errors.As(err, &refused) { // by the account
+		return "", 0, refused
+	}
 	if err != nil {
 		return refuse("the body is no JSON: %v; want %s", err, wantInstances)
 	}
@@ -241,7 +245,7 @@ func readInstances(c *budget.Charge, model string, source []byte, most int) (gro
 		if !ok {
 			break
 		}
-		key := name.String()
+		key := name.String() // bound: a small body
 		switch {
 		case key != "count" && key != "group":
 			return refuse("'%s' is not known, want 'count' and 'group'", jsontext.Brief([]byte(key)))
@@ -255,7 +259,7 @@ func readInstances(c *budget.Charge, model string, source []byte, most int) (gro
 			count = int(n)
 		default:
 			text, err := value.Text()
-			if group = text.String(); err != nil || group == "" {
+			if group = text.String(); err != nil || group == "" { // bound: a small body
 				return refuse("'group' is %s, want the name of an instance group", value.Brief())
 			}
 		}

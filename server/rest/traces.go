@@ -88,7 +88,7 @@ func readTraceSettings(charge *budget.Charge, v jsontext.Value, c *tracing.Chang
 			if err != nil {
 				return err
 			}
-			if err := field.read(text.String()); err != nil {
+			if err := field.read(text.String()); err != nil { // bound: a small body
 				return err
 			}
 		}
@@ -107,7 +107,7 @@ func readTraceLevels(charge *budget.Charge, v jsontext.Value, c *tracing.Change)
 		if err != nil {
 			return err
 		}
-		if names, err = budget.Append(charge, budget.JSON, names, name.String()); err != nil {
+		if names, err = budget.Append(charge, budget.JSON, names, name.String()); err != nil { // bound: a small body
 			return err
 		}
 	}

@@ -66,7 +66,7 @@ type Tracer struct {
 // table has the settings in force. It does not change.
 type table struct {
 	global *setting
-	models map[string]*setting // bound: the models of the repository
+	models map[string]*setting // bound: maxOwn
 }
 
 func (b *table) of(model string) *setting {
@@ -231,6 +231,9 @@ func (t *Tracer) publishLocked() {
 	}
 }
 
+// maxOwn bounds the models with settings of their own, which keep them after an unload.
+const maxOwn = 1024
+
 // Change changes the global setting, or a model's. It returns when the collected traces of replaced
 // settings have been written.
 func (t *Tracer) Change(model string, c Change) error {
@@ -262,6 +265,9 @@ func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 		if err := t.refuse(v); err != nil {
 			return nil, err
 		}
+		if _, has := t.own[model]; !has && len(t.own) >= maxOwn {
+			return nil, infer.Errorf(infer.Unavailable, "%d models have trace settings of their own, which is the maximum; clear those of another model first", maxOwn)
+		}
 		if s := t.table.models[model]; s != nil {
 			old = append(old, s)
 		}
@@ -269,7 +275,7 @@ func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 			delete(t.own, model)
 			delete(next.models, model)
 		} else {
-			t.own[model], next.models[model] = own, newSetting(v) // bound: the models of the repository
+			t.own[model], next.models[model] = own, newSetting(v) // bound: maxOwn
 		}
 		t.table = next
 		t.publishLocked()
@@ -292,7 +298,7 @@ func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 			own.count = s.values().count
 		}
 		next.models[name] = newSetting(own)
-		old = append(old, s) // bound: the models of the repository
+		old = append(old, s) // bound: maxOwn
 	}
 	t.table = next
 	t.publishLocked()
@@ -322,7 +328,7 @@ func (t *Tracer) Settings(model string) []Shown {
 	}
 	list = append(list, one(KeyMode, string(t.config.Mode)))
 	for _, s := range t.shown {
-		list = append(list, one(s.Key, s.Value)) // bound: the models of the repository
+		list = append(list, one(s.Key, s.Value)) // bound: the command line
 	}
 	return list
 }
@@ -338,7 +344,7 @@ func (t *Tracer) Close(ctx context.Context) error {
 	t.on.Store(nil)
 	settings := []*setting{t.table.global}
 	for _, s := range t.table.models {
-		settings = append(settings, s) // bound: the models of the repository
+		settings = append(settings, s) // bound: maxOwn
 	}
 	t.mu.Unlock()
 	return t.recorder.close(ctx, slices.Clip(settings))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -303,6 +305,21 @@ func TestModelsOverrideAndFallBack(t *testing.T) {
 	}
 	change(t, tracer, "", Change{Rate: cleared, Count: Update[int32]{Given: true, Clear: true}})
 	expect("", "level=OFF rate=7 count=-1")
+}
+
+// TestModelsWithSettingsAreBounded checks that settings for ever more models are refused, until
+// those of another model are cleared.
+func TestModelsWithSettingsAreBounded(t *testing.T) {
+	tracer, _ := tracerOf(t, func(*Config) {})
+	for i := range maxOwn {
+		change(t, tracer, strconv.Itoa(i), Change{Rate: given[uint32](3)})
+	}
+	change(t, tracer, "0", Change{Rate: given[uint32](4)})
+	if err := tracer.Change("another", Change{Rate: given[uint32](3)}); err == nil || infer.AsError(err).Code != infer.Unavailable {
+		t.Errorf("one model too many: got error %v, want code Unavailable", err)
+	}
+	change(t, tracer, "0", Change{Rate: Update[uint32]{Given: true, Clear: true}})
+	change(t, tracer, "another", Change{Rate: given[uint32](3)})
 }
 
 func TestCombinationsThatTraceNothingAreRefused(t *testing.T) {

@@ -25,7 +25,7 @@ type Children struct {
 	births sync.RWMutex
 
 	mu        sync.Mutex
-	processes map[*Process]struct{} // the watched processes
+	processes map[*Process]struct{} // the watched processes; bound: each takes far more memory itself
 }
 
 // NewChildren makes this process the subreaper of its children's descendants. soleParent means that

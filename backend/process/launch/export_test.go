@@ -4,4 +4,7 @@ package launch
 
 const MostPrinted = mostPrinted
 
-var OomFilesOf = oomFilesOf
+var (
+	HoldsMark  = holdsMark
+	OomFilesOf = oomFilesOf
+)

@@ -1,10 +1,13 @@
 package launch
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,6 +44,7 @@ const markDigits = 10
 func newToken() string {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // it never fails
+	// bound: 8 bytes
 	return hex.EncodeToString(random) + "."
 }
 
@@ -54,19 +58,41 @@ func (c *Children) NewMark() string {
 func (c *Children) TemplateMark() string { return c.token + strings.Repeat("0", markDigits) }
 
 // environmentWith returns an environment with a mark.
+//
+// bound: environment, which is this process's or a backend's
 func environmentWith(environment []string, mark string) []string {
 	all := slices.DeleteFunc(slices.Clone(environment), func(v string) bool { return strings.HasPrefix(v, stubVariable+"=") })
 	return append(all, stubVariable+"="+mark)
 }
 
+// mostEnvironment is the number of bytes in which a mark is sought: the kernel passes at most 6 MiB
+// to a program, but a process can declare any of its memory its environment.
+const mostEnvironment = 8 << 20
+
 // marked reports whether a process has a mark with this prefix.
 func marked(pid int, mark string) bool {
-	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return false
 	}
-	sought := []byte(stubVariable + "=" + mark)
-	return bytes.HasPrefix(environment, sought) || bytes.Contains(environment, append([]byte{0}, sought...))
+	defer file.Close()
+	return holdsMark(io.LimitReader(file, mostEnvironment), mark)
+}
+
+// holdsMark reports whether an environment has a mark with this prefix.
+func holdsMark(environment io.Reader, mark string) bool {
+	sought := []byte(stubVariable + "=" + mark) // bound: the length of a mark
+	variables := bufio.NewReader(environment)
+	for begins := true; ; {
+		part, err := variables.ReadSlice(0)
+		if begins && bytes.HasPrefix(part, sought) {
+			return true
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return false
+		}
+		begins = err == nil
+	}
 }
 
 // relative is a descendant of a stub, identified by its start time too, because its pid may be
@@ -76,35 +102,47 @@ type relative struct {
 	began string // field 22 of its stat
 }
 
+// identify returns the process that has this pid now.
+func identify(pid int) (relative, bool) {
+	s, ok := readStat(pid)
+	return relative{pid, s.began}, ok
+}
+
+// lives reports whether the process's pid has not been reused. It may have ended.
+func (r relative) lives() bool {
+	now, ok := identify(r.pid)
+	return ok && now == r
+}
+
 // kill ends the process, if its pid has not been reused.
 func (r relative) kill() {
-	same := func() bool {
-		now, ok := readStat(r.pid)
-		return ok && now.began == r.began
-	}
 	fd, err := unix.PidfdOpen(r.pid, 0)
 	if err != nil {
-		if same() { // an old kernel, or no descriptor is left
+		if r.lives() { // an old kernel, or no descriptor is left
 			_ = unix.Kill(r.pid, unix.SIGKILL)
 		}
 		return
 	}
 	defer unix.Close(fd)
-	if same() {
+	if r.lives() {
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }
 
+// mostRelatives limits the descendants that are listed: processes that start others all the time
+// would never be listed completely. KillOrphans finds the rest by their mark.
+const mostRelatives = 1 << 16
+
 // descendants lists the descendants of a process.
 func (c *Children) descendants(of int) []relative {
-	var found []relative
+	var found []relative // bound: mostRelatives
 	children := c.census.take()
-	todo := children(of)
-	for len(todo) > 0 {
+	todo := children(of) // bound: the processes of the machine
+	for len(todo) > 0 && len(found) < mostRelatives {
 		pid := todo[0]
 		todo = todo[1:]
-		if s, ok := readStat(pid); ok {
-			found = append(found, relative{pid, s.began})
+		if r, ok := identify(pid); ok {
+			found = append(found, r)
 			todo = append(todo, children(pid)...)
 		}
 	}
@@ -140,22 +178,25 @@ func (c *Children) KillMarked(mark string) { c.killMarked(mark) }
 // killMarked ends the orphans whose mark has this prefix, and orphans that are reparented as a
 // result. It returns when none is left, or after groupLimit.
 func (c *Children) killMarked(mark string) {
-	killed := make(map[int]bool)
+	killed := make(map[relative]bool) // bound: the processes of the machine
 	for deadline := time.Now().Add(groupLimit); ; time.Sleep(groupPause) {
 		found := false
 		known := c.known()
 		for _, pid := range c.census.take()(os.Getpid()) {
+			orphan, ok := identify(pid)
 			switch {
-			case killed[pid]:
+			case !ok || known[pid]:
+				continue
+			case killed[orphan]:
 				// Reaped here: if other code of this process starts programs, nothing else reaps
 				// them.
-				_, _ = wait4(pid, nil, unix.WNOHANG)
-			case known[pid] || !marked(pid, mark):
+				c.reapOrphan(orphan)
+			case !marked(pid, mark):
 				continue
 			default:
 				family := c.descendants(pid)
-				_ = unix.Kill(pid, unix.SIGKILL) // a child, so its pid is not reused until it is reaped
-				killed[pid] = true
+				orphan.kill()
+				killed[orphan] = true
 				for _, r := range family {
 					r.kill()
 				}
@@ -165,6 +206,16 @@ func (c *Children) killMarked(mark string) {
 		if !found || time.Now().After(deadline) {
 			return
 		}
+	}
+}
+
+// reapOrphan reaps a killed child if it has ended. births is held: the child may be a stub that has
+// just been forked, whose status only Wait may take, or its pid may now be that of such a stub.
+func (c *Children) reapOrphan(r relative) {
+	c.births.Lock()
+	defer c.births.Unlock()
+	if !c.known()[r.pid] && r.lives() {
+		_, _ = wait4(r.pid, nil, unix.WNOHANG)
 	}
 }
 
@@ -187,6 +238,8 @@ func (c *Children) KillAll() {
 }
 
 // known returns the pids of the watched processes.
+//
+// bound: the processes
 func (c *Children) known() map[int]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,6 +297,8 @@ func (c *census) take() (children func(pid int) []int) {
 }
 
 // allChildren lists the children of all processes.
+//
+// bound: the processes of the machine
 func allChildren() map[int][]int {
 	entries, _ := os.ReadDir("/proc")
 	all := make(map[int][]int)
@@ -260,6 +315,8 @@ func allChildren() map[int][]int {
 }
 
 // listChildren reads the kernel's list of the children of a process.
+//
+// bound: the processes of the machine
 func listChildren(pid int) []int {
 	var children []int
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
@@ -283,6 +340,9 @@ type processStat struct {
 	began  string
 }
 
+// readStat reads the stat of a process.
+//
+// bound: a line of the kernel
 func readStat(pid int) (processStat, bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -295,5 +355,5 @@ func readStat(pid int) (processStat, bool) {
 		return processStat{}, false
 	}
 	number, err := strconv.Atoi(fields[parent-state])
-	return processStat{number, fields[began-state]}, err == nil
+	return processStat{number, strings.Clone(fields[began-state])}, err == nil
 }

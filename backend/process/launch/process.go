@@ -63,7 +63,7 @@ type Process struct {
 	mu     sync.Mutex
 	ended  bool
 	status unix.WaitStatus
-	family []relative // its descendants when they were last listed
+	family []relative // its descendants when they were listed; bound: mostRelatives for each Look
 }
 
 // PID returns the process's pid, which is not reused until Wait has returned.
@@ -200,6 +200,8 @@ var oomScore = sync.OnceValue(func() []byte {
 
 // oomKills returns the kernel's count of out-of-memory kills, in this process's control group if
 // available, otherwise in the whole machine.
+//
+// bound: files of the kernel
 func oomKills() int64 {
 	for _, path := range oomFiles() {
 		b, err := os.ReadFile(path)
@@ -227,6 +229,9 @@ var oomFiles = sync.OnceValue(func() []string {
 		root+"/memory.events", root+"/memory/memory.oom_control", "/proc/vmstat")
 })
 
+// oomFilesOf lists the files for the groups in membership.
+//
+// bound: the control groups of this process
 func oomFilesOf(root, membership string) (files []string) {
 	for line := range strings.Lines(membership) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")

@@ -42,8 +42,8 @@ func (c *Children) Run(ctx context.Context, argv, environment []string, director
 		environment = []string{}
 	}
 	command := Command{
-		Argv: append([]string{path}, argv[1:]...), Files: []*os.File{null, far, far},
-		Environment: environment, Directory: directory,
+		Argv:  append([]string{path}, argv[1:]...), // bound: the caller's arguments
+		Files: []*os.File{null, far, far}, Environment: environment, Directory: directory,
 	}
 	p, err := c.Bear(func() (*Process, error) { return Start(command, c.NewMark()) })
 	_ = far.Close() // or the end of the output would not be noticed
@@ -75,7 +75,7 @@ func (c *Children) Run(ctx context.Context, argv, environment []string, director
 
 // tail keeps the last bytes of a stream.
 type tail struct {
-	kept []byte // up to twice mostPrinted
+	kept []byte // bound: twice mostPrinted, and one read
 }
 
 // readFrom reads until the end of file or an error.

@@ -1,10 +1,12 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,12 +20,20 @@ type Command struct {
 	Directory   string // its working directory; "" stands for this process's
 }
 
+// A program that this process has just written may be busy: another child that was forked meanwhile
+// has the descriptor for writing until it executes its own program. Start tries again for a second
+// or more.
+const (
+	busyTries = 200
+	busyPause = 5 * time.Millisecond
+)
+
 // Start runs a program with a mark in its own process group.
 //
 // It sets no parent-death signal: that would come before the lifeline's, end only the stub, and
 // with it the lifeline that ends the stub's descendants.
 func Start(c Command, mark string) (*Process, error) {
-	fds := make([]uintptr, len(c.Files))
+	fds := make([]uintptr, len(c.Files)) // bound: the descriptors of a program
 	for i, f := range c.Files {
 		fds[i] = f.Fd()
 	}
@@ -39,6 +49,10 @@ func Start(c Command, mark string) (*Process, error) {
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
 	}
 	pid, _, err := syscall.StartProcess(c.Argv[0], c.Argv, attr)
+	for tries := 1; errors.Is(err, unix.ETXTBSY) && tries < busyTries; tries++ {
+		time.Sleep(busyPause)
+		pid, _, err = syscall.StartProcess(c.Argv[0], c.Argv, attr)
+	}
 	runtime.KeepAlive(c.Files)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Argv[0], err)

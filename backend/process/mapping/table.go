@@ -30,9 +30,9 @@ type Table struct {
 
 	mu       sync.Mutex
 	closed   bool
-	last     uint32 // latest number; none is used twice
-	byUse    map[use]*entry
-	byNumber map[uint32]*entry
+	last     uint32            // latest number; none is used twice
+	byUse    map[use]*entry    // bound: most
+	byNumber map[uint32]*entry // bound: most
 }
 
 // use is the purpose of a mapping. A stub maps a region for inputs, copy-on-write, and once more
@@ -203,7 +203,7 @@ func (t *Table) Count() int {
 func (t *Table) Close() {
 	t.mu.Lock()
 	t.closed = true
-	var forget []func()
+	var forget []func() // bound: most
 	for _, e := range t.byNumber {
 		if e.forget != nil {
 			forget = append(forget, e.forget)

@@ -13,6 +13,8 @@ import (
 func Cut(text string) string { return CutAt(text, MaxLine) }
 
 // CutAt shortens text to at most n bytes.
+//
+// bound: n, a limit of the caller
 func CutAt(text string, n int) string {
 	if len(text) <= n {
 		return text

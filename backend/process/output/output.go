@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -20,7 +21,7 @@ const MaxLine = 16 << 10
 // Limits of a stub's output.
 const (
 	lineTick  = 100 * time.Millisecond
-	tailLines = 40      // kept for the report of a stub's end
+	tailLines = 40      // kept for the report of a stub's end, with at most MaxLine bytes each
 	drainMost = 1 << 20 // read from a pipe after the end of its process; a pipe has 64 KiB
 )
 
@@ -34,8 +35,8 @@ type Capture struct {
 
 	mu    sync.Mutex
 	limit Limit
-	tail  []string
-	told  bool // a cut line has been reported
+	tail  []string // bound: tailLines
+	told  bool     // a cut line has been reported
 }
 
 // source is stdout or stderr of a stub.
@@ -95,9 +96,9 @@ func (o *Capture) Begin() {
 // copy copies until the end of file, or until Finish has drained the pipe.
 func (o *Capture) copy(s *source) {
 	buffer := make([]byte, 32<<10)
-	var line []byte
-	length := 0  // of the line as written
-	drained := 0 // bytes
+	var line []byte // bound: Limits.LineBytes
+	length := 0     // of the line as written
+	drained := 0    // bytes
 	for {
 		n, err := s.file.Read(buffer)
 		if errors.Is(err, os.ErrDeadlineExceeded) && drained < drainMost {
@@ -166,17 +167,23 @@ func (o *Capture) tellCut(length int) {
 
 // emit forwards a line. The last line of a stub may lack its newline; emit adds one because others'
 // lines follow.
+//
+// bound: Limits.LineBytes
 func (o *Capture) emit(s *source, line []byte) {
 	text := string(bytes.TrimSuffix(line, []byte("\r")))
 	if !utf8.ValidString(text) {
 		text = string(bytes.ToValidUTF8([]byte(text), []byte("\uFFFD")))
+	}
+	last := text
+	if len(last) > MaxLine {
+		last = strings.Clone(Cut(last)) // without the rest of the line
 	}
 	o.mu.Lock()
 	if len(o.tail) == tailLines {
 		copy(o.tail, o.tail[1:])
 		o.tail = o.tail[:tailLines-1]
 	}
-	o.tail = append(o.tail, text)
+	o.tail = append(o.tail, last)
 	allowed := o.limit.Allow(o.log, 1)
 	o.mu.Unlock()
 	switch {
@@ -209,5 +216,5 @@ func (o *Capture) Close() {
 func (o *Capture) LastLines() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]string(nil), o.tail...)
+	return append([]string(nil), o.tail...) // bound: tailLines
 }

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -104,6 +105,10 @@ func TestOutputKeepsTheLastLines(t *testing.T) {
 	}
 	if lines := o.LastLines(); len(lines) != tailLines || lines[0] != string([]byte{100 - tailLines}) {
 		t.Errorf("got %d lines that begin with %q", len(lines), lines[0])
+	}
+	o.emit(&source{}, bytes.Repeat([]byte("x"), 3*MaxLine))
+	if lines := o.LastLines(); len(lines[tailLines-1]) != MaxLine {
+		t.Errorf("got a last line of %d bytes, want %d", len(lines[tailLines-1]), MaxLine)
 	}
 }
 

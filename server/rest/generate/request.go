@@ -136,7 +136,7 @@ func (q *Request) readMembers(v jsontext.Value, top bool) error {
 			err = q.addInput(input, value)
 		default:
 			if err = q.all.Add(name, value); err == nil {
-				err = q.addParameter(name.String(), value, top)
+				err = q.addParameter(name.String(), value, top) // bound: charged by Add
 			}
 		}
 		if err != nil {

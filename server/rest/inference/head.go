@@ -115,7 +115,7 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 			if err := all.Add(name, value); err != nil {
 				return false, err
 			}
-			key := name.String()
+			key := name.String() // bound: charged by Add
 			if strings.HasPrefix(key, server.ReservedPrefix) {
 				return false, infer.Errorf(infer.InvalidArg,
 					"parameter keys starting with '%s' are reserved for Triton usage and should not be specified.", server.ReservedPrefix)
@@ -147,7 +147,7 @@ func readCorrelation(v jsontext.Value, req *infer.Request) error {
 	if s.Len() > maxCorrelationID {
 		return infer.Errorf(infer.Unsupported, "string correlation ID cannot be longer than %d characters", maxCorrelationID)
 	}
-	req.Correlation.Text = s.String()
+	req.Correlation.Text = s.String() // bound: maxCorrelationID
 	return nil
 }
 

@@ -240,7 +240,7 @@ func (q *Request) findRegion(region, offset, size jsontext.Value) (*clientshm.Sl
 	if err := values.Check("the name of a region", name.Len(), budget.MaxName, ""); err != nil {
 		return nil, err
 	}
-	return q.codec.regions.Find(name.String(), from, n)
+	return q.codec.regions.Find(name.String(), from, n) // bound: budget.MaxName
 }
 
 // readRange reads the offset and size of a tensor in a region; absent ones are 0. Triton also reads

@@ -36,7 +36,7 @@ func (t *Tally) Text(s jsontext.String) (string, error) {
 	if err := t.Add(len(s.Raw)); err != nil {
 		return "", err
 	}
-	return s.String(), nil
+	return s.String(), nil // bound: charged
 }
 
 // Check rejects a text of n bytes that exceeds its limit, which a flag may change.
@@ -79,7 +79,7 @@ func (p *Parameters) Add(name jsontext.String, value jsontext.Value) error {
 func ReadParameter(v jsontext.Value, name string) (p infer.Parameter, ok bool) {
 	p.Name = name
 	if s, err := v.Text(); err == nil {
-		p.Kind, p.String = infer.StringParameter, s.String()
+		p.Kind, p.String = infer.StringParameter, s.String() // bound: charged by Add
 		return p, true
 	}
 	if on, err := v.Bool(); err == nil {
