@@ -151,7 +151,8 @@ func (s *Batcher) room(r *episode, response *infer.Response) ([]*stateBytes, err
 	return room, nil
 }
 
-// roomLocked takes the spare bytes of a state, unless a request needs them, and charges the rest. After an error they are spare as before.
+// roomLocked takes the spare bytes of a state, unless a request needs them, and charges the rest.
+// After an error they are spare as before.
 func (s *Batcher) roomLocked(values *stateValues, at, size int) (*stateBytes, error) {
 	if b := values.spare[at]; b == nil || b.users > 1 {
 		s.dropBytesLocked(values.spare[at : at+1])
