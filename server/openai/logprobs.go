@@ -36,6 +36,10 @@ func (g *generation) logprobs(b *buffer, r *infer.Response) {
 		return
 	}
 	doc, err := new(jsontext.Scanner).Scan(b.charge, out.Data[4:])
+	if refused := (*infer.Error)(nil); errors.As(err, &refused) { // by the account
+		b.fail(refused)
+		return
+	}
 	if err != nil {
 		b.fail(wrongLogprobs(err))
 		return
@@ -54,9 +58,6 @@ func (g *generation) logprobs(b *buffer, r *infer.Response) {
 }
 
 func wrongLogprobs(err error) error {
-	if refused := (*infer.Error)(nil); errors.As(err, &refused) { // by the account
-		return refused
-	}
 	return infer.Errorf(infer.Internal, "the model's logprobs cannot be read: %v", err)
 }
 
