@@ -167,6 +167,7 @@ func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) e
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.makeRoomLocked(0, (&customFamily{name: name, description: description}).bytes())
 	f := c.families[name]
 	if f != nil && f.kind != kind {
 		return refused("Family name already exists with different type")
@@ -213,10 +214,12 @@ func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	another := newSeries(f.customFamily, text, buckets)
+	c.makeRoomLocked(another.cost(), another.bytes())
 	s := f.series[text]
 	fresh := s == nil
 	if fresh {
-		s = newSeries(f.customFamily, text, buckets)
+		s = another
 		if c.series+s.cost() > c.all {
 			return refused("custom metrics of all models have %d series, %d more would be beyond the limit (--metrics-config=custom_series=%d)",
 				c.series, s.cost(), c.all)
@@ -318,6 +321,25 @@ func (h *Holder) End(keep bool) {
 	h.metrics, h.families = nil, nil
 	if a.lives--; a.lives == 0 && len(a.families) == 0 {
 		delete(c.accounts, a.model)
+	}
+}
+
+// makeRoomLocked removes the metrics that unloaded models have left if there is no room for more.
+func (c *custom) makeRoomLocked(cost, bytes int) {
+	if c.series+cost <= c.all && c.bytes+bytes <= max(maxCustomBytes, c.modelBytes) {
+		return
+	}
+	for model, a := range c.accounts {
+		if a.lives > 0 {
+			continue
+		}
+		for s := range a.kept {
+			c.releaseLocked(a, s)
+		}
+		for f := range a.keptFamily {
+			c.releaseFamilyLocked(a, f)
+		}
+		delete(c.accounts, model)
 	}
 }
 

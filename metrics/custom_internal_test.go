@@ -122,8 +122,8 @@ func TestCustomMetricsCountUnderStorm(t *testing.T) {
 	}
 }
 
-// TestBytesOfAllModelsAreBounded checks that models which were unloaded count, and that dropped
-// families do not.
+// TestBytesOfAllModelsAreBounded checks that the models together have a limit, and that those which
+// were unloaded make room for others.
 func TestBytesOfAllModelsAreBounded(t *testing.T) {
 	r := New(Config{})
 	text := strings.Repeat("d", maxCustomDescription)
@@ -133,12 +133,11 @@ func TestBytesOfAllModelsAreBounded(t *testing.T) {
 		return h.NewFamily(number, fmt.Sprintf("f%d", number), text, Gauge)
 	}
 	var err error
-	var last *Holder
+	var first, last *Holder
 	for model := 0; err == nil; model++ {
-		if last != nil {
-			last.End(true)
+		if last = r.Custom(fmt.Sprint("m", model)); first == nil {
+			first = last
 		}
-		last = r.Custom(fmt.Sprint("m", model))
 		for range 500 {
 			if err = add(last); err != nil {
 				break
@@ -148,6 +147,11 @@ func TestBytesOfAllModelsAreBounded(t *testing.T) {
 	WantText(t, err, "of all models have")
 	if n := r.custom.bytes; n > maxCustomBytes || n < maxCustomBytes-2*maxCustomDescription {
 		t.Errorf("got %d bytes, want about %d", n, maxCustomBytes)
+	}
+	first.End(true)
+	Must(t, add(last))
+	if n := r.custom.bytes; n > maxCustomBytes-400*maxCustomDescription || r.custom.accounts["m0"] != nil {
+		t.Errorf("got %d bytes, want those of an unloaded model removed", n)
 	}
 	last.End(false)
 	Must(t, add(r.Custom("another")))

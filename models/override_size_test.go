@@ -85,6 +85,35 @@ func TestKeptOverridesStayCharged(t *testing.T) {
 	}
 }
 
+// TestServedOverridesStayChargedAfterAFailedLoad loads a model with a config that leaves its version
+// as it is. A later load that fails must not end the charge, because the model is still served from
+// that config.
+func TestServedOverridesStayChargedAfterAFailedLoad(t *testing.T) {
+	account := budget.New(budget.Config{Limit: 1 << 30})
+	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {
+		c.Explicit, c.Memory = true, account
+	})
+	load := func(config string) error { return r.Load(t.Context(), "m", config, nil) }
+	if err := load(""); err != nil {
+		t.Fatal(err)
+	}
+	const same = `{"backend":"fake","input":[{"name":"IN","data_type":"TYPE_INT32","dims":[1]}],"output":[{"name":"OUT","data_type":"TYPE_INT32","dims":[1]}],`
+	if err := load(same + `"version_policy":{"specific":{"versions":[1` + strings.Repeat(",1", 1000) + `]}}}`); err != nil {
+		t.Fatal(err)
+	}
+	charged := account.Total()
+	if err := load(`{"backend":"missing"}`); err == nil {
+		t.Fatal("a model without a backend was loaded")
+	}
+	if now := account.Total(); charged == 0 || now != charged {
+		t.Errorf("%d bytes are charged, and %d after a load that has failed", charged, now)
+	}
+	if err := r.Unload(t.Context(), "m", true); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return account.Total() == 0 })
+}
+
 // live returns the bytes of live objects.
 func live() int64 {
 	runtime.GC()

@@ -47,15 +47,27 @@ const (
 	// maxLabels limits the samples and the labels in them, each of which takes 100 bytes and more:
 	// 10,000 models have 2 million.
 	maxLabels = 4_000_000
-	maxLine   = 64 << 10
+	// maxLine limits a line, in bytes; longer ones are skipped.
+	maxLine = 64 << 10
 )
 
 // filter reads a page of metrics and returns the lines of the wanted families.
 func filter(page io.Reader) (text []byte, nereid bool, err error) {
-	lines, labels := bufio.NewScanner(page), 0
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		line := lines.Bytes()
+	lines, labels := bufio.NewReaderSize(page, maxLine), 0
+	for {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) { // of a model's own metrics
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = lines.ReadSlice('\n')
+			}
+			line = nil
+		}
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return text, nereid, nil
+		} else if err != nil && !errors.Is(err, io.EOF) {
+			return nil, nereid, err
+		}
+		line = bytes.TrimRight(line, "\r\n")
 		name, comment := bytes.CutPrefix(line, []byte("# TYPE "))
 		name = bytes.TrimLeft(name, " \t")
 		if end := bytes.IndexAny(name, "{ \t"); end >= 0 {
@@ -77,10 +89,6 @@ func filter(page io.Reader) (text []byte, nereid bool, err error) {
 			return nil, nereid, fmt.Errorf("the page has more than %d MiB, or %d samples and labels, about models", maxMetrics>>20, maxLabels)
 		}
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return nil, nereid, fmt.Errorf("the page has a line of more than %d KiB", maxLine>>10)
-	}
-	return text, nereid, lines.Err()
 }
 
 // readMetrics reads a page of metrics.

@@ -113,10 +113,15 @@ func TestHostileRepliesAreRefused(t *testing.T) {
 	for name, page := range map[string]string{
 		"samples": strings.Repeat("nv_cpu_utilization 1\n", maxLabels+1),
 		"labels":  strings.Repeat(`nv_gpu_utilization{`+strings.Repeat(`a="",`, 10_000)+"} 1\n", maxLabels/10_000),
-		"line":    "nv_cpu_utilization " + strings.Repeat("1", maxLine) + "\n",
 	} {
 		if m, err := readMetrics(strings.NewReader(page)); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, m)
+		}
+	}
+	long := "a_model_has_it{a=\"" + strings.Repeat("1", 3*maxLine) + "\"} 1\n"
+	for _, page := range []string{long + "nv_cpu_utilization 0.5\n" + long, "nv_cpu_utilization 0.5\n" + long[:2*maxLine], "nv_cpu_utilization 0.5"} {
+		if m, err := readMetrics(strings.NewReader(page)); err != nil || m.cpu == nil || *m.cpu != 0.5 {
+			t.Errorf("beside a long line: got %+v, %v", m, err)
 		}
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

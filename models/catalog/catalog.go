@@ -85,7 +85,7 @@ type model struct {
 	// is a user of its upload and its charge.
 	wanted *Source
 	// served is the source of the ready versions. It differs from wanted during a load, or after
-	// the first load has failed.
+	// the first load has failed. It is a user of its charge; the versions are those of its upload.
 	served *Source
 	named  bool // a request has named this model, and not only an ensemble of it
 	// invalid is why a wanted ensemble cannot be composed.
@@ -107,6 +107,17 @@ type model struct {
 	// attempted is true once a load was tried: from then on a model without versions keeps the
 	// server from being ready.
 	attempted bool
+}
+
+// serve sets the source of the ready versions.
+func (m *model) serve(s *Source) {
+	if s != nil {
+		s.Charge.Hold()
+	}
+	if m.served != nil {
+		m.served.Charge.Drop()
+	}
+	m.served = s
 }
 
 // want sets the source to serve from. The caller drops the replaced one after it has released the
@@ -237,7 +248,7 @@ func (k *Catalog) endLocked(m *model, versions []retired) {
 // withdrawLocked takes all versions of a model out of service and returns their number.
 func (k *Catalog) withdrawLocked(m *model) int {
 	list := k.retireLocked(m, nil)
-	m.served = nil
+	m.serve(nil)
 	k.publishLocked()
 	k.endLocked(m, list)
 	return len(list)

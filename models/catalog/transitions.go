@@ -180,7 +180,8 @@ func (k *Catalog) Commit(id repository.Identity, s *Source, results []Result) (e
 	if exiting {
 		ended = append(ended, k.retireLocked(m, nil)...)
 	}
-	m.served, m.failure, m.failed = s, "", nil
+	m.serve(s)
+	m.failure, m.failed = "", nil
 	k.publishLocked()
 	k.endLocked(m, ended)
 	return exiting
@@ -288,7 +289,7 @@ func (k *Catalog) Exchange(id repository.Identity, updates []*version.Exchange) 
 		if m.wanted == was {
 			m.wanted = &served
 		}
-		m.served = &served
+		m.serve(&served)
 	}
 	k.publishLocked()
 	return true

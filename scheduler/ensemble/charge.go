@@ -8,15 +8,10 @@ import (
 )
 
 // A request to an ensemble takes memory by the size of the ensemble, whatever its own size: for
-// each step and tensor, again for each response of a decoupled step. It is charged unless the
-// ensemble is small.
+// each step and tensor, again for each response of a decoupled step.
 
-const (
-	// small is the size of a flow from which on it and its later iterations are charged.
-	small = 16 << 10
-	// submittedBytes is the memory of a step's request in its model's scheduler.
-	submittedBytes = 1 << 10
-)
+// submittedBytes is the memory of a step's request in its model's scheduler.
+const submittedBytes = 1 << 10
 
 // sizes are the bytes that a request to an ensemble takes.
 type sizes struct {
@@ -63,7 +58,7 @@ func (e *Scheduler) size(chosen bool) int64 {
 
 // take charges n bytes.
 func (e *Scheduler) take(n int64) error {
-	if !e.charges {
+	if e.config.Memory == nil {
 		return nil
 	}
 	return e.config.Memory.Take(budget.Bodies, n)
@@ -71,7 +66,7 @@ func (e *Scheduler) take(n int64) error {
 
 // give gives n charged bytes back.
 func (e *Scheduler) give(n int64) {
-	if e.charges {
+	if e.config.Memory != nil {
 		e.config.Memory.Give(budget.Bodies, n)
 	}
 }

@@ -27,7 +27,7 @@ type Config struct {
 	MaxInflight int
 	Composer    Composer
 	Observer    scheduler.Observer // of the ensemble's own requests
-	Memory      *budget.Account    // charged for requests to large ensembles; nil charges nothing
+	Memory      *budget.Account    // charged for requests; nil charges nothing
 	Log         zerolog.Logger
 }
 

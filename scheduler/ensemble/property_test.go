@@ -181,7 +181,6 @@ func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 			k := newFakeComposer(t)
 			config.Composer, config.Observer, config.Memory = k, &Tally{}, budget.New(budget.Config{Limit: 64 << 20})
 			e := New(config)
-			e.charges = true
 			trouble := seed%4 == 3
 			type client struct {
 				heard []string

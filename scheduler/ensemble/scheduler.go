@@ -21,7 +21,6 @@ type Scheduler struct {
 	keepsNoSlots bool               // see slotHolder
 	limiters     []*inflightLimiter // bound: the config
 	sizes        sizes
-	charges      bool // requests are charged
 
 	mu     sync.Mutex
 	census scheduler.Census
@@ -34,7 +33,6 @@ func New(config Config) *Scheduler {
 	e := &Scheduler{config: config, tensors: make(map[string]int), outputs: make(map[string]output)}
 	e.compile()
 	e.sizes = e.measure()
-	e.charges = config.Memory != nil && e.sizes.flow >= small
 	for range config.Steps {
 		e.limiters = append(e.limiters, &inflightLimiter{limit: config.MaxInflight})
 	}

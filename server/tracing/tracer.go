@@ -265,7 +265,7 @@ func (t *Tracer) change(model string, c *Change) (old []*setting, err error) {
 		if err := t.refuse(v); err != nil {
 			return nil, err
 		}
-		if _, has := t.own[model]; !has && len(t.own) >= maxOwn {
+		if _, has := t.own[model]; !has && own != (overrides{}) && len(t.own) >= maxOwn {
 			return nil, infer.Errorf(infer.Unavailable, "%d models have trace settings of their own, which is the maximum; clear those of another model first", maxOwn)
 		}
 		if s := t.table.models[model]; s != nil {
