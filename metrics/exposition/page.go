@@ -30,6 +30,8 @@ func (p *Page) Family(name, help, kind string) {
 
 // Sample adds a line to the current family. The suffix follows the family's name. Labels and last
 // are results of Labels and Last, or empty.
+//
+// bound: pieceBytes and a line
 func (p *Page) Sample(suffix, labels, last string, value float64) {
 	if p.err != nil {
 		return
@@ -76,6 +78,9 @@ func (p *Page) write() {
 
 var escapeHelp = strings.NewReplacer("\\", `\\`, "\n", `\n`)
 
+// appendHead appends the lines before the samples of a family.
+//
+// bound: the help of a family
 func (p *Page) appendHead(b []byte) []byte {
 	if p.help != "" {
 		b = append(b, "# HELP "...)
@@ -94,6 +99,8 @@ func (p *Page) appendHead(b []byte) []byte {
 var escapeValue = strings.NewReplacer("\\", `\\`, "\n", `\n`, `"`, `\"`)
 
 // Labels formats names and values as between braces.
+//
+// bound: the pairs, which the callers limit
 func Labels(pairs ...[2]string) string {
 	var b []byte
 	for i, l := range pairs {
@@ -109,6 +116,8 @@ func Labels(pairs ...[2]string) string {
 }
 
 // Last formats the label of a bucket or a quantile, which follows the others.
+//
+// bound: a number
 func Last(name string, value float64) string {
 	return string(append(AppendNumber(append([]byte(name), `="`...), value), '"'))
 }
@@ -130,7 +139,7 @@ func AppendNumber(b []byte, v float64) []byte {
 	}
 	begin := len(b)
 	b = strconv.AppendFloat(b, v, 'g', 16, 64)
-	if same, err := strconv.ParseFloat(string(b[begin:]), 64); err != nil || same != v {
+	if same, err := strconv.ParseFloat(string(b[begin:]), 64); err != nil || same != v { // bound: a number
 		b = strconv.AppendFloat(b[:begin], v, 'g', -1, 64)
 	}
 	return b

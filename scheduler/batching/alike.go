@@ -28,7 +28,7 @@ func NewAlike(config *kserve.ModelConfig) *Alike {
 		a.names = a.names || in.GetOptional()
 		variable := slices.Contains(in.GetDims(), -1) && !in.GetAllowRaggedBatch()
 		if variable || in.GetIsShapeTensor() {
-			a.inputs = append(a.inputs, alikeInput{in.GetName(), in.GetIsShapeTensor()})
+			a.inputs = append(a.inputs, alikeInput{in.GetName(), in.GetIsShapeTensor()}) // bound: the inputs of the model
 		}
 	}
 	if !a.names && len(a.inputs) == 0 {

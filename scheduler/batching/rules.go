@@ -48,7 +48,7 @@ func NewRules(config *kserve.ModelConfig) *Rules {
 		Policy: dynamic.GetDefaultQueuePolicy(), Policies: dynamic.GetPriorityQueuePolicy(), Alike: NewAlike(config),
 	}
 	for _, size := range dynamic.GetPreferredBatchSize() {
-		b.Preferred = append(b.Preferred, int64(size))
+		b.Preferred = append(b.Preferred, int64(size)) // bound: the config
 	}
 	slices.Sort(b.Preferred)
 	return b

@@ -36,7 +36,7 @@ func (in *instance) Mention(req *infer.Request) {
 		l.mu.Unlock()
 		return
 	}
-	in.bls = append(in.bls, req)
+	in.bls = append(in.bls, req) // bound: BLS requests, which are charged
 	if !in.nested {
 		in.nested = l.heldForLocked(in, nil) > 0
 		l.staged.Fix(in)

@@ -32,7 +32,7 @@ func (e *Events) Available(in backend.Instance) {
 			l.needs = needsOf(m.Group(), m.Device())
 			l.priority = max(uint64(m.Group().GetRateLimiter().GetPriority()), 1)
 		}
-		e.instances[key] = l
+		e.instances[key] = l // bound: the instances
 	}
 	e.mu.Unlock()
 	e.next.Available(l)

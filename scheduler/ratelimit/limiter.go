@@ -105,7 +105,7 @@ func (l *Limiter) next() (*instance, backend.Applicant) {
 func (l *Limiter) takeLocked(in *instance) {
 	in.running.Store(true)
 	for _, n := range in.needs {
-		l.taken[n.resource] += n.count
+		l.taken[n.resource] += n.count // bound: the resources in configs
 	}
 }
 
@@ -113,7 +113,7 @@ func (l *Limiter) takeLocked(in *instance) {
 func (l *Limiter) holdLocked(in *instance) {
 	if len(in.needs) > 0 {
 		for _, task := range in.batch.Tasks {
-			l.holders[task.Request] = in
+			l.holders[task.Request] = in // bound: the batches of instances
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (l *Limiter) holdLocked(in *instance) {
 func (l *Limiter) releaseLocked(in *instance) {
 	in.running.Store(false)
 	for _, n := range in.needs {
-		if l.taken[n.resource] -= n.count; l.taken[n.resource] == 0 {
+		if l.taken[n.resource] -= n.count; l.taken[n.resource] == 0 { // bound: the resources in configs
 			delete(l.taken, n.resource)
 		}
 	}
@@ -164,9 +164,9 @@ func (l *Limiter) heldForLocked(in *instance, of *resource) int64 {
 			if seen[outer] {
 				continue
 			}
-			seen[outer] = true
+			seen[outer] = true // bound: requests, which are charged
 			if by := l.holders[outer]; by != nil && !counted[by] {
-				counted[by] = true
+				counted[by] = true // bound: the instances
 				for _, n := range by.needs {
 					if of == nil || n.resource == *of {
 						held += n.count

@@ -37,9 +37,9 @@ func needsOf(group *kserve.ModelInstanceGroup, device int32) []need {
 		if r.GetGlobal() {
 			key.device = AnyDevice
 		}
-		most[key] = max(most[key], int64(r.GetCount()))
+		most[key] = max(most[key], int64(r.GetCount())) // bound: the config
 	}
-	needs := make([]need, 0, len(most))
+	needs := make([]need, 0, len(most)) // bound: the config
 	for key, count := range most {
 		needs = append(needs, need{key, count})
 	}
@@ -69,14 +69,14 @@ func (l *Limiter) Reserve(groups []*kserve.ModelInstanceGroup) (*Share, error) {
 		}
 		for _, device := range devices {
 			for _, n := range needsOf(group, device) {
-				s.most[n.resource] = max(s.most[n.resource], n.count)
+				s.most[n.resource] = max(s.most[n.resource], n.count) // bound: the resources in configs
 			}
 		}
 	}
 	l.mu.Lock()
 	err := l.checkLocked(s)
 	if err == nil {
-		l.shares[s] = struct{}{}
+		l.shares[s] = struct{}{} // bound: the versions of models
 		l.capacitiesLocked()
 	}
 	l.mu.Unlock()
@@ -105,9 +105,9 @@ func (l *Limiter) checkLocked(s *Share) error {
 	see := func(s *Share) {
 		for r := range s.most {
 			if r.device == AnyDevice {
-				global[r.name] = true
+				global[r.name] = true // bound: the resources in configs
 			} else {
-				local[r.name] = true
+				local[r.name] = true // bound: the resources in configs
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (l *Limiter) explicitly(r resource) int64 {
 	for _, e := range l.explicit {
 		given := resource{e.Name, e.Device}
 		if count, twice := least[given]; !twice || e.Count < count {
-			least[given] = e.Count
+			least[given] = e.Count // bound: the command line
 		}
 	}
 	most := int64(0)
@@ -156,12 +156,12 @@ func (l *Limiter) capacitiesLocked() {
 	clear(l.capacity)
 	for s := range l.shares {
 		for r, count := range s.most {
-			l.capacity[r] = max(l.capacity[r], count)
+			l.capacity[r] = max(l.capacity[r], count) // bound: the resources in configs
 		}
 	}
 	if len(l.explicit) > 0 {
-		for r := range maps.Clone(l.capacity) {
-			l.capacity[r] = l.explicitly(r)
+		for r := range maps.Clone(l.capacity) { // bound: the resources in configs
+			l.capacity[r] = l.explicitly(r) // bound: the resources in configs
 		}
 	}
 }

@@ -48,8 +48,8 @@ func (r *Roster[M]) MeetLocked(in backend.Instance) (M, bool) {
 	own := m.member()
 	own.instance, own.order = in, r.came
 	r.came++
-	r.known[in] = m
-	r.members = append(r.members, m)
+	r.known[in] = m                  // bound: the instances
+	r.members = append(r.members, m) // bound: the instances
 	r.changedLocked(own)
 	return m, true
 }
@@ -83,7 +83,7 @@ func (r *Roster[M]) LostLocked(in backend.Instance, forGood bool) (M, bool) {
 func (r *Roster[M]) RetireLocked(in backend.Instance, drained func()) (M, bool) {
 	m, known := r.known[in]
 	if !known {
-		r.retired[in] = true
+		r.retired[in] = true // bound: the instances
 		r.changes++
 		return m, false
 	}
@@ -105,8 +105,8 @@ func (r *Roster[M]) DrainLocked(m M) (drained func()) {
 		own.state = lost
 	}
 	delete(r.known, own.instance)
-	r.retired[own.instance] = true
-	kept := make([]M, 0, len(r.members)-1)
+	r.retired[own.instance] = true         // bound: the instances
+	kept := make([]M, 0, len(r.members)-1) // bound: the instances
 	for _, other := range r.members {
 		if other.member() != own {
 			kept = append(kept, other)

@@ -103,7 +103,7 @@ func (g *Graph) take(found *search, q *BLSRequest) (answer func()) {
 func (s *search) refusal(q *BLSRequest) *infer.Error {
 	names := s.cycle(q)
 	return infer.Errorf(infer.Unavailable, "Model '%s' cannot be called: every instance of it waits for this call (%s)",
-		names[0], strings.Join(names, " → "))
+		names[0], strings.Join(names, " → ")) // bound: the instances
 }
 
 // cycle returns the names of the models on a shortest path from the instances that a BLS request
@@ -129,7 +129,7 @@ func (s *search) cycle(q *BLSRequest) []string {
 		for _, w := range steps[i].run.waits {
 			if w.request == q {
 				for at := steps[i]; at != nil; at = at.before {
-					names = slices.Insert(names, 0, at.run.Batch.Model())
+					names = slices.Insert(names, 0, at.run.Batch.Model()) // bound: the instances
 				}
 				return names
 			}

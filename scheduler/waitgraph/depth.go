@@ -27,10 +27,10 @@ const shownEnds = 4
 func Chain(req *infer.Request) string {
 	names := []string{req.Model}
 	for req != nil && req.Caller != nil {
-		names = append(names, req.Caller.Model)
+		names = append(names, req.Caller.Model) // bound: MaxDepth
 		req = deepest(req.Caller.Requests)
 	}
-	var b strings.Builder
+	var b strings.Builder // bound: MaxDepth
 	for i := len(names) - 1; i >= 0; i-- {
 		if at := len(names) - 1 - i; at == shownEnds && i >= shownEnds {
 			b.WriteString("… → ")

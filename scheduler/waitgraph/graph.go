@@ -53,7 +53,7 @@ func (g *Graph) Enter(by Waiter, caller *infer.Caller, to **BLSRequest) {
 	if q.after != nil {
 		q.after.before = q
 	}
-	g.made[q.outer] = q
+	g.made[q.outer] = q // bound: BLS requests, which are charged
 }
 
 // Leave removes a BLS request that has ended. A second call has no effect.
@@ -71,7 +71,7 @@ func (g *Graph) Leave(q *BLSRequest) {
 	case q.before != nil:
 		q.before.after = q.after
 	case q.after != nil:
-		g.made[q.outer] = q.after
+		g.made[q.outer] = q.after // bound: BLS requests, which are charged
 	default:
 		delete(g.made, q.outer)
 	}
@@ -126,7 +126,7 @@ func (g *Graph) open(b Batch, all bool) []*BLSRequest {
 	for _, task := range b.Members() {
 		for q := g.made[task.Request]; q != nil; q = q.after {
 			if all || q.holding {
-				list = append(list, q)
+				list = append(list, q) // bound: BLS requests, which are charged
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (s *search) site(d InstanceSet) *site {
 	}
 	positions, changes, free := d.Look()
 	found := &site{set: d, changes: changes, hopeful: free}
-	s.sites[d] = found
+	s.sites[d] = found // bound: the instances
 	for _, p := range positions {
 		if found.hopeful {
 			break
@@ -97,7 +97,7 @@ func (s *search) site(d InstanceSet) *site {
 		return found
 	}
 	for _, p := range positions {
-		found.runs = append(found.runs, s.run(p))
+		found.runs = append(found.runs, s.run(p)) // bound: the instances
 	}
 	return found
 }
@@ -108,9 +108,9 @@ func (s *search) run(p Position) *run {
 		return seen
 	}
 	found := &run{Position: p}
-	s.runs[p.Batch] = found
+	s.runs[p.Batch] = found // bound: the instances
 	for _, q := range s.graph.open(p.Batch, s.suspicious) {
-		found.waits = append(found.waits, s.locate(q))
+		found.waits = append(found.waits, s.locate(q)) // bound: BLS requests, which are charged
 	}
 	return found
 }
