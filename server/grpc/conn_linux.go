@@ -320,13 +320,15 @@ func (c *connection) flushed() {
 	}
 }
 
-// writeReady writes until the socket's buffer is full; false waits until it has room again.
+// writeReady writes until the socket's buffer is full; false waits until it has room again. It uses
+// package syscall for the same reason as readReady.
 func (c *connection) writeReady(fd uintptr) bool {
 	for len(c.rest) > 0 {
-		n, err := connections.WriteSocket(fd, c.rest)
+		n, err := syscall.Write(int(fd), c.rest)
 		switch err {
 		case nil:
 			c.rest = c.rest[n:]
+		case syscall.EINTR:
 		case syscall.EAGAIN:
 			c.block()
 			return false
@@ -400,16 +402,25 @@ func (c *connection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, e
 	return buf, n, nil
 }
 
-// readReady reads once; false waits until the socket is readable.
+// readReady reads once; false waits until the socket is readable. It uses package syscall, as
+// package net does, because the race detector does not know other system calls.
 func (c *connection) readReady(fd uintptr) bool {
 	if c.buf == nil {
 		c.buf = c.pool.Get(c.size)
 	}
-	c.n, c.err = connections.ReadSocket(fd, *c.buf)
+	for {
+		c.n, c.err = syscall.Read(int(fd), *c.buf)
+		if c.err != syscall.EINTR {
+			break
+		}
+	}
 	if c.err == syscall.EAGAIN {
 		c.pool.Put(c.buf)
 		c.buf, c.err = nil, nil
 		return false
+	}
+	if c.err != nil {
+		c.n = 0
 	}
 	return true
 }
