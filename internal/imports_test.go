@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"server":                 {"infer", "kserve", "budget", "metrics", "models", "server/clientshm", "server/tracing"},
 	"server/certificates":    {},
 	"server/platforms":       {"infer", "budget", "server", "server/http1", "server/jsontext", "server/rest", "server/rest/body", "server/rest/inference"},
-	"server/connections":     {"budget", "internal/heap", "shm"},
+	"server/connections":     {"budget", "internal/heap"},
 	"server/http1":           {"panics", "budget", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {"budget"},
