@@ -247,3 +247,19 @@ func TestKindsFitWithinTheirShares(t *testing.T) {
 		t.Errorf("%d bytes are taken at the end, %d common", a.Total(), a.common.used.Load())
 	}
 }
+
+// TestWithoutAnAccountNothingIsCharged takes and gives back memory with charges that have no
+// account.
+func TestWithoutAnAccountNothingIsCharged(t *testing.T) {
+	c := &Charge{}
+	if b, err := Make[byte](c, JSON, 100); err != nil || len(b) != 100 || c.Taken(JSON) != 0 {
+		t.Errorf("got %d bytes, %v, and %d charged", len(b), err, c.Taken(JSON))
+	}
+	c.Give(JSON, 100)
+	c.Settle()
+	shared := (*Account)(nil).Share()
+	if err := shared.Take(JSON, 100); err != nil {
+		t.Error(err)
+	}
+	shared.Drop()
+}

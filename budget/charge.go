@@ -4,8 +4,8 @@ import "reflect"
 
 // Charge counts the memory that one piece of work has taken: a request, a reply, a load. It travels
 // with the work, and code that allocates grows it first. The zero value with an Account is ready. A
-// nil Charge charges nothing; it is for text that no client or model has sent. A Charge is not safe
-// for concurrent use.
+// nil Charge, or one without an Account, charges nothing; it is for text that no client or model has
+// sent. A Charge is not safe for concurrent use.
 type Charge struct {
 	Account *Account
 	// Holder is the owner of the charged memory, or nil. It is set before the first Take.
@@ -27,7 +27,7 @@ var defaultLimits = Limits{}.WithDefaults()
 
 // Take charges n bytes of a kind, as Account.Take does.
 func (c *Charge) Take(k Kind, n int64) error {
-	if c == nil || n <= 0 {
+	if c == nil || c.Account == nil || n <= 0 {
 		return nil
 	}
 	// A body that arrives in small steps counts as its sum.
@@ -51,7 +51,7 @@ func (c *Charge) Taken(k Kind) int64 { return c.taken[k] }
 
 // Give gives back n bytes that Take has charged.
 func (c *Charge) Give(k Kind, n int64) {
-	if c == nil || n <= 0 {
+	if c == nil || c.Account == nil || n <= 0 {
 		return
 	}
 	c.Account.Give(k, n)

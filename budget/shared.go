@@ -9,7 +9,7 @@ type Shared struct {
 	users  atomic.Int32
 }
 
-// Share returns an empty charge with one user.
+// Share returns an empty charge with one user. Without an account it charges nothing.
 func (a *Account) Share() *Shared {
 	s := &Shared{charge: Charge{Account: a}}
 	return s.Hold()

@@ -324,9 +324,12 @@ func (h *Holder) End(keep bool) {
 	}
 }
 
+// mostBytes returns the limit of bytes.
+func (c *custom) mostBytes() int { return max(maxCustomBytes, c.modelBytes) }
+
 // makeRoomLocked removes the metrics that unloaded models have left if there is no room for more.
 func (c *custom) makeRoomLocked(cost, bytes int) {
-	if c.series+cost <= c.all && c.bytes+bytes <= max(maxCustomBytes, c.modelBytes) {
+	if c.series+cost <= c.all && c.bytes+bytes <= c.mostBytes() {
 		return
 	}
 	for model, a := range c.accounts {
@@ -372,7 +375,7 @@ func (a *account) take(cost, bytes int, c *custom) error {
 	if a.cost+cost > c.perModel {
 		return refused("%s", a.limit(a.cost, "series of custom metrics", c.perModel))
 	}
-	if most := max(maxCustomBytes, c.modelBytes); c.bytes+bytes > most {
+	if most := c.mostBytes(); c.bytes+bytes > most {
 		return refused("names, labels and buckets of the custom metrics of all models have %d bytes, %d more would be beyond the limit of %d",
 			c.bytes, bytes, most)
 	}

@@ -23,7 +23,7 @@ type change struct {
 	op *operation
 	// sources are the new sources of models; nil: the model is unloaded.
 	//
-	// bound: the models of the repository, and one that a request brings
+	// bound: the models of the repository, and one uploaded model
 	sources map[repository.Identity]*catalog.Source
 	work    *work          // of the poll that started the change; nil otherwise
 	named   repository.Set // models that were named in the request

@@ -336,9 +336,7 @@ func (r *Registry) override(name, given string, files map[string][]byte) (o over
 	if o.config, err = config.ParseJSON([]byte(given)); err != nil { // bound: charged by chargeOverride
 		return override{}, fmt.Errorf("Invalid config override: %w", err) //nolint:revive // Triton's text
 	}
-	if r.config.Memory != nil {
-		o.charge = r.config.Memory.Share()
-	}
+	o.charge = r.config.Memory.Share()
 	if len(files) == 0 {
 		return o, nil
 	}

@@ -3,7 +3,6 @@ package models_test
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -70,11 +69,11 @@ func TestKeptOverridesStayCharged(t *testing.T) {
 			}
 			fmt.Fprintf(&text, tt.each, i)
 		}
-		before := live()
+		before := testkit.LiveHeap()
 		if err := r.Load(t.Context(), "m", `{"backend":"fake",`+tt.before+text.String()+tt.after+"}", nil); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		kept, charged := live()-before, account.Total()
+		kept, charged := testkit.LiveHeap()-before, account.Total()
 		if charged < int64(text.Len()) || kept > charged+64<<10 {
 			t.Errorf("%s: %d KiB are live and %d KiB charged for %d KiB", tt.name, kept>>10, charged>>10, text.Len()>>10)
 		}
@@ -112,13 +111,4 @@ func TestServedOverridesStayChargedAfterAFailedLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 10*time.Second, func() bool { return account.Total() == 0 })
-}
-
-// live returns the bytes of live objects.
-func live() int64 {
-	runtime.GC()
-	runtime.GC() // the first one may have begun before
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -253,7 +253,7 @@ func TestAHandshakeIsGivenUp(t *testing.T) {
 // TestCheckLooksAtTheFile checks that Check rejects files that are not plugins.
 func TestCheckLooksAtTheFile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(outside, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is to be executed
+	if err := os.WriteFile(outside, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // an executable
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +19,7 @@ import (
 type charged struct {
 	*fixture
 	account *budget.Account
-	base    uint64 // of the live heap
+	base    int64 // of the live heap
 }
 
 func newCharged(t *testing.T, limit int64) *charged {
@@ -40,21 +39,14 @@ func newCharged(t *testing.T, limit int64) *charged {
 		Refund:  func(n int64) { account.Give(budget.Blocks, n) },
 	})
 	r.supervisor.account = account
-	return &charged{fixture: r, account: account, base: liveHeap()}
-}
-
-func liveHeap() uint64 {
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return stats.HeapAlloc
+	return &charged{fixture: r, account: account, base: testkit.LiveHeap()}
 }
 
 // wantBounded checks that the heap has not grown by much more than the charged bytes.
 func (c *charged) wantBounded(when string) {
 	c.t.Helper()
 	used := c.account.Total() - c.account.Used(budget.Blocks)
-	if grown := int64(liveHeap()) - int64(c.base); grown > 2*used+32<<20 {
+	if grown := testkit.LiveHeap() - c.base; grown > 2*used+32<<20 {
 		c.t.Errorf("%s: the heap has grown by %d bytes, where %d are charged", when, grown, used)
 	}
 }

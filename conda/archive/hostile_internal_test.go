@@ -3,11 +3,12 @@ package archive
 import (
 	"context"
 	"errors"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestFoldedNamesAreRefused checks that two names that differ only in case are refused on a file
@@ -38,13 +39,7 @@ func TestKeptNamesDoNotKeepTheirHeaders(t *testing.T) {
 	}
 	defer tree.close()
 	const entries, header = 50, 1 << 20
-	heap := func() uint64 {
-		runtime.GC()
-		var stats runtime.MemStats
-		runtime.ReadMemStats(&stats)
-		return stats.HeapAlloc
-	}
-	before := heap()
+	before := testkit.LiveHeap()
 	for i := range entries {
 		name := (strconv.Itoa(i) + strings.Repeat(" ", header))[:len(strconv.Itoa(i))]
 		if err := tree.setDirectory(name, 0o755, time.Unix(1, 0)); err != nil {
@@ -55,7 +50,7 @@ func TestKeptNamesDoNotKeepTheirHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after := heap(); after > before+entries*header/4 {
+	if after := testkit.LiveHeap(); after > before+entries*header/4 {
 		t.Errorf("got %d bytes kept for %d short names", after-before, 2*entries)
 	}
 	if len(tree.directories) != entries+1 || len(tree.upward) != entries {

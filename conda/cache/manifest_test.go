@@ -7,13 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // TestCompareTellsEachDifference damages an environment in one way at a time and checks the report.
@@ -130,7 +131,7 @@ func TestAManifestOfManyFilesTakesLittleMemory(t *testing.T) {
 		}
 		directories += (info.Size() + 4095) / 4096 * 4096
 	}
-	text := &held{before: heap()}
+	text := &held{before: testkit.LiveHeap()}
 	files, size, err := writeManifest(t.Context(), zerolog.Nop(), dir, text)
 	if err != nil || files != links+7 || size != directories+4096 {
 		t.Errorf("got %d files of %d bytes (%v), want %d of %d", files, size, err, links+7, directories+4096)
@@ -146,25 +147,18 @@ func TestAManifestOfManyFilesTakesLittleMemory(t *testing.T) {
 // held measures the heap while a manifest is written to it.
 type held struct {
 	writes       int
-	before, most uint64
+	before, most int64
 	last         []byte
 }
 
 func (h *held) Write(text []byte) (int, error) {
 	if h.writes++; h.writes%32 == 0 {
-		if now := heap(); now > h.before {
+		if now := testkit.LiveHeap(); now > h.before {
 			h.most = max(h.most, now-h.before)
 		}
 	}
 	h.last = bytes.Clone(text)
 	return len(text), nil
-}
-
-func heap() uint64 {
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return stats.HeapAlloc
 }
 
 func replaced(path string, by func(path string) error) error {

@@ -207,7 +207,7 @@ func runHostile() error {
 		if h.answer, err = readCase(path); err != nil {
 			return err
 		}
-		// Before INITIALIZE no process has blocks. The server must also bear one that takes them.
+		// An honest process takes no blocks before INITIALIZE. This one does.
 		h.peer.OpenArena(peer.Sizes{Default: manyBytes, Growth: manyBytes, Max: 8 * manyBytes})
 	}
 	h.say(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": "", "prefix": ""})

@@ -82,6 +82,15 @@ func liveHeap() (bytes int64, cycles uint64) {
 	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64()), samples[2].Value.Uint64()
 }
 
+// LiveHeap collects the heap and returns the bytes of live objects.
+func LiveHeap() int64 {
+	runtime.GC()
+	runtime.GC() // objects in a sync.Pool survive the first collection
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
 // ResidentBytes returns the resident memory of a process.
 func ResidentBytes(t *testing.T, pid int) int64 {
 	t.Helper()

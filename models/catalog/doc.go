@@ -57,6 +57,6 @@
 // numbers reach neither, and the index shows only models with a directory. Ended ignores a version
 // whose model has been forgotten.
 //
-// A wanted Source is a user of its upload and its charge; Want, Restore and Discard return the
+// A wanted Source is a user of its upload and its charge, a served one of its charge; Want, Restore and Discard return the
 // sources that are no longer wanted, and the caller drops them without the lock.
 package catalog

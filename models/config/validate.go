@@ -73,8 +73,8 @@ func validate(config *kserve.ModelConfig) error {
 	return validateMetrics(config)
 }
 
-// maxGroups is how many instance groups a model may have. Those without a name get one that begins
-// with the model's.
+// maxGroups limits the instance groups of a model. A group without a name gets one that begins with
+// the model's.
 const maxGroups = 4096
 
 // maxWarmupRequests is how many requests the samples of a model may make of each instance.

@@ -165,10 +165,7 @@ func (l *Loader) Load(ctx context.Context, s Source) (*Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	var kept *budget.Charge
-	if l.settings.Memory != nil {
-		kept = &budget.Charge{Account: l.settings.Memory}
-	}
+	kept := &budget.Charge{Account: l.settings.Memory}
 	var v *Version
 	err = panics.Run(l.settings.Log, panics.Models, func() error { return l.bringUp(ctx, d, s.Version, by.plugin, m, responses, kept, &v) })
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
@@ -227,14 +228,14 @@ func TestChargesMatchTheHeap(t *testing.T) {
 			defer cancel()
 			const requests = 20
 			ended := make(chan struct{}, requests)
-			before := liveHeap()
+			before := testkit.LiveHeap()
 			for range requests {
 				req := &infer.Request{Outputs: c.want, Inputs: []infer.Tensor{{Name: "A", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{1}}}}
 				if err := e.Submit(ctx, req, func(*infer.Response) { ended <- struct{}{} }); err != nil {
 					t.Fatal(err)
 				}
 			}
-			grown, charged := liveHeap()-before, account.Total()
+			grown, charged := testkit.LiveHeap()-before, account.Total()
 			t.Logf("the heap has grown by %d bytes, %d are charged", grown/requests, charged/requests)
 			if 10*charged < 9*grown || charged > 4*grown {
 				t.Errorf("the heap has grown by %d bytes, %d are charged", grown, charged)
@@ -252,12 +253,4 @@ func TestChargesMatchTheHeap(t *testing.T) {
 			runtime.KeepAlive(model)
 		})
 	}
-}
-
-func liveHeap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
@@ -72,11 +73,11 @@ func BenchmarkSequences(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			before := heapInUse()
+			before := testkit.LiveHeap()
 			for n := range live {
 				send(n, infer.SequenceStart)
 			}
-			per := float64(heapInUse()-before) / live
+			per := float64(testkit.LiveHeap()-before) / live
 			if c.name == "backlog" {
 				// Nothing else is executed: this measures only queued requests.
 				b.ReportMetric(per, "B/sequence")
@@ -94,14 +95,6 @@ func BenchmarkSequences(b *testing.B) {
 	}
 }
 
-func heapInUse() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // TestIdleSequencesCostLittle checks the limit on the memory of an idle sequence, and that it has
 // no goroutine.
 func TestIdleSequencesCostLittle(t *testing.T) {
@@ -111,14 +104,14 @@ func TestIdleSequencesCostLittle(t *testing.T) {
 	config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
 	s := sequence.New(config)
 	s.Available(&echo{})
-	before, goroutines := heapInUse(), runtime.NumGoroutine()
+	before, goroutines := testkit.LiveHeap(), runtime.NumGoroutine()
 	for n := range live {
 		req := &infer.Request{ID: fmt.Sprint(n), Correlation: infer.CorrelationID{Number: uint64(n + 1)}, Flags: infer.SequenceStart}
 		if err := s.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if per := (heapInUse() - before) / live; per > most {
+	if per := (testkit.LiveHeap() - before) / live; per > most {
 		t.Errorf("a live sequence takes %d bytes, want at most %d", per, most)
 	}
 	if n := runtime.NumGoroutine(); n > goroutines+5 {

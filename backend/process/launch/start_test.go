@@ -13,7 +13,7 @@ import (
 // child of this process between its fork and the execution of its own program.
 func TestBusyProgramsAreTriedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o700) //nolint:gosec // it is to be executed
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o700) //nolint:gosec // an executable
 	if err != nil {
 		t.Fatal(err)
 	}

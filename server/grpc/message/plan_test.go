@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 )
 
@@ -82,9 +83,9 @@ func TestPlansWeighWhatIsDecoded(t *testing.T) {
 		for name, b := range worst(d, 32<<10, 3) {
 			weight, err := plan.weigh(b, 1<<30, 0)
 			m := typ.New().Interface()
-			before := liveHeap()
+			before := testkit.LiveHeap()
 			decodeErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, m)
-			took := liveHeap() - before
+			took := testkit.LiveHeap() - before
 			runtime.KeepAlive(m)
 			if (err != nil) != (decodeErr != nil) {
 				t.Errorf("%s %s: weighed with error %v, decoded with %v", d.Name(), name, err, decodeErr)
@@ -94,13 +95,6 @@ func TestPlansWeighWhatIsDecoded(t *testing.T) {
 			}
 		}
 	}
-}
-
-func liveHeap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // TestPlansRefuseManyEntriesAndDepth checks the limits of map entries and of nested messages.
