@@ -9,10 +9,13 @@ import (
 const (
 	// plain is the size of the heap beyond the charged memory: the server itself, and garbage.
 	plain = 48 << 20
-	// headroomMost is the maximum that a control group must have left.
+	// headroomMost is the maximum that a control group must have left. One with less than tightShare
+	// times that is tight: garbage is collected early, as models' processes may need the memory at
+	// once. One with less than twice that of a tight one is checked often.
 	headroomMost = 256 << 20
+	tightShare   = 4
 	// Sweeps collect the heap and return memory to the system. The interval between them is
-	// sweepApart, pressedApart while memory is short, quietApart while the server is idle, and at
+	// sweepApart, pressedApart while memory is short or tight, quietApart while the server is idle, and at
 	// least sweepShare times the duration of the last one.
 	sweepApart   = time.Second
 	pressedApart = 200 * time.Millisecond
@@ -24,6 +27,8 @@ const (
 	quietRate  = 1 << 20
 	quietLooks = 2
 	worthwhile = 8 << 20
+	// tightGarbage is the garbage that is worth a sweep if the control group is tight.
+	tightGarbage = 32 << 20
 	// patience is the time for rejections and sweeps to take effect before a holder is ended,
 	// unless the memory is nearly exhausted. endedMin is the minimum size of a holder to be ended.
 	patience = 5 * time.Second
@@ -99,6 +104,8 @@ type pressure struct {
 	used, limit int64 // of the tightest control group; limit 0 without one
 	high        bool  // memory is short
 	ours        bool  // the server itself has much of the memory
+	near        bool  // memory may soon be short
+	tight       bool  // the group has little left, and the server has some of it
 	dire        bool  // memory is nearly exhausted
 	last        bool  // the kernel is about to kill
 }
@@ -137,9 +144,10 @@ func (a *Account) onHeap() (charged int64) {
 func (w *watcher) look() time.Duration {
 	now := w.now()
 	h := w.measure()
-	if short := w.found.high && w.maySweep(now, w.shortApart()); short ||
-		w.blocked(now, h) || w.suspicious(now, h) || w.idle(now, h) {
-		if short {
+	short := w.found.high && w.maySweep(now, w.shortApart())
+	tight := w.found.tight && w.wasteful(now, h, tightGarbage, pressedApart)
+	if short || tight || w.wasteful(now, h, w.allowance(), sweepApart) || w.suspicious(now, h) || w.idle(now, h) {
+		if short || tight {
 			for _, give := range w.short {
 				give()
 			}
@@ -148,8 +156,7 @@ func (w *watcher) look() time.Duration {
 	}
 	w.press(now)
 	w.limitGo(now, h)
-	near := w.found.real > w.found.most/4*3 || w.found.limit > 0 && w.found.limit-w.found.used < 2*headroom(w.found.limit) && w.found.ours
-	if w.pressed.Load() || near {
+	if w.pressed.Load() || w.found.near {
 		return lookApart
 	}
 	return idleApart
@@ -187,6 +194,9 @@ func (w *watcher) judge(h heapState) pressure {
 	own, left := p.real-w.base-plain-w.Used(Cache), p.limit-p.used
 	scarce := p.limit > 0 && left < wanted && own >= worth
 	p.high = over > -slack || scarce
+	some, little := p.limit > 0 && own >= headroom(p.limit), tightShare*headroom(p.limit)
+	p.tight = some && left < little
+	p.near = p.real > p.most/4*3 || some && left < 2*little
 	p.ours = over > 0 || p.limit > 0 && own >= p.limit/8
 	p.last = scarce && left < headroom(p.limit)/2
 	p.dire = over > w.allowance() || p.last
@@ -225,10 +235,11 @@ func (w *watcher) shortApart() time.Duration {
 	return sweepApart
 }
 
-// blocked reports whether requests are rejected because of memory that a sweep may return.
-func (w *watcher) blocked(now time.Time, h heapState) bool {
+// wasteful reports whether the heap has more garbage than it may have, which a sweep may return.
+// Beyond the allowance, requests are rejected because of it.
+func (w *watcher) wasteful(now time.Time, h heapState, most int64, apart time.Duration) bool {
 	beyond := w.beyond(h)
-	return beyond > w.allowance() && beyond > w.beyondAfter+worthwhile && w.maySweep(now, sweepApart)
+	return beyond > most && beyond > w.beyondAfter+worthwhile && w.maySweep(now, apart)
 }
 
 // suspicious reports whether the last collection found more uncharged memory in use than expected.
@@ -306,7 +317,7 @@ func (w *watcher) figures(e *zerolog.Event) *zerolog.Event {
 // limitGo makes the limit of the Go runtime follow the charged memory, so that garbage does not
 // double the server's size. The limit stays so far above the memory in use that collections do not
 // follow each other. It rises at once and falls after a while, because each change briefly stops
-// all goroutines.
+// all goroutines; in a tight group it falls at once.
 func (w *watcher) limitGo(now time.Time, h heapState) {
 	if !w.limitHeap {
 		return
@@ -321,6 +332,7 @@ func (w *watcher) limitGo(now time.Time, h heapState) {
 	}
 	target := max(w.onHeap()+w.allowance(), h.other+h.live+room)
 	switch {
+	case w.found.tight && (target > w.heapLimit || w.heapLimit-target > worthwhile):
 	case target > w.heapLimit:
 		target += target / 8
 	case target > w.heapLimit/4*3:

@@ -129,6 +129,39 @@ func TestGarbageIsNoPressure(t *testing.T) {
 	}
 }
 
+// TestGarbageOfATightGroup checks that garbage is collected while the control group still has some
+// memory left, which models' processes may need at once, and that owners of free memory give it
+// back then.
+func TestGarbageOfATightGroup(t *testing.T) {
+	m := newMachine(512 * mib)
+	asked := 0
+	m.OnShort(func() { asked++ })
+	m.Must(Blocks, 100*mib)
+	waste := func() { m.state.size, m.garbage = m.state.size+60*mib, 60*mib }
+	waste()
+	m.limit, m.used = 1024*mib, 700*mib
+	m.after(time.Second)
+	if m.sweeps != 0 {
+		t.Fatalf("swept %d times, although the group has enough left", m.sweeps)
+	}
+	m.used = 850 * mib
+	if next := m.after(time.Second); m.sweeps != 1 || asked != 1 || m.Pressed() || next != lookApart {
+		t.Errorf("got %d sweeps, %d calls of owners, pressed %t, next look in %v; want 1, 1, false, %v", m.sweeps, asked, m.Pressed(), next, lookApart)
+	}
+	waste()
+	if m.after(lookApart); m.sweeps != 1 {
+		t.Errorf("swept again %v after a sweep", lookApart)
+	}
+	if m.after(pressedApart); m.sweeps != 2 {
+		t.Errorf("got %d sweeps, want 2", m.sweeps)
+	}
+	m.give(Blocks, 100*mib)
+	waste()
+	if m.after(time.Second); m.sweeps != 2 {
+		t.Error("swept, although models have filled the group")
+	}
+}
+
 // TestPressureEndsBelowTheLowMark checks that pressure ends at a lower level than it starts, and
 // that a server at the threshold does not flood the log.
 func TestPressureEndsBelowTheLowMark(t *testing.T) {
@@ -311,6 +344,16 @@ func TestGoLimitFollowsTheAccount(t *testing.T) {
 	}
 	if last() != allowance {
 		t.Errorf("at last: got %d, want %d", last(), allowance)
+	}
+	m.limit, m.used = 2<<30, 1900*mib // tight: the limit follows at once, in both directions
+	m.Must(Blocks, 200*mib)
+	m.Must(JSON, 200*mib)
+	if m.after(lookApart); last() != 200*mib+allowance {
+		t.Errorf("in a tight group: got %d, want %d", last(), 200*mib+allowance)
+	}
+	m.give(JSON, 50*mib)
+	if m.after(lookApart); last() != 150*mib+allowance {
+		t.Errorf("in a tight group with less: got %d, want %d", last(), 150*mib+allowance)
 	}
 }
 

@@ -123,9 +123,9 @@ var mayImport = map[string][]string{
 	"backend/python":              {"backend", "backend/process", "backend/process/launch", "backend/process/output", "backend/process/settings", "panics", "conda", "conda/archive", "conda/build", "conda/cache", "infer", "kserve", "shm"},
 
 	"conda":         {},
-	"conda/archive": {"panics"},
+	"conda/archive": {"budget", "panics"},
 	"conda/build":   {"conda", "conda/cache"},
-	"conda/cache":   {"panics", "conda/archive"},
+	"conda/cache":   {"budget", "panics", "conda/archive"},
 
 	"ipc":         {"panics", "shm", "shm/foreign"},
 	"ipc/ipctest": {"internal/testkit", "ipc"},

@@ -53,7 +53,7 @@ func newQuota(in *Instance) *quota {
 			in.model.held.Name())
 	})
 	q.heap = &frames.Heap{Account: account, Holder: q.holder, Refused: func(err error) {
-		once.Do(func() { log.Warn().Err(err).Msg("the model has reached its memory limit, its requests fail") })
+		once.Do(func() { log.Warn().Err(err).Msg("requests of the model fail because memory is short") })
 	}}
 	return q
 }
@@ -87,15 +87,16 @@ func (q *quota) takeBlocks(more int64) error {
 }
 
 // mayLend decides about the inputs of a batch, of n bytes, for a process whose model may already
-// keep its share of blocks. Then it gets copies, at most as many bytes as its share until it returns
-// a block. So a model that keeps its last inputs continues, and one that keeps all is refused.
+// keep its share of blocks. Then it gets copies, at most a quarter of its share until it returns a
+// block: nothing charges its own memory. So a model that keeps its last inputs continues, and one
+// that keeps all is refused.
 func (q *quota) mayLend(n int64) (copies bool, err error) {
 	most, kept := q.model.mostBlocks, q.model.held.Held(budget.Blocks)
 	if most == 0 || kept < most {
 		return false, nil
 	}
 	// A plugin of an earlier SDK copies nothing, and keeps more and more.
-	if kept <= most+most/4 && q.model.copied.Add(n) <= most {
+	if kept <= most+most/4 && q.model.copied.Add(n) <= most/4 {
 		q.copies()
 		return true, nil
 	}

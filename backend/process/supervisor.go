@@ -123,6 +123,9 @@ func (s *Supervisor) SetCopier(copier cudaipc.Copier) { s.copier = copier }
 // Children returns the table of child processes, in which backends start theirs.
 func (s *Supervisor) Children() *launch.Children { return s.children }
 
+// Memory returns the account that is charged for the models, or nil.
+func (s *Supervisor) Memory() *budget.Account { return s.account }
+
 // OwnsFile reports whether a file is a region that a stub has yet to open by its name.
 func (s *Supervisor) OwnsFile(device, inode uint64) bool { return s.named.Has(device, inode) }
 

@@ -229,7 +229,7 @@ func (b *Backend) environments() (*cache.Cache, error) {
 		Limits: archive.Limits{
 			Files: b.config.EnvironmentFiles, Bytes: b.config.EnvironmentBytes, Ratio: b.config.EnvironmentRatio,
 		},
-		Log: b.log, Run: b.supervisor.Children().Run,
+		Log: b.log, Memory: b.supervisor.Memory(), Run: b.supervisor.Children().Run,
 	})
 	if err != nil {
 		return nil, err

@@ -142,6 +142,7 @@ func (k *soak) watch(ctx context.Context) {
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	printed, counted := time.Now(), time.Now()
+	kills := k.server.group.kills()
 	for {
 		select {
 		case <-ctx.Done():
@@ -152,6 +153,10 @@ func (k *soak) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := k.server.sample()
+		if n := k.server.group.kills(); n > kills {
+			kills = n
+			fmt.Printf("%5.0fs  the kernel has killed %d processes for want of memory (see dmesg); %s\n", time.Since(k.began).Seconds(), n, now)
+		}
 		if time.Since(counted) >= time.Second {
 			counted = time.Now()
 			k.server.compare()

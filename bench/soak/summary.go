@@ -60,8 +60,8 @@ func (k *soak) judge(before, after usage, counters, earlier map[string]float64, 
 	if counters[memory] > earlier[memory]+sharedBound {
 		k.tally.fault("%s is %.0f, was %.0f, and nothing is asked any more", memory, counters[memory], earlier[memory])
 	}
-	if g := k.server.group; g != nil && g.kills() > 0 {
-		k.tally.fault("the kernel killed %d processes for want of memory", g.kills())
+	if n := k.server.group.kills(); n > 0 {
+		k.tally.fault("the kernel killed %d processes for want of memory", n)
 	}
 	for _, what := range left {
 		k.tally.fault("left behind: %s", what)

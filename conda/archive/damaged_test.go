@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -14,8 +15,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -244,6 +247,53 @@ func TestWindowsAreBounded(t *testing.T) {
 	}
 	if allocated > 64<<20 {
 		t.Errorf("xz: %d bytes were allocated, want at most 64 MiB", allocated)
+	}
+}
+
+// TestMemoryIsCharged checks that the window of a compression and the names of directories are
+// charged before they are taken, and that an archive for which there is no room is refused.
+func TestMemoryIsCharged(t *testing.T) {
+	const length = 80 << 20
+	var head, wide bytes.Buffer
+	if err := tar.NewWriter(&head).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "zeros", Mode: 0o644, Size: length}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := zstd.NewWriter(&wide, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(64<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(head.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	for range length>>20 + 1 { // and the end of the archive
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	directories := make([]archive.Entry, 20_000)
+	for i := range directories {
+		directories[i].Header = tar.Header{Typeflag: tar.TypeDir, Name: fmt.Sprintf("%0200d", i), Mode: 0o755}
+	}
+	for name, data := range map[string][]byte{"window": wide.Bytes(), "names": archive.Pack(t, directories...)} {
+		account := budget.New(budget.Config{Limit: 1 << 30})
+		charge := &budget.Charge{Account: account}
+		limits := archive.Limits{Ratio: 1 << 40}
+		var err error
+		peak := testkit.PeakHeap(account.Total, func() {
+			_, err = archive.NewDestination(t).Unpack(t, data, archive.Options{Limits: limits, Charge: charge})
+		})
+		if err != nil || peak.Live > peak.Charged || peak.Charged > 150<<20 {
+			t.Errorf("%s: got error %v, %d bytes of live heap and %d charged", name, err, peak.Live, peak.Charged)
+		}
+		charge.Settle()
+		charge = &budget.Charge{Account: budget.New(budget.Config{Limit: 34 << 20})}
+		_, err = archive.NewDestination(t).Unpack(t, data, archive.Options{Limits: limits, Charge: charge})
+		if err == nil || !strings.Contains(err.Error(), "bytes of memory") {
+			t.Errorf("%s without room: got error %v", name, err)
+		}
 	}
 }
 

@@ -13,9 +13,10 @@ import (
 	"github.com/mikelolasagasti/xz"
 )
 
-// Bounds of a compression's window in memory.
+// Bounds of a compression's window in memory. A decoder takes up to one and a half times the window.
 const (
 	zstdWindow = 128 << 20 // as the zstd command has it without --long
+	zstdLeast  = 8 << 20   // RFC 8878, section 3.1.1.1.2
 	xzWindow   = 64 << 20  // as xz -9 makes it
 )
 
@@ -25,20 +26,23 @@ const blockSize = 512 // of tar
 type format struct {
 	name       string // as in Summary
 	begins     func(head []byte) bool
-	decompress func(in *bufio.Reader) (io.Reader, error) // nil for a bare archive
+	decompress func(in *bufio.Reader, window int) (io.Reader, error) // nil for a bare archive
+	window     func(in *bufio.Reader) int                            // bytes, at most; nil for a small one
 }
 
 // formats are tried in this order: the checksum in a tar header is better evidence than the first
 // bytes, which may be a name.
 var formats = []format{
-	{"tar", beginsTar, nil},
-	{"tar.gz", magic("\x1f\x8b"), func(in *bufio.Reader) (io.Reader, error) { return &members{in: in}, nil }},
-	{"tar.zst", beginsZstd, func(in *bufio.Reader) (io.Reader, error) {
+	{"tar", beginsTar, nil, nil},
+	{"tar.gz", magic("\x1f\x8b"), func(in *bufio.Reader, _ int) (io.Reader, error) { return &members{in: in}, nil }, nil},
+	{"tar.zst", beginsZstd, func(in *bufio.Reader, window int) (io.Reader, error) {
 		// With a concurrency of one it decodes in the goroutine that reads, behind its boundary.
-		return zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
-	}},
-	{"tar.bz2", magic("BZh"), func(in *bufio.Reader) (io.Reader, error) { return bzip2.NewReader(in), nil }},
-	{"tar.xz", magic("\xfd7zXZ\x00"), func(in *bufio.Reader) (io.Reader, error) { return xz.NewReader(in, xzWindow) }},
+		return zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(uint64(window)))
+	}, windowOfZstd},
+	{"tar.bz2", magic("BZh"), func(in *bufio.Reader, _ int) (io.Reader, error) { return bzip2.NewReader(in), nil }, nil},
+	{"tar.xz", magic("\xfd7zXZ\x00"), func(in *bufio.Reader, window int) (io.Reader, error) {
+		return xz.NewReader(in, uint32(window))
+	}, func(*bufio.Reader) int { return xzWindow }},
 }
 
 // recognise looks at the first bytes of an archive.
@@ -71,6 +75,21 @@ func magic(text string) func([]byte) bool {
 // beginsZstd knows frames and the skippable frames that pzstd puts before them.
 func beginsZstd(head []byte) bool {
 	return magic("\x28\xb5\x2f\xfd")(head) || len(head) > 4 && head[0]&0xf0 == 0x50 && magic("\x2a\x4d\x18")(head[1:])
+}
+
+// windowOfZstd returns the window of the first frame, and at least what zstd recommends for every
+// decoder, which later frames may have. Behind a skippable frame it is not known.
+func windowOfZstd(in *bufio.Reader) int {
+	head, _ := in.Peek(zstd.HeaderMaxSize) // a short archive fails later
+	var h zstd.Header
+	if err := h.Decode(head); err != nil || h.Skippable {
+		return zstdWindow
+	}
+	size := h.WindowSize
+	if h.SingleSegment {
+		size = h.FrameContentSize
+	}
+	return int(min(max(size, zstdLeast), zstdWindow))
 }
 
 // beginsTar asks the reader of headers, which checks the checksum. A block of zeros is the end of

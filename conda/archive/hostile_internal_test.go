@@ -18,7 +18,7 @@ func TestFoldedNamesAreRefused(t *testing.T) {
 	if _, err := p.Unpack(t, Pack(t, Regular("E", "x")), Options{}); err != nil {
 		t.Fatal(err)
 	}
-	tree, err := newTree(p.Root, func() error { return nil })
+	tree, err := newTree(p.Root, func() error { return nil }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestFoldedNamesAreRefused(t *testing.T) {
 // headers, as those of pax entries are, and checks that the headers are freed.
 func TestKeptNamesDoNotKeepTheirHeaders(t *testing.T) {
 	p := NewDestination(t)
-	tree, err := newTree(p.Root, func() error { return nil })
+	tree, err := newTree(p.Root, func() error { return nil }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

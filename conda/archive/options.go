@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/rs/zerolog"
 )
 
@@ -11,6 +12,7 @@ import (
 type Options struct {
 	Limits   Limits
 	Progress *Progress      // counts while Unpack runs; may be nil
+	Charge   *budget.Charge // grows by the memory that Unpack takes, before it takes it; the caller settles it
 	Log      zerolog.Logger // for bugs of this package, which end the unpacking and not the server
 }
 

@@ -10,12 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"golang.org/x/sys/unix"
 )
 
 const (
 	maxNameBytes = 64 << 20 // names that are kept for the end
 	nameOverhead = 64       // bytes for each of them
+	nameStep     = 1 << 20  // are charged at a time
 )
 
 // tree creates names below a directory. It belongs to the reader of entries.
@@ -34,6 +36,8 @@ type tree struct {
 	directories map[string]time.Time
 	upward      []string // symbolic links with ".." after a name, which are looked at last. bound: maxNameBytes
 	names       int      // bytes of names in directories and upward
+	charge      *budget.Charge
+	charged     int // of names
 
 	made func() error // counts an entry, and may refuse it
 
@@ -43,8 +47,8 @@ type tree struct {
 	lastName string
 }
 
-func newTree(root *os.Root, made func() error) (*tree, error) {
-	t := &tree{root: root, directories: map[string]time.Time{"": {}}, made: made}
+func newTree(root *os.Root, made func() error, charge *budget.Charge) (*tree, error) {
+	t := &tree{root: root, directories: map[string]time.Time{"": {}}, made: made, charge: charge}
 	return t, t.probe()
 }
 
@@ -139,11 +143,18 @@ func (t *tree) setDirectory(name string, mode fs.FileMode, mtime time.Time) erro
 	return nil
 }
 
-// remember counts a name that is kept for the end.
+// remember counts and charges a name that is kept for the end.
 func (t *tree) remember(name string) error {
 	if t.names += len(name) + nameOverhead; t.names > maxNameBytes {
 		return &Error{Reason: fmt.Sprintf("the archive has so many directories that their names take more than %d bytes", maxNameBytes)}
 	}
+	if t.names <= t.charged {
+		return nil
+	}
+	if err := t.charge.Take(budget.Decompression, 2*nameStep); err != nil { // a map has up to twice its entries
+		return err
+	}
+	t.charged += nameStep
 	return nil
 }
 

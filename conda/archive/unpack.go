@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/panics"
 )
 
@@ -20,6 +21,7 @@ const (
 	sourceBlocks   = 4
 	unpackedBlocks = 8
 	blockBytes     = 256 << 10
+	plainBytes     = 16 << 20 // of an unpacking, beside the window of the compression and names
 )
 
 // Unpack creates the entries of an archive below root, an empty directory. source provides the
@@ -34,7 +36,7 @@ func Unpack(ctx context.Context, source io.Reader, root *os.Root, options Option
 	if progress == nil {
 		progress = &Progress{}
 	}
-	p := &pipeline{limits: options.Limits.WithDefaults(), progress: progress, log: options.Log}
+	p := &pipeline{limits: options.Limits.WithDefaults(), progress: progress, log: options.Log, charge: options.Charge}
 	p.ctx, p.fail = context.WithCancelCause(ctx)
 	err := panics.Run(p.log, panics.Models, func() error { return p.run(source, root) })
 	p.fail(err) // the first error ends all goroutines, and counts
@@ -53,6 +55,7 @@ type pipeline struct {
 	progress *Progress
 	log      zerolog.Logger
 	format   format
+	charge   *budget.Charge // of the goroutine that runs run
 	group    sync.WaitGroup // the goroutines that read and decompress
 }
 
@@ -63,7 +66,7 @@ func (p *pipeline) run(source io.Reader, root *os.Root) (err error) {
 	}
 	e := &entries{limits: p.limits, progress: p.progress, in: &ended{in: content}}
 	e.tar = tar.NewReader(e.in)
-	if e.tree, err = newTree(root, e.made); err != nil {
+	if e.tree, err = newTree(root, e.made, p.charge); err != nil {
 		return err
 	}
 	defer e.tree.close()
@@ -99,13 +102,21 @@ func (p *pipeline) open(source io.Reader) (io.Reader, error) {
 	if p.format, err = recognise(in); err != nil {
 		return nil, err
 	}
+	window := 0
+	if p.format.window != nil {
+		window = p.format.window(in)
+	}
+	if err := p.charge.Take(budget.Decompression, int64(plainBytes+window+window/2)); err != nil {
+		return nil, err
+	}
 	if p.format.decompress == nil {
 		return in, nil
 	}
 	unpacked := newStream(p.ctx, unpackedBlocks, blockBytes)
 	p.start(func() {
 		total := int64(0)
-		unpacked.fill(&lazyReader{in: in, open: p.format.decompress}, func(n int) error {
+		open := func(in *bufio.Reader) (io.Reader, error) { return p.format.decompress(in, window) }
+		unpacked.fill(&lazyReader{in: in, open: open}, func(n int) error {
 			total += int64(n)
 			return checkRatio(total, p.progress.Read.Load(), p.limits.Ratio)
 		})

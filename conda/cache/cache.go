@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
@@ -21,7 +22,7 @@ const DefaultMaxBytes = 32 << 30
 // through their records, and uploaded archives may be tiny.
 const mostEnvironments = 10_000
 
-// mostUnpacking bounds the archives that are unpacked at a time. Each may take up to 200 MiB: the
+// mostUnpacking bounds the archives that are unpacked at a time. Each may take up to 300 MiB: the
 // window of its compression, and names.
 const mostUnpacking = 4
 
@@ -35,6 +36,7 @@ type Options struct {
 	MaxBytes int64
 	Limits   archive.Limits // of what an archive may unpack to
 	Log      zerolog.Logger
+	Memory   *budget.Account // charged for unpacking; may be nil
 	// Run starts a program, waits for it and returns the end of its output. env is its whole
 	// environment.
 	Run func(ctx context.Context, argv, env []string, dir string) (output string, err error)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/conda/archive"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
@@ -249,8 +250,11 @@ func (c *Cache) extract(ctx context.Context, src *source, r *record, dir string)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	sum := sha256.New()
-	_, err = archive.Unpack(ctx, io.TeeReader(src.file, sum), root, archive.Options{Limits: c.options.Limits, Progress: &progress, Log: c.options.Log})
+	sum, charge := sha256.New(), &budget.Charge{Account: c.options.Memory}
+	_, err = archive.Unpack(ctx, io.TeeReader(src.file, sum), root, archive.Options{
+		Limits: c.options.Limits, Progress: &progress, Charge: charge, Log: c.options.Log,
+	})
+	charge.Settle()
 	<-c.unpacks // Unpack does not panic, and conda-unpack below, a program of the archive, may take any time
 	if changed := src.unchanged(); changed != nil {
 		return changed // which may have caused the other error

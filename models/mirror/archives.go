@@ -77,6 +77,7 @@ type archive struct {
 	seenBy   uint64    // number of the look that set sum; earlier looks do not replace it
 	asked    time.Time // last time that a model asked
 	failing  bool      // the last look by Renew has failed
+	callers  int       // of Fetch
 	newest   *fetching // nil until a model wanted the file
 }
 
@@ -157,14 +158,15 @@ func nameOf(l objectstore.Location) string {
 // its name. The same object always gets the same name. Watch does not wait. An error means that
 // there can be no such object.
 func (a *Archives) Watch(l objectstore.Location) (name string, err error) {
-	known, err := a.watch(l)
+	known, err := a.watch(l, 0)
 	if err != nil {
 		return "", err
 	}
 	return nameOf(known.location), nil
 }
 
-func (a *Archives) watch(l objectstore.Location) (*archive, error) {
+// watch returns the archive at a location, with more callers of Fetch than before.
+func (a *Archives) watch(l objectstore.Location, callers int) (*archive, error) {
 	if a.config.Open == nil {
 		return nil, l.Unsupported()
 	}
@@ -185,10 +187,11 @@ func (a *Archives) watch(l objectstore.Location) (*archive, error) {
 	defer a.mu.Unlock()
 	if known := a.known[name]; known != nil {
 		known.asked = time.Now()
+		known.callers += callers
 		return known, nil
 	}
 	a.forgetLocked()
-	known := &archive{location: l, key: key, door: a.doorLocked(directory), asked: time.Now()}
+	known := &archive{location: l, key: key, door: a.doorLocked(directory), asked: time.Now(), callers: callers}
 	a.known[name] = known
 	return known, nil
 }
@@ -220,7 +223,7 @@ func (a *Archives) forgetLocked() {
 	unused, first := 0, ""
 	for name, known := range a.known {
 		switch {
-		case known.newest.used():
+		case known.callers > 0 || known.newest.used():
 		case time.Since(known.asked) > idleArchive:
 			delete(a.known, name)
 		default:
@@ -442,10 +445,15 @@ func (a *Archives) renew(known *archive) {
 // share one file and one fetch, which continues until all of them have given up. The caller drops
 // the result.
 func (a *Archives) Fetch(ctx context.Context, l objectstore.Location) (*Archive, error) {
-	known, err := a.watch(l)
+	known, err := a.watch(l, 1)
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		known.callers--
+	}()
 	for try := 1; ; try++ {
 		f, o, err := a.look(ctx, known)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
@@ -193,4 +194,39 @@ func TestListingsThatTrickleAreGivenUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestArchivesThatAreFetchedStay checks that an archive is not forgotten while its store is slow to
+// answer a load.
+func TestArchivesThatAreFetchedStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(t, nil)
+		s.one.Put("env.tar.gz", "one")
+		s.one.Hang(mirrortest.List)
+		fetched := make(chan error)
+		go func() {
+			a, err := s.fetch("s3://one/env.tar.gz")
+			if err == nil {
+				a.Drop()
+			}
+			fetched <- err
+		}()
+		synctest.Wait()
+		slow := nameOf(s.at("s3://one/env.tar.gz"))
+		for i := range mostUnused + 1 {
+			if _, err := s.Watch(s.at(fmt.Sprintf("s3://two/%d/env.tar.gz", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s.known[slow] == nil {
+			t.Error("the archive was forgotten")
+		}
+		s.one.Resume(mirrortest.List)
+		if err := <-fetched; err != nil {
+			t.Fatal(err)
+		}
+		if n := s.known[slow].callers; n != 0 {
+			t.Errorf("got %d callers after the fetch, want none", n)
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
@@ -66,8 +67,25 @@ func (c *Children) Later(f func()) {
 	c.closing.Go(panics.Guard(c.log, panics.Life, f, nil))
 }
 
-// Bear starts a process by start and watches it. Until then no unknown child is reaped.
+// A program that this process has just written may be busy: another child that was forked meanwhile
+// has the descriptor for writing until it executes its own program. Bear tries again for a second.
+const (
+	busyTries = 200
+	busyPause = 5 * time.Millisecond
+)
+
+// Bear starts a process by start and watches it. Until then no unknown child is reaped. It calls
+// start again if the program is busy.
 func (c *Children) Bear(start func() (*Process, error)) (*Process, error) {
+	p, err := c.bear(start)
+	for tries := 1; errors.Is(err, unix.ETXTBSY) && tries < busyTries; tries++ {
+		time.Sleep(busyPause) // without births: children are reaped meanwhile
+		p, err = c.bear(start)
+	}
+	return p, err
+}
+
+func (c *Children) bear(start func() (*Process, error)) (*Process, error) {
 	// For reading, so that starts do not wait for each other. reapOrphans, which waits for all of
 	// them, could otherwise reap a child before it is watched, and Wait would never learn its
 	// status.

@@ -1,12 +1,10 @@
 package launch
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,14 +17,6 @@ type Command struct {
 	Environment []string
 	Directory   string // its working directory; "" stands for this process's
 }
-
-// A program that this process has just written may be busy: another child that was forked meanwhile
-// has the descriptor for writing until it executes its own program. Start tries again for a second
-// or more.
-const (
-	busyTries = 200
-	busyPause = 5 * time.Millisecond
-)
 
 // Start runs a program with a mark in its own process group.
 //
@@ -49,10 +39,6 @@ func Start(c Command, mark string) (*Process, error) {
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
 	}
 	pid, _, err := syscall.StartProcess(c.Argv[0], c.Argv, attr)
-	for tries := 1; errors.Is(err, unix.ETXTBSY) && tries < busyTries; tries++ {
-		time.Sleep(busyPause)
-		pid, _, err = syscall.StartProcess(c.Argv[0], c.Argv, attr)
-	}
 	runtime.KeepAlive(c.Files)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Argv[0], err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend/process/launch"
 )
 
@@ -26,10 +28,18 @@ func TestBusyProgramsAreTriedAgain(t *testing.T) {
 	}
 	defer null.Close()
 	time.AfterFunc(20*time.Millisecond, func() { _ = file.Close() })
-	p, err := launch.Start(launch.Command{Argv: []string{path}, Files: []*os.File{null, null, null}}, "mark")
+	c, err := launch.NewChildren(zerolog.Nop(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
+	p, err := c.Bear(func() (*launch.Process, error) {
+		return launch.Start(launch.Command{Argv: []string{path}, Files: []*os.File{null, null, null}}, c.NewMark())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Forget(p)
 	if exit := p.Wait(); exit.Code != 3 {
 		t.Errorf("got %v, want code 3", exit)
 	}
