@@ -1,5 +1,6 @@
-# Two images of the same binary: `python`, the last one and so the default, has Python and numpy; `binary` has nothing else, and
-# serves backends in Go or is copied from. Both run as 1000:1000, or as any user with group 0, on a read-only root with a writable /tmp.
+# Two images of the same binary. `python`, the last and so the default, has Python and numpy.
+# `binary` has nothing else, for Go backends or for copying the binary. Both run as 1000:1000, or as
+# any user with group 0, on a read-only root with a writable /tmp.
 #
 #   docker build --build-arg VERSION=$(git describe --tags --always) -t nereid .
 #   docker run --read-only --tmpfs /tmp -p 8000:8000 -v "$PWD/models:/models:ro" nereid
@@ -13,7 +14,7 @@ RUN go mod download
 COPY . .
 ARG VERSION=dev
 ARG SOURCE_DATE_EPOCH=0
-# The list of contents is made by a script in Python, which this image has.
+# A Python script, for which this image has the interpreter, makes the list of contents.
 RUN make build VERSION="$VERSION" \
 	&& .ci/release bin/nereid "$VERSION" /tmp/release "$(go env GOARCH)" go "$SOURCE_DATE_EPOCH" \
 	&& deploy/image/layout bin/nereid /out /tmp/release/*.spdx.json \
@@ -67,8 +68,8 @@ LABEL org.opencontainers.image.title="nereid" \
 	com.nvidia.tritonserver.version="2.51.0" \
 	com.amazonaws.sagemaker.capabilities.accept-bind-to-port="true" \
 	com.amazonaws.sagemaker.capabilities.multi-models="true"
-# What models and their libraries write goes to /tmp, the one place that has to be writable. Users that /etc/passwd does not have
-# get a name by USER: libraries such as torch name their caches by it.
+# Models and their libraries write to /tmp, the only writable folder. For users that are not in
+# /etc/passwd, USER provides a name: libraries such as torch use it for their caches.
 ENV PATH=/usr/local/bin:/usr/bin:/bin:/opt/tritonserver/bin HOME=/tmp USER=nereid XDG_CACHE_HOME=/tmp/.cache TRITON_SERVER_VERSION=2.51.0
 USER 1000:1000
 WORKDIR /tmp

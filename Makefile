@@ -6,8 +6,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/nereid-serving/nereid/cli.version=$(VERSION)
 
 # .ci/run sets RACE=-race, which needs a C compiler, PYTHONS=all, and LONG=1, with which "make test"
-# runs the long stories (testkit.Story) and random tests for longer (testkit.Long). By default it does
-# without all three, and uses the newest Python alone.
+# runs the long stories (testkit.Story) and random tests for longer (testkit.Long). By default, all
+# three are off, and only the newest Python is used.
 RACE    ?=
 PYTHONS ?= newest
 LONG    ?=
@@ -29,26 +29,26 @@ PYTOOLS       := $(TOOLS)/python-ruff$(RUFF_VERSION)-mypy$(MYPY_VERSION)
 # The Python of the demonstration and of the integration tests' clients.
 export NEREID_CLIENT_PYTHON := $(CURDIR)/.venv/bin/python
 
-# What tests need is made here, so a test that misses something fails.
+# These commands install everything that tests require, so a test that lacks something fails.
 export NEREID_TEST_COMPLETE := 1
 export GO
 
-# "make differential" compares with the Triton in this directory.
+# "make differential" compares with the Triton in this folder.
 YARDSTICK ?= $(HOME)/.cache/triton-yardstick
 
 SOAKTIME ?= 20m
 
-# Tests that compare with a real Triton; a test in internal checks that these are all.
+# Tests that compare with a real Triton; a test in internal checks that the list is complete.
 DIFFERENTIAL := Triton|Oracle
 
-# Stories about tensors on devices that "make test-gpu" tells with a real one, as the same test sees to.
+# Tests of device tensors that "make test-gpu" runs on a real device; the same test checks this list.
 DEVICES := ^Test(TensorsOnDevices|TracedTensorsOfDevices|MemoryOfClientsInAllModes|TensorsOfModels|ModelsThatTakeTensorsOnDevices|OutputsThatCannotBeOnDevices|StubsKilledInAllModes|TensorsStayOnDevices|TheCopierOfDevices|MakersAndReaders|DeviceThatIsLost|CopiesFromDevices|ClientsRegisterMemoryOfDevices|MemoryOfDevicesSurvives|OutputsStayOnTheDevice|OutputsOfClientsThatHaveEnded|StoriesOfRealDevices)
 
-# go test, with a line for each package and the time.
+# go test with a line for each package and its time.
 PROGRESS := $(GO) run ./internal/progress
 
-# The interpreters of the Go tests, unless the caller names some. Importing numpy takes twice the CPU
-# time if it starts a thread for each core.
+# The default interpreters of the Go tests. Importing numpy takes twice the CPU time if it starts a
+# thread for each core.
 TESTED_PYTHONS = OPENBLAS_NUM_THREADS=1 NEREID_TEST_PYTHONS="$${NEREID_TEST_PYTHONS-$$(.ci/tested-pythons $(PYTHONS))}"
 
 .NOTPARALLEL:
@@ -68,7 +68,7 @@ backends: ## the tutorial's backends as bin/backends/NAME/nereid_NAME, for --bac
 	@for name in $(BACKENDS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/backends/$$name/nereid_$$name ./examples/backends/$$name/nereid_$$name || exit 1; done
 
 .PHONY: wheel
-wheel: build ## make dist/nereid-….whl: pip install dist/nereid-….whl puts bin/nereid and the typed modules of models into an environment
+wheel: build ## make dist/nereid-….whl, which pip installs: bin/nereid and the typed modules for models
 	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
 
 .PHONY: man
@@ -77,34 +77,35 @@ man: build ## make dist/nereid.1, the manual page
 	bin/nereid man >dist/nereid.1
 
 .PHONY: release
-release: build ## make all of a release in dist: tarball, Debian package, wheel, list of what is inside (SPDX), checksums
+release: build ## make all files of a release in dist: tarball, Debian package, wheel, list of contents (SPDX), checksums
 	rm -rf dist
 	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
 	@$(PYTHON) .ci/release bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)" '$(GO)' "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 
-# docker, podman or buildah, whichever is here.
+# The first of docker, podman and buildah that is installed.
 BUILDER ?= $(firstword $(foreach b,docker podman buildah,$(if $(shell command -v $(b) 2>/dev/null),$(b))))
-# buildah and podman drop the health check unless the image has Docker's format, and buildah makes each stage anew without layers.
+# buildah and podman drop the health check unless the image has Docker's format, and without layers
+# buildah repeats each stage.
 BUILDER_FLAGS = $(if $(filter buildah podman,$(notdir $(BUILDER))),--format docker --layers)
 
 .PHONY: image
 image: ## build the images nereid:VERSION and nereid:VERSION-binary with BUILDER (docker, podman or buildah)
-	@test -n '$(BUILDER)' || { echo 'neither docker, podman nor buildah is here: install one'; exit 1; }
+	@test -n '$(BUILDER)' || { echo 'docker, podman and buildah are missing: install one of them'; exit 1; }
 	for target in python binary; do $(BUILDER) build $(BUILDER_FLAGS) --target $$target --build-arg VERSION='$(VERSION)' \
 		--build-arg SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" \
 		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg CREATED="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
 		-t "nereid:$(VERSION)$$(test $$target = python || echo -binary)" . || exit 1; done
 
 .PHONY: demo
-demo: demo-ports build client-venv ## serve examples/models and send one request; Ctrl-C ends it; PORT (8000) and the three behind it are used
+demo: demo-ports build client-venv ## serve examples/models and send one request, until Ctrl-C; uses PORT (8000) and the next three ports
 	@.ci/demo
 
 .PHONY: demo-ports
 demo-ports:
 	@.ci/demo-ports $(PYTHON)
 
-# With $(MAKE) in the recipe of test itself, "make -n test" would run it. The race detector needs the
-# processors for itself.
+# With $(MAKE) in the recipe of test itself, "make -n test" would run it. The race detector needs all
+# processors.
 TEST_GO = $(MAKE) test-go
 
 .PHONY: test
@@ -123,19 +124,19 @@ test-python:
 	.ci/pytest $(PYTHONS)
 
 .PHONY: test-long
-test-long: build venvs environments client-venv ## the Go tests with long stories, and random and repeating tests for longer than in "make test"
+test-long: build venvs environments client-venv ## the Go tests with long stories, and with random and repeated tests for longer than in "make test"
 	$(MAKE) test-go LONG=1
 
 .PHONY: amplification
-amplification: ## generated attacks on every entry point, whose live heap is compared with the account
+amplification: ## generated attacks on every entry point, comparing the live heap with the memory account
 	$(PROGRESS) -count=1 -timeout 30m $(STORIES)
 
 .PHONY: integration
-integration: build venvs environments client-venv ## the tests of the real binary with real Pythons alone
+integration: build venvs environments client-venv ## only the tests of the real binary with real Pythons
 	$(PROGRESS) $(RACE) -timeout 40m ./integration/...
 
 .PHONY: test-gpu
-test-gpu: ## the tests that need a CUDA device, and libraries that use it (torch, cupy, jax) where PYTHON has them
+test-gpu: ## the tests that need a CUDA device, with torch, cupy and jax if PYTHON has them
 	$(PYTHON) -m pytest -q -rs -p no:cacheprovider stub/tests/test_gpu_*.py
 	$(PYTHON) integration/gpu/server.py bin/nereid
 	$(PYTHON) integration/gpu/examples.py bin/nereid
@@ -143,7 +144,7 @@ test-gpu: ## the tests that need a CUDA device, and libraries that use it (torch
 	NEREID_TEST_DEVICE=real $(GO) test -count=1 -timeout 20m -run '$(DEVICES)' ./integration
 
 .PHONY: bench-gpu
-bench-gpu: ## what tensors on the CUDA device of this machine cost
+bench-gpu: ## measure the cost of tensors on this machine's CUDA device
 	$(PYTHON) bench/gpu/tensors.py
 	$(PYTHON) bench/gpu/calls.py bin/nereid
 	$(PYTHON) bench/gpu/clients.py bin/nereid
@@ -154,7 +155,7 @@ differential: build venvs environments client-venv ## the tests that compare wit
 	NEREID_YARDSTICK='$(YARDSTICK)' $(PROGRESS) $(RACE) -timeout 40m -run '$(DIFFERENTIAL)' ./cli ./integration
 
 .PHONY: fuzz
-fuzz: ## search on from the seeds of every fuzz target for FUZZTIME (5s)
+fuzz: ## continue from the seeds of every fuzz target for FUZZTIME (5s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: soak
@@ -162,7 +163,7 @@ soak: build venvs ## good and hostile clients at once for SOAKTIME (20m), with l
 	$(GO) run ./bench/soak -time $(SOAKTIME)
 
 .PHONY: bench
-bench: build venvs ## round trips to a stub, the front ends, batches, each beside its floor; starts; unpacking beside tar; what scheduling costs
+bench: build venvs ## measure round trips to a stub, front ends and batches, each with its floor; starts; unpacking, compared with tar; scheduling
 	$(GO) run ./bench/roundtrip
 	$(GO) run ./bench/frontends
 	$(GO) run ./bench/stacked
@@ -171,7 +172,7 @@ bench: build venvs ## round trips to a stub, the front ends, batches, each besid
 	$(GO) test -run '^$$' -bench 'Clients|Dynamic2ms|Sequences' -benchtime $(BENCHTIME) ./scheduler ./scheduler/sequence
 
 .PHONY: bench-scale
-bench-scale: build venvs ## what one server holds: models, instances, connections, requests, its limits; beside the Triton in YARDSTICK where there is one
+bench-scale: build venvs ## measure the limits of one server: models, instances, connections, requests; compared with the Triton in YARDSTICK, if installed
 	$(GO) run ./bench/scale -models 1,200,1000 -instances 1,16,64,256 -connections 10000 -requests 10000 $(if $(wildcard $(YARDSTICK)/tritonserver),-yardstick '$(YARDSTICK)')
 
 .PHONY: benchmarks
@@ -197,11 +198,11 @@ FAKE_GCS  := 0.1.1
 STORES    := $(TOOLS)/stores-$(SEAWEEDFS)-$(FAKE_GCS)
 
 .PHONY: charts
-charts: build client-venv $(SCHEMAS) ## the Helm chart and the KServe runtime in deploy: rendered, linted, checked against schemas, their command lines served, their queries asked
+charts: build client-venv $(SCHEMAS) ## render, lint and validate the Helm chart and the KServe runtime in deploy, and run their command lines and queries
 	cd deploy/tests && test -z "$$(gofmt -l . | tee /dev/stderr)" && $(GO) vet ./... && NEREID_KUBERNETES_SCHEMAS='$(SCHEMAS)' $(GO) test -count=1 ./...
 
 .PHONY: stores
-stores: venvs client-venv $(STORES) ## object stores that are real servers: SeaweedFS and fake-gcs-server, and with AZURITE=1, which wants npm, Azurite
+stores: venvs client-venv $(STORES) ## test with real object stores: SeaweedFS, fake-gcs-server and, with AZURITE=1 and npm, Azurite
 	$(if $(AZURITE),$(MAKE) $(STORES)/azurite-blob)
 	NEREID_TEST_STORES='$(STORES)' $(GO) test $(RACE) -count=1 -run '^Test(S3|GCS|Azure|RepositoryInARealObjectStore|EnvironmentInRealObjectStores|ServedFromGCS|StoresThatRefuse)$$' ./objectstore/providers ./integration
 
@@ -211,27 +212,27 @@ OPERATOR   := v0.94.0
 CLUSTER    := $(TOOLS)/cluster-$(KUBERNETES)-$(KEDA)-$(KSERVE)-$(OPERATOR)
 
 .PHONY: cluster
-cluster: build client-venv $(CLUSTER)/etcd ## deploy in a real control plane of Kubernetes, on this machine and without nodes; the first time it is built, in 5 minutes
+cluster: build client-venv $(CLUSTER)/etcd ## deploy to a real Kubernetes control plane without nodes on this machine; the first run builds it, in 5 minutes
 	cd deploy/tests && $(GO) vet -tags cluster ./... && NEREID_CLUSTER='$(CLUSTER)' $(GO) test -tags cluster -count=1 -timeout 20m -run '^TestCluster' ./...
 
 .PHONY: generate
-generate: ## make the Go code of kserve/*.proto anew
+generate: ## generate the Go code of kserve/*.proto
 	$(GO) generate ./kserve
 
 .PHONY: venvs
-venvs: ## a virtual environment in .venvs for each Python from 3.8 to 3.13 that is here
+venvs: ## make a virtual environment in .venvs for each installed Python from 3.8 to 3.13
 	.ci/pythons
 
 .PHONY: environments
-environments: venvs ## environments of every form in .environments, for the tests of execution environments
+environments: venvs ## make environments of every kind in .environments, for the tests of execution environments
 	.ci/environments
 
 .PHONY: client-venv
-client-venv: ## make .venv: a Python with numpy and tritonclient, for the demonstration, the examples and the clients of the tests
+client-venv: ## make .venv, a Python with numpy and tritonclient, for the demonstration, the examples and the tests' clients
 	@.ci/client-venv $(PYTHON)
 
 .PHONY: clean
-clean: ## remove what these commands made
+clean: ## remove everything that these commands made
 	rm -rf bin dist .venv .venvs .environments .tools
 
 $(GOLANGCI_LINT):
@@ -240,7 +241,7 @@ $(GOLANGCI_LINT):
 $(GOVULNCHECK):
 	GOBIN=$(@D) $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
 
-# The schemas of Kubernetes are those of a package of Python, KEDA's come with its Go module.
+# The schemas of Kubernetes come from a Python package, KEDA's from its Go module.
 $(SCHEMAS):
 	rm -rf $@.part && mkdir -p $@.part/crds
 	$(PYTHON) -m venv $@.part/venv
@@ -250,7 +251,7 @@ $(SCHEMAS):
 	$@.part/venv/bin/python deploy/tests/schemas.py $@.part/kubernetes_validate-*.whl $@.part/crds $@.part/schemas
 	mv $@.part/schemas $@ && rm -rf $@.part
 
-# The object stores are programs in packages of Python, and of npm.
+# The object stores are programs in Python and npm packages.
 $(STORES):
 	rm -rf $@.part && mkdir -p $@.part
 	$(PYTHON) -m venv $@.part/venv

@@ -46,7 +46,7 @@ func (s *Server) showAccount(counters *metrics.Registry) {
 		func() float64 { return float64(s.requests.Stats().Reserved) })
 	counters.Gauge("nereid_memory_limit_bytes", "Memory that clients may make the server take, without the cache",
 		func() float64 { return float64(s.account.Limit()) })
-	counters.Gauge("nereid_memory_real_bytes", "Memory that the server itself has, charged or not: its heap and stacks, the pool of requests and what is reserved for outputs",
+	counters.Gauge("nereid_memory_real_bytes", "Memory of the server itself, charged or not: its heap and stacks, the requests pool and the memory reserved for outputs",
 		func() float64 { return float64(s.account.Real()) })
 	counters.Gauge("nereid_memory_pressure", "Whether memory is short, so that large requests are refused",
 		func() float64 {
@@ -62,7 +62,7 @@ func (s *Server) showAccount(counters *metrics.Registry) {
 		return now.Reserved - now.Kept
 	}
 	show := func(kind string, bytes func() int64) {
-		counters.Gauge("nereid_memory_bytes", "Memory that clients have made the server take, by what it is for",
+		counters.Gauge("nereid_memory_bytes", "Memory charged for clients, by purpose",
 			func() float64 { return float64(bytes()) }, "kind", kind)
 	}
 	for k := range budget.Kind(budget.Kinds) {

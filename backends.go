@@ -28,8 +28,8 @@ func (o *Options) BackendSettings(backend string) map[string]string {
 	return all
 }
 
-// ownSettings returns the BackendSettings of a Python-based backend that has settings of its own. It
-// returns nil if the backend has the settings of "python".
+// ownSettings returns the BackendSettings of a Python-based backend that has settings of its own.
+// It returns nil if the backend has the settings of "python".
 func (o *Options) ownSettings(backend string) map[string]string {
 	if len(o.Backends.Settings[backend]) == 0 {
 		return nil
@@ -69,8 +69,8 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// nativeSettings returns the settings of a Go backend: BackendSettings with the default batch size, as a
-// map and as a message.
+// nativeSettings returns the settings of a Go backend: BackendSettings with the default batch size,
+// as a map and as a message.
 func (o *Options) nativeSettings(backend string) (values map[string]string, message string) {
 	values = o.BackendSettings(backend)
 	if _, set := values[batchSetting]; !set {
@@ -88,8 +88,8 @@ func (o *Options) IsPlugin(backend string) bool {
 	return len(version.Plugins(o.Backends.Directory, o.Repository.Paths, backend)) > 0
 }
 
-// HasPlugins reports whether there is a plugin of any name. If so, the settings for all backends may
-// be meant for it.
+// HasPlugins reports whether there is a plugin of any name. If so, the settings for all backends
+// may be meant for it.
 func (o *Options) HasPlugins() bool {
 	return len(version.Plugins(o.Backends.Directory, o.Repository.Paths, "*")) > 0
 }

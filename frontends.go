@@ -139,24 +139,24 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 	}
 	if o.SageMaker.Allow {
 		m, err := platforms.NewSageMaker(platforms.SageMakerConfig{
-			REST: o.cloudConfig(all, o.SageMaker.Port), DefaultModel: o.SageMaker.DefaultModel,
+			REST: o.platformConfig(all, o.SageMaker.Port), DefaultModel: o.SageMaker.DefaultModel,
 			LivePing: o.SageMaker.LivePing, InferenceType: o.SageMaker.InferenceType,
 			Repositories: s.registry, ModelDirectory: o.SageMaker.ModelDirectory,
 		}, parts, s.log)
 		if err != nil {
 			return err
 		}
-		add(sageMakerService, "Sagemaker HTTPService", CloudAddress, o.SageMaker.Port, m)
+		add(sageMakerService, "Sagemaker HTTPService", PlatformAddress, o.SageMaker.Port, m)
 	}
 	if o.VertexAI.Allow {
 		v, err := platforms.NewVertex(platforms.VertexConfig{
-			REST: o.cloudConfig(all, o.VertexAI.Port), DefaultModel: o.VertexAI.DefaultModel,
+			REST: o.platformConfig(all, o.VertexAI.Port), DefaultModel: o.VertexAI.DefaultModel,
 			PredictRoute: o.VertexAI.PredictRoute, HealthRoute: o.VertexAI.HealthRoute, Exposition: counters.Handler(),
 		}, parts, s.log)
 		if err != nil {
 			return err
 		}
-		add(vertexService, "Vertex AI HTTPService", CloudAddress, o.VertexAI.Port, v)
+		add(vertexService, "Vertex AI HTTPService", PlatformAddress, o.VertexAI.Port, v)
 	}
 	if o.OpenAI.Allow {
 		c := o.openAIConfig(all)
@@ -246,13 +246,13 @@ func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
 	return c
 }
 
-// CloudAddress is the address at which SageMaker and Vertex AI expect their endpoints. No option
+// PlatformAddress is the address at which SageMaker and Vertex AI expect their endpoints. No option
 // changes it.
-const CloudAddress = "0.0.0.0"
+const PlatformAddress = "0.0.0.0"
 
-func (o *Options) cloudConfig(all *connections.Budget, port int) rest.Config {
+func (o *Options) platformConfig(all *connections.Budget, port int) rest.Config {
 	c := o.httpConfig(all)
-	c.Address, c.Port, c.ReusePort = CloudAddress, port, false
+	c.Address, c.Port, c.ReusePort = PlatformAddress, port, false
 	return c
 }
 

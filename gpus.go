@@ -76,7 +76,7 @@ func (s *Server) admit(gpu int32) bool {
 // busy returns the load of the GPUs.
 func (s *Server) busy() (list []metrics.GPU) {
 	for _, one := range s.devices.Samples() {
-		list = append(list, metrics.GPU(one))
+		list = append(list, metrics.GPU(one)) // bound: the GPUs
 	}
 	return list
 }

@@ -52,8 +52,8 @@ func (o *BackendOptions) validateLinked() error {
 	return nil
 }
 
-// linkBackends creates the linked backends and adds them to the built-in ones. unload limits the time to
-// finalize their models; 0: no limit.
+// linkBackends creates the linked backends and adds them to the built-in ones. unload limits the
+// time to finalize their models; 0: no limit.
 func (s *Server) linkBackends(builtIn map[string]backend.Backend, unload time.Duration, counters *metrics.Registry) map[string]backend.Backend {
 	o := &s.options
 	for name, initialize := range o.Backends.Linked {

@@ -1,11 +1,11 @@
 package nereid_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -24,23 +24,41 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
+	"github.com/nereid-serving/nereid/sdk"
 )
+
+// waiter is a doubler that waits until its gate is closed.
+type waiter struct {
+	doubler
+	gate chan struct{}
+}
+
+func (w waiter) NewModel(*sdk.ModelEnv) (sdk.Model, error)          { return w, nil }
+func (w waiter) NewInstance(*sdk.InstanceEnv) (sdk.Instance, error) { return w, nil }
+
+func (w waiter) Execute(ctx context.Context, requests []*sdk.Request) error {
+	<-w.gate
+	return w.doubler.Execute(ctx, requests)
+}
 
 // TestShortMemoryRefusesLargeRequests gives the process much uncharged memory. Large requests must
 // be rejected over both protocols, small ones served, and metrics and log must show it. When the
-// memory is free again, all requests are served.
+// memory is free again, all requests are served. Where it comes with connections that hold much
+// memory, these must be ended, first the one with most.
 func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	debug.FreeOSMemory() // memory left over from earlier tests should not count
-	o := options(t, repository(t, ""))
+	o := options(t, testkit.WriteFiles(t, t.TempDir(), map[string]string{
+		"double/config.pbtxt": strings.Replace(doubleConfig, `"python"`, `"doubler"`, 1), "double/1/": "",
+		"wait/config.pbtxt": strings.Replace(doubleConfig, `"python"`, `"waiter"`, 1), "wait/1/": "",
+	}))
+	gate := make(chan struct{}) // closed at the end
 	nereid.WithBackend("doubler", newDoubler)(&o)
-	config := filepath.Join(o.Repository.Paths[0], "double", "config.pbtxt")
-	if err := os.WriteFile(config, []byte(strings.Replace(doubleConfig, `"python"`, `"doubler"`, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	nereid.WithBackend("waiter", func(*sdk.BackendEnv) (sdk.Backend, error) { return waiter{gate: gate}, nil })(&o)
 	var log testkit.Buffer
 	o.Logger = zerolog.New(&log)
 	o.RequestMemoryBytes = 64 << 20
 	s, _, _ := serve(t, o)
+	defer close(gate)
 	conn, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +69,9 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 		body := `{"inputs":[{"name":"X","datatype":"INT32","shape":[` + strconv.Itoa(n) + `],"data":[` + strings.Repeat("1000,", n-1) + `1]}]}`
 		return request(t, "http://"+s.HTTPAddr().String()+"/v2/models/double/infer", body)
 	}
-	overGRPC := func(n int) error {
+	overGRPC := func(model string, n int) error {
 		_, err := grpcservice.NewGRPCInferenceServiceClient(conn).ModelInfer(t.Context(), &kserve.ModelInferRequest{
-			ModelName:        "double",
+			ModelName:        model,
 			Inputs:           []*kserve.ModelInferRequest_InferInputTensor{{Name: "X", Datatype: "INT32", Shape: []int64{int64(n)}}},
 			RawInputContents: [][]byte{make([]byte, 4*n)},
 		})
@@ -69,7 +87,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	}
 	serves := func(n int) bool {
 		code, _ := overHTTP(n)
-		return code == http.StatusOK && overGRPC(n) == nil
+		return code == http.StatusOK && overGRPC("double", n) == nil
 	}
 	if !serves(small) || !serves(large) {
 		t.Fatal("requests are not served at first")
@@ -86,7 +104,7 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	if code, answer := overHTTP(large); code != http.StatusServiceUnavailable || !strings.Contains(answer, "short of memory") {
 		t.Errorf("a large body over HTTP: got status %d, %s, want 503", code, answer)
 	}
-	if err := overGRPC(large); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "short of memory") {
+	if err := overGRPC("double", large); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "short of memory") {
 		t.Errorf("a large body over gRPC: got %v, want RESOURCE_EXHAUSTED", err)
 	}
 	if !serves(small) {
@@ -106,22 +124,26 @@ func TestShortMemoryRefusesLargeRequests(t *testing.T) {
 	if n := gauge("nereid_memory_holders_ended_total"); n != "0" {
 		t.Errorf("%s holders were ended, want none: none of them shows anything", n)
 	}
-	most := holds(t, s.HTTPAddr().String(), 5<<20)
+	most := make(chan error, 1) // the result of the call
+	go func() { most <- overGRPC("wait", 7<<20/4) }()
 	least := holds(t, s.HTTPAddr().String(), 2<<20)
+	holders := regexp.MustCompile(`"memory_holders":\[{"name":"gRPC connection from [^"]*","bytes":\d{7}},{"name":"HTTP connection from ` + least.LocalAddr().String())
 	testkit.Eventually(t, 10*time.Second, func() bool {
 		_, text := request(t, "http://"+s.MetricsAddr().String()+"/status", "")
-		return strings.Count(text, most.LocalAddr().String())+strings.Count(text, least.LocalAddr().String()) == 2
+		return holders.MatchString(text)
 	})
 	uncharged = make([][]byte, 300)
 	for i := range uncharged {
 		uncharged[i] = make([]byte, 1<<20)
 	}
-	for _, conn := range []net.Conn{most, least} { // closed one after the other
-		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-			t.Errorf("the connection with much memory: got error %v, want its end", err)
-		}
-		testkit.Eventually(t, 10*time.Second, func() bool { return strings.Contains(log.String(), conn.LocalAddr().String()) })
+	if err := <-most; status.Code(err) != codes.Unavailable { // the other one is closed later
+		t.Errorf("the call with much memory: got %v, want the end of its connection", err)
 	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return strings.Contains(log.String(), "gRPC connection from") })
+	if _, err := least.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("the connection with much memory: got error %v, want its end", err)
+	}
+	testkit.Eventually(t, 10*time.Second, func() bool { return strings.Contains(log.String(), least.LocalAddr().String()) })
 	runtime.KeepAlive(uncharged)
 	if n := gauge("nereid_memory_holders_ended_total"); n != "2" {
 		t.Errorf("%s holders were ended, want 2", n)

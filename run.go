@@ -59,10 +59,10 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Run loads the models and listens, unless that has been done, and serves until ctx ends. It then serves
-// for ExitDelay more and sends clients elsewhere. After that it accepts no connections, waits for
-// requests in flight, and unloads the models, all within ExitTimeout. It returns nil if ctx ended it and
-// nothing was left over. Errors while serving are logged when they happen.
+// Run loads the models and listens, unless that has been done, and serves until ctx ends. It then
+// serves for ExitDelay more and sends clients elsewhere. After that it accepts no connections,
+// waits for requests in flight, and unloads the models, all within ExitTimeout. It returns nil if
+// ctx ended it and nothing was left over. Errors while serving are logged when they happen.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.loaded {
 		if err := s.Load(ctx); err != nil {
@@ -95,14 +95,14 @@ func (s *Server) serve(running context.Context) error {
 	abrupt, cancel := s.untilKilled()
 	defer cancel()
 	var drains, metrics []context.CancelFunc   // stop the front ends for requests, and the metrics endpoint
-	ended := make(chan outcome, len(s.fronts)) // one value from each front end
+	ended := make(chan outcome, len(s.fronts)) // bound: one value from each front end
 	for _, f := range s.fronts {
 		ctx, stop := context.WithCancel(context.Background())
 		defer stop()
 		if f.name == metricsService {
-			metrics = append(metrics, stop)
+			metrics = append(metrics, stop) // bound: the front ends
 		} else {
-			drains = append(drains, stop)
+			drains = append(drains, stop) // bound: the front ends
 		}
 		s.start(ctx, f, ended)
 	}
@@ -129,9 +129,9 @@ func (s *Server) serve(running context.Context) error {
 	// The front ends drain together; the metrics go last, so that the drain can
 	// be watched.
 	limit := s.options.exitTimeout()
-	deadline, cancel := context.WithTimeout(abrupt, limit)
+	deadline, cancel := exitWithin(abrupt, limit)
 	defer cancel()
-	drained, cancel := context.WithTimeout(abrupt, limit-models.UnloadReserve(limit))
+	drained, cancel := exitWithin(abrupt, limit-models.UnloadReserve(limit))
 	defer cancel()
 	for _, stop := range drains {
 		stop()
@@ -215,9 +215,15 @@ func (s *Server) start(ctx context.Context, f *front, ended chan<- outcome) {
 func (s *Server) Shutdown() error {
 	abrupt, cancel := s.untilKilled()
 	defer cancel()
-	ctx, cancel := context.WithTimeout(abrupt, s.options.exitTimeout())
+	ctx, cancel := exitWithin(abrupt, s.options.exitTimeout())
 	defer cancel()
 	return s.shutdownBy(ctx, abrupt)
+}
+
+// exitWithin returns a context that ends with ctx or after d, even if d is 0. Time during which
+// this process was stopped does not count, or models would be killed before they are heard.
+func exitWithin(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
 }
 
 // shutdownBy unloads the models before ctx ends, and kills the remaining processes then.

@@ -47,7 +47,7 @@ type Server struct {
 	traces     *tracing.Tracer     // nil without a mode
 	recorder   *recording.Recorder // nil unless requests are recorded
 	status     *status.Keeper
-	fronts     []*front
+	fronts     []*front // bound: the names of front ends
 	// unusable is the error from opening the repository.
 	unusable error
 	// stopKeeping stops watching the heap and the status, and waits for both goroutines.
@@ -57,7 +57,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	killed  bool
-	cancels []context.CancelFunc // of the contexts that Kill cancels
+	cancels []context.CancelFunc // of the contexts that Kill cancels; bound: Run and Shutdown
 }
 
 // New validates the options and creates all parts of a server. Nothing listens and no model is
@@ -197,7 +197,7 @@ func (o *RateLimitOptions) limiter() *ratelimit.Limiter {
 		if r.Device >= 0 {
 			device = int32(r.Device)
 		}
-		explicit = append(explicit, ratelimit.Resource{Name: r.Name, Count: int64(r.Count), Device: device})
+		explicit = append(explicit, ratelimit.Resource{Name: r.Name, Count: int64(r.Count), Device: device}) // bound: the command line
 	}
 	return ratelimit.New(explicit)
 }

@@ -66,7 +66,7 @@ func (s *Server) holders() (list []status.Holder) {
 	})
 	slices.SortFunc(all, func(x, y held) int { return cmp.Compare(y.bytes, x.bytes) })
 	for _, h := range all[:min(len(all), mostHolders)] {
-		list = append(list, status.Holder{Name: h.holder.String(), Bytes: h.bytes})
+		list = append(list, status.Holder{Name: h.holder.String(), Bytes: h.bytes}) // bound: mostHolders
 	}
 	return list
 }
@@ -86,12 +86,12 @@ func (s *Server) instances() (list []status.Instance) {
 			if one.Memory == nil {
 				one.Memory = make(map[string]int64)
 			}
-			one.Memory[b.Kind] = b.Bytes
+			one.Memory[b.Kind] = b.Bytes // bound: the kinds
 		}
 		if l := in.LastLoss; l != nil {
 			one.LastLoss = &status.Loss{At: l.At, Cause: string(l.Cause), Text: l.Text}
 		}
-		list = append(list, one)
+		list = append(list, one) // bound: the instances
 	}
 	return list
 }

@@ -121,14 +121,14 @@ func (o *Options) validateEndpoints() error {
 			return fmt.Errorf("GRPC.%w", err)
 		}
 	}
-	for _, cloud := range []struct {
+	for _, platform := range []struct {
 		name string
 		on   bool
 		port int
 	}{{"SageMaker", o.SageMaker.Allow, o.SageMaker.Port}, {"VertexAI", o.VertexAI.Allow, o.VertexAI.Port}} {
-		if cloud.on {
-			if err := o.cloudConfig(nil, cloud.port).Validate(); err != nil {
-				return fmt.Errorf("%s.%w", cloud.name, err)
+		if platform.on {
+			if err := o.platformConfig(nil, platform.port).Validate(); err != nil {
+				return fmt.Errorf("%s.%w", platform.name, err)
 			}
 		}
 	}
@@ -151,8 +151,8 @@ func (o *Options) validateEndpoints() error {
 		{"HTTP", o.HTTP.Allow, o.HTTP.Address, o.HTTP.Port},
 		{"HTTPS", o.HTTPS.Allow, o.httpsAddress(), o.HTTPS.Port},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port},
-		{"SageMaker", o.SageMaker.Allow, CloudAddress, o.SageMaker.Port},
-		{"VertexAI", o.VertexAI.Allow, CloudAddress, o.VertexAI.Port},
+		{"SageMaker", o.SageMaker.Allow, PlatformAddress, o.SageMaker.Port},
+		{"VertexAI", o.VertexAI.Allow, PlatformAddress, o.VertexAI.Port},
 		{"OpenAI", o.OpenAI.Allow, o.openAIAddress(), o.OpenAI.Port},
 		{"Metrics", o.Metrics.Allow, o.metricsAddress(), o.Metrics.Port},
 	}

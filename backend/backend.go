@@ -185,7 +185,7 @@ type Instance interface {
 
 // Instances returns the instances of a backend's own type as a list of Instance.
 func Instances[I Instance](own []I) []Instance {
-	list := make([]Instance, len(own))
+	list := make([]Instance, len(own)) // bound: the instances
 	for i, in := range own {
 		list[i] = in
 	}

@@ -7,15 +7,15 @@
 //
 // Open only checks, AutoComplete may run the model's code once, Start starts all instances, and
 // Close ends everything and returns when nothing is left. Between Start and Close an instance may
-// be lost and become available again by itself; it reports that through Events. The other
-// abilities are optional: Capabilities has those of an instance, ModelCapabilities those of a model.
+// be lost and become available again by itself; it reports that through Events. The other abilities
+// are optional: Capabilities has those of an instance, ModelCapabilities those of a model.
 // Innermost unwraps an instance.
 //
-// Callers: package models opens, completes, starts and closes a Model, and exchanges its instances.
-// These calls follow each other, except that Close may come at any time. A scheduler calls
-// instances from any goroutine. It calls Execute again only after Done, or where Pipeliner.Ahead
-// allows one more batch. An instance calls Batch.Done once and each task's Send until a final
-// response. Both may be called inside Execute, and the scheduler may call Execute inside Done.
+// Package models opens, completes, starts and closes a Model, and exchanges its instances. These
+// calls follow each other, except that Close may come at any time. A scheduler calls instances from
+// any goroutine. It calls Execute again only after Done, or if Pipeliner.Ahead allows one more
+// batch. An instance calls Batch.Done once and each task's Send until a final response. Both may be
+// called inside Execute, and the scheduler may call Execute inside Done.
 //
 // Locks: the scheduler holds none of its locks when it calls Execute, Withdraw, Cancel, Ready or
 // Await. It holds its lock when it calls Pipeliner.Ahead and a Strategy, which therefore neither

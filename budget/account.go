@@ -27,7 +27,7 @@ type Account struct {
 	common  pot // taken of commons
 	kinds   [kinds]pot
 	// short are called in turn to give free memory back.
-	short   []func()
+	short   []func() // bound: the pools
 	keeper  keeper
 	limits  Limits
 	holders holders

@@ -4,8 +4,8 @@ import "reflect"
 
 // Charge counts the memory that one piece of work has taken: a request, a reply, a load. It travels
 // with the work, and code that allocates grows it first. The zero value with an Account is ready. A
-// nil Charge, or one without an Account, charges nothing; it is for text that no client or model has
-// sent. A Charge is not safe for concurrent use.
+// nil Charge, or one without an Account, charges nothing; it is for text that no client or model
+// has sent. A Charge is not safe for concurrent use.
 type Charge struct {
 	Account *Account
 	// Holder is the owner of the charged memory, or nil. It is set before the first Take.

@@ -15,8 +15,8 @@ const (
 	headroomMost = 256 << 20
 	tightShare   = 4
 	// Sweeps collect the heap and return memory to the system. The interval between them is
-	// sweepApart, pressedApart while memory is short or tight, quietApart while the server is idle, and at
-	// least sweepShare times the duration of the last one.
+	// sweepApart, pressedApart while memory is short or tight, quietApart while the server is idle,
+	// and at least sweepShare times the duration of the last one.
 	sweepApart   = time.Second
 	pressedApart = 200 * time.Millisecond
 	sweepShare   = 4

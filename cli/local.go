@@ -89,8 +89,8 @@ func waitingFor(o *flags.Options, what string) string {
 	return fmt.Sprintf("waiting up to %d s for %s; press Ctrl-C again to stop at once\n", limit, what)
 }
 
-// At shutdown, models are checked every endInterval. Those that take longer than endPatience are named,
-// up to mostEnding of them.
+// At shutdown, models are checked every endInterval. Those that take longer than endPatience are
+// named, up to mostEnding of them.
 const (
 	endInterval = 100 * time.Millisecond
 	endPatience = time.Second
@@ -242,7 +242,8 @@ func addresses(o *flags.Options, s *nereid.Server) string {
 	return b.String()
 }
 
-// firstModel explains how to create a first model. It returns "" if the repository is remote or clients load models.
+// firstModel explains how to create a first model. It returns "" if the repository is remote or
+// clients load models.
 func firstModel(o *flags.Options) string {
 	for _, path := range o.Repository.Paths {
 		entries, err := os.ReadDir(path)

@@ -22,9 +22,9 @@ const signalBurst = 200 * time.Millisecond
 var errSecondSignal = errors.New("a second signal came")
 
 // watchSignals prints a line for each SIGINT and SIGTERM. The first ends the context graceful: the
-// server drains and exits. A second one after the first burst ends abrupt: the server exits at once.
-// SIGPIPE has no effect, because a closed console is no reason to stop. stop ends the watch and both
-// contexts.
+// server drains and exits. A second one after the first burst ends abrupt: the server exits at
+// once. SIGPIPE has no effect, because a closed console is no reason to stop. stop ends the watch
+// and both contexts.
 func watchSignals(parent context.Context, stdout io.Writer, log zerolog.Logger) (graceful, abrupt context.Context, stop func()) {
 	abrupt, endAbrupt := context.WithCancelCause(parent)
 	graceful, endGraceful := context.WithCancel(abrupt)

@@ -35,7 +35,7 @@ func (r *Report) Err() error {
 
 // String returns the report as `nereid env doctor` prints it.
 func (r *Report) String() string {
-	var b strings.Builder
+	var b strings.Builder // bound: the report of a command
 	fmt.Fprintf(&b, "%s\n", r.Path)
 	for _, row := range [][2]string{{"archive", r.Archive}, {"form", string(r.Form)}, {"python", r.Python}, {"version", r.Version}, {"numpy", r.Numpy}} {
 		if row[1] != "" {
@@ -58,8 +58,8 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// Examine inspects an environment and asks its interpreter. base are the server's variables, in the form
-// of os.Environ. It ends when ctx does.
+// Examine inspects an environment and asks its interpreter. base are the server's variables, in the
+// form of os.Environ. It ends when ctx does.
 func Examine(ctx context.Context, envPath EnvPath, run Run, base []string) *Report {
 	r := &Report{Path: envPath.Path, Archive: envPath.Archive, Problems: []*Problem{}}
 	if envPath.Kind == Archive {
@@ -135,8 +135,8 @@ except ImportError:
     sys.stdout.write("\n{\"version\": \"%s\", \"error\": \"there is no module json\"}\n" % out["version"])
 `
 
-// answer is its output.
-type answer struct {
+// findings is the output of the program.
+type findings struct {
 	Version string `json:"version"`
 	Prefix  string `json:"prefix"`
 	Free    bool   `json:"free"`
@@ -154,7 +154,7 @@ func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string
 		add(problem("", "%s did not end in time: %v", e.Python, context.Cause(ctx)))
 		return
 	}
-	var a answer
+	var a findings
 	last := strings.TrimSpace(output)
 	last = last[strings.LastIndexByte(last, '\n')+1:]
 	if json.Unmarshal([]byte(last), &a) != nil { // bound: what Run returns
@@ -202,7 +202,7 @@ var (
 )
 
 // brokenNumpy is the problem of a numpy that cannot be imported.
-func (e *Environment) brokenNumpy(a answer) *Problem {
+func (e *Environment) brokenNumpy(a findings) *Problem {
 	text := fmt.Sprintf("numpy of %s cannot be imported: %s", e.name(), a.Error)
 	remedy := fmt.Sprintf("install it again with `%s -m pip install --force-reinstall numpy` or `uv pip install --reinstall --python %s numpy`", quote(e.Python), quote(e.Python))
 	switch {
@@ -225,7 +225,7 @@ func (e *Environment) silent(output string, err error) *Problem {
 	if at := strings.LastIndexByte(last, '\n'); at >= 0 {
 		last = last[at+1:]
 	}
-	how := "it answered nothing that is understood"
+	how := "its output is not understood"
 	if err != nil {
 		how = err.Error()
 	}

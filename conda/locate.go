@@ -65,7 +65,7 @@ const maxPath = 4096
 // links. ".." is resolved textually, as in Triton's core.
 func Named(value, modelDirectory string) (string, error) {
 	if n := len(value) + strings.Count(value, directoryVariable)*(len(modelDirectory)-len(directoryVariable)); n > maxPath {
-		return "", fmt.Errorf("It has %d bytes, at most %d can be opened", n, maxPath)
+		return "", fmt.Errorf("It has %d bytes, at most %d are possible", n, maxPath)
 	}
 	return filepath.Abs(strings.ReplaceAll(value, directoryVariable, modelDirectory)) // bound: maxPath
 }
@@ -138,13 +138,13 @@ func whyMissing(value, path, modelDirectory string) string {
 		return "Environments are read from local files: copy it beside the model, and name it with " + directoryVariable
 	}
 	if link, target, ok := danglingLink(path); ok {
-		return fmt.Sprintf("%s is a link to %s, where nothing is", link, target)
+		return fmt.Sprintf("%s is a link to %s, which does not exist", link, target)
 	}
 	if !filepath.IsAbs(value) && !strings.Contains(value, directoryVariable) {
 		if _, err := os.Stat(filepath.Join(modelDirectory, value)); err == nil {
 			return fmt.Sprintf("A relative path counts from the working directory of the server. The model directory has %s: write %s/%s", value, directoryVariable, value)
 		}
-		return "A relative path counts from the working directory of the server: write the whole path, or one that begins with " + directoryVariable
+		return "A relative path counts from the working directory of the server: use an absolute path, or one that begins with " + directoryVariable
 	}
 	there := path
 	for there != "/" {

@@ -75,7 +75,7 @@ func TestLocateSaysWhatIsMissing(t *testing.T) {
 		want        []string
 	}{
 		{"empty", "", []string{"The archive path is empty."}},
-		{"long", "/" + strings.Repeat("$$TRITON_MODEL_DIRECTORY", 1000), []string{"Failed to get the canonical path for /$$TRITON", "bytes, at most 4096 can be opened"}},
+		{"long", "/" + strings.Repeat("$$TRITON_MODEL_DIRECTORY", 1000), []string{"Failed to get the canonical path for /$$TRITON", "bytes, at most 4096 are possible"}},
 		{"missing", "/no/such/env", []string{"Failed to get the canonical path for /no/such/env.", "/ has no no"}},
 		{"missing in the model", "$$TRITON_MODEL_DIRECTORY/e/env", []string{"Failed to get the canonical path for " + model + "/e/env.", model + " has no e"}},
 		{"relative and in the model", "env.tar", []string{"Failed to get the canonical path for " + root + "/env.tar.", "write $$TRITON_MODEL_DIRECTORY/env.tar"}},

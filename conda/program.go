@@ -127,7 +127,7 @@ func (e *Environment) checkLibraries(path string, f *program, loader string) *Pr
 	if compareVersions(wanted, present) <= 0 {
 		return nil
 	}
-	return problem(e.rebuild("run the server in a newer image (`ldd --version` says what an image has)"),
+	return problem(e.rebuild("run the server in a newer image (`ldd --version` shows the version in an image)"),
 		"%s needs glibc %s, and this machine has glibc %s", path, wanted, present)
 }
 

@@ -110,7 +110,7 @@ func (e *Environment) addJSON(file string, parse func(text []byte, into *map[str
 func (e *Environment) add(name, value string) (refused string) {
 	switch {
 	case !variableName.MatchString(name):
-		return "this is no name of a variable"
+		return "this is not a variable name"
 	case slices.Contains(owned, name):
 		return "the activation sets this variable itself"
 	case strings.HasPrefix(name, "NEREID_"):
@@ -189,7 +189,7 @@ func blocks(line string) (n int) {
 	if comment := strings.Index(line, " #"); comment >= 0 {
 		line = line[:comment]
 	}
-	for _, word := range parting.Split(line, -1) {
+	for _, word := range parting.Split(line, -1) { // bound: maxScript
 		switch {
 		case slices.Contains(opening, word), strings.HasSuffix(word, "(){"), strings.HasSuffix(word, "){"):
 			n++

@@ -33,15 +33,15 @@ func (r *Request) Check() error {
 		text += len(p.Name) + len(p.String)
 	}
 	if text > MaxText {
-		return Errorf(InvalidArg, "id, sequence id and parameters of a request have %d bytes, at most %d can be", text, MaxText)
+		return Errorf(InvalidArg, "id, sequence id and parameters of a request have %d bytes, at most %d are allowed", text, MaxText)
 	}
 	if n := max(len(r.Inputs), len(r.Outputs)); n > MaxTensors {
-		return Errorf(InvalidArg, "%srequest has %d inputs and names %d outputs, at most %d of each can be",
+		return Errorf(InvalidArg, "%srequest has %d inputs and names %d outputs, at most %d of each are allowed",
 			r.LogPrefix(), len(r.Inputs), len(r.Outputs), MaxTensors)
 	}
 	for i := range r.Inputs {
 		if rank := len(r.Inputs[i].Shape); rank > MaxRank {
-			return Errorf(InvalidArg, "%sinput '%s' has %d dimensions, at most %d can be", r.LogPrefix(), r.Inputs[i].Name, rank, MaxRank)
+			return Errorf(InvalidArg, "%sinput '%s' has %d dimensions, at most %d are allowed", r.LogPrefix(), r.Inputs[i].Name, rank, MaxRank)
 		}
 	}
 	return nil

@@ -28,10 +28,10 @@ func TestCheckNamesTheField(t *testing.T) {
 		{infer.Request{ID: "7", Correlation: infer.CorrelationID{Text: "\xff"}}, `[request id: 7] parameter 'sequence_id' is not valid UTF-8: "\xff"`},
 		{infer.Request{Parameters: text("k", bad)}, `[request id: <id_unknown>] parameter 'k' is not valid UTF-8: "a\xed\xb0\x80"`},
 		{infer.Request{Parameters: text(bad, "v")}, `the name of parameter "a\xed\xb0\x80" is not valid UTF-8`},
-		{infer.Request{Inputs: []infer.Tensor{{Name: "I", Shape: make([]int64, infer.MaxRank+1)}}}, "input 'I' has 65 dimensions, at most 64 can be"},
-		{infer.Request{Outputs: make([]string, infer.MaxTensors+1)}, "names 65535 outputs, at most 65534 of each can be"},
+		{infer.Request{Inputs: []infer.Tensor{{Name: "I", Shape: make([]int64, infer.MaxRank+1)}}}, "input 'I' has 65 dimensions, at most 64 are allowed"},
+		{infer.Request{Outputs: make([]string, infer.MaxTensors+1)}, "names 65535 outputs, at most 65534 of each are allowed"},
 		{infer.Request{Inputs: make([]infer.Tensor, infer.MaxTensors+1)}, "has 65535 inputs"},
-		{infer.Request{ID: strings.Repeat("x", infer.MaxText/2), Parameters: text("k", strings.Repeat("x", infer.MaxText/2))}, "have 67108866 bytes, at most 67108864 can be"},
+		{infer.Request{ID: strings.Repeat("x", infer.MaxText/2), Parameters: text("k", strings.Repeat("x", infer.MaxText/2))}, "have 67108866 bytes, at most 67108864 are allowed"},
 	} {
 		err := test.request.Check()
 		if test.want == "" {
@@ -44,7 +44,7 @@ func TestCheckNamesTheField(t *testing.T) {
 		if !errors.As(err, &own) || own.Code != infer.InvalidArg || !strings.Contains(own.Message, test.want) {
 			t.Errorf("got error %.300v, want an invalid argument with %q", err, test.want)
 		} else if !utf8.ValidString(own.Message) {
-			t.Errorf("the text of the error is no UTF-8: %q", own.Message)
+			t.Errorf("the text of the error is not UTF-8: %q", own.Message)
 		}
 	}
 }

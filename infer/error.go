@@ -57,54 +57,121 @@ type Error struct {
 	NoRoom bool
 }
 
-// MaxEcho is the largest size of each text that an error repeats, in bytes.
+// MaxEcho is the largest size of all texts that an error repeats, in bytes of their JSON.
 const MaxEcho = 4 << 10
 
-// Errorf returns an Error of the given code. It cuts strings, byte slices and texts of errors among
-// args to MaxEcho bytes, so that a client cannot have large texts repeated to it. The message of
-// another Error is not cut. If one of args is or wraps an error for lack of memory, the result is
-// NoRoom too; with a code other than Unavailable it is that error alone, which says nothing about
-// the data that was being read.
+// Errorf returns an Error of the given code. If the strings, byte slices and texts of errors among
+// args take more than MaxEcho bytes together, it cuts the longest, so that a client cannot have
+// large texts repeated to it. The message of another Error is not cut. If one of args is or wraps
+// an error for lack of memory, the result is NoRoom too; with a code other than Unavailable it is
+// that error alone, which says nothing about the data that was being read.
 func Errorf(code Code, format string, args ...any) *Error {
-	var full *Error
-	for i, arg := range args {
-		switch v := arg.(type) {
-		case string:
-			if len(v) > MaxEcho {
-				args[i] = Cut(v, MaxEcho)
-			}
-		case []byte:
-			if len(v) > MaxEcho {
-				args[i] = []byte(Cut(v[:MaxEcho+1], MaxEcho))
-			}
-		case *Error:
-			if v != nil && v.NoRoom {
-				full = v
-			}
-		case error:
-			var own *Error
-			if errors.As(v, &own) && own != nil && own.NoRoom {
-				full = own
-			}
-			if text := fmt.Sprint(v); len(text) > MaxEcho { // Sprint survives a panic of Error
-				args[i] = Cut(text, MaxEcho)
-			}
-		}
-	}
+	full := noRoom(args)
 	if full != nil && code != Unavailable {
 		return full
 	}
+	shorten(args)
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), NoRoom: full != nil}
 }
 
+// noRoom returns the last error for lack of memory among args, or nil.
+func noRoom(args []any) (full *Error) {
+	for _, arg := range args {
+		if err, ok := arg.(error); ok {
+			var own *Error
+			if errors.As(err, &own) && own != nil && own.NoRoom {
+				full = own
+			}
+		}
+	}
+	return full
+}
+
+// shorten cuts the longest texts among args to a share of MaxEcho or more, so that all of them take
+// at most MaxEcho bytes.
+func shorten(args []any) {
+	sizes := make([]int, 0, 8) // bound: the arguments of a format
+	total, texts := 0, 0
+	for _, arg := range args {
+		text, ok := echo(arg)
+		size := 0
+		if ok {
+			size = jsonBytes(text)
+			texts++
+		}
+		sizes = append(sizes, size)
+		total += size
+	}
+	for total > MaxEcho {
+		at, longest := 0, 0
+		for i, size := range sizes {
+			if size > longest {
+				at, longest = i, size
+			}
+		}
+		text, _ := echo(args[at])
+		text = cutJSON(text, max(MaxEcho/texts, longest-(total-MaxEcho)))
+		args[at], sizes[at] = text, 0 // it is not cut again
+		total += jsonBytes(text) - longest
+	}
+}
+
+// echo returns the text of an argument that may be cut, or its beginning if it is too long anyway.
+func echo(arg any) (text string, ok bool) {
+	switch v := arg.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v[:min(len(v), MaxEcho+1)]), true // bound: MaxEcho
+	case *Error:
+		return "", false
+	case error:
+		return fmt.Sprint(v), true // which survives a panic of Error
+	}
+	return "", false
+}
+
+// jsonBytes returns the bytes that a text takes in JSON, or a number above MaxEcho.
+func jsonBytes(text string) (n int) {
+	for i := 0; i < len(text) && n <= MaxEcho; i++ {
+		n += escaped(text[i])
+	}
+	return n
+}
+
+// escaped returns the bytes that a byte takes in JSON.
+func escaped(c byte) int {
+	switch {
+	case c < ' ':
+		return len(`\u0000`)
+	case c == '"' || c == '\\':
+		return 2
+	}
+	return 1
+}
+
+// cutJSON is Cut by the bytes that the text takes in JSON, which must be more than most.
+func cutJSON(text string, most int) string {
+	end, n := 0, len(ellipsis)
+	for n += escaped(text[end]); n <= most; n += escaped(text[end]) {
+		end++
+	}
+	return upTo(text, end)
+}
+
+const ellipsis = "…"
+
 // Cut returns text, shortened to most bytes including an ellipsis, at a character boundary.
 func Cut[T string | []byte](text T, most int) string {
-	const ellipsis = "…"
 	if len(text) <= most {
 		return string(text)
 	}
-	end := most - len(ellipsis)
-	for end > most-len(ellipsis)-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+	return upTo(text, most-len(ellipsis))
+}
+
+// upTo returns the characters before an offset in a text, and an ellipsis.
+func upTo[T string | []byte](text T, end int) string {
+	for least := end - utf8.UTFMax; end > 0 && end > least && !utf8.RuneStart(text[end]); {
 		end--
 	}
 	return string(text[:end]) + ellipsis

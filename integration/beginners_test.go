@@ -178,7 +178,7 @@ func TestFilesAreTakenAsTheyAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := errorOf(t, body), "failed to parse the request JSON buffer: Invalid value. at 0; the body is no JSON: "; !strings.HasPrefix(got, want) {
+	if got, want := errorOf(t, body), "failed to parse the request JSON buffer: Invalid value. at 0; the body is not JSON: "; !strings.HasPrefix(got, want) {
 		t.Errorf("a model of numbers: got %q, want %q", got, want)
 	}
 }

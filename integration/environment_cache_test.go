@@ -192,7 +192,7 @@ func TestReadOnlyServer(t *testing.T) {
 		t.Errorf("unpacked %d times, want not at all", n)
 	}
 	status, body := s.load("late")
-	if want := "cannot be used, the log of the server says why"; status == http.StatusOK || !strings.Contains(errorOf(t, body), want) {
+	if want := "cannot be used, the server's log has the reason"; status == http.StatusOK || !strings.Contains(errorOf(t, body), want) {
 		t.Errorf("an environment that is not there: status %d: %s, want %q", status, body, want)
 	}
 	if want := "write to " + environments + ": permission denied"; !s.prints(want) {

@@ -313,7 +313,7 @@ func TestEnvironmentsThatCannotRun(t *testing.T) {
 		"old":     {"is 3.7.9, want 3.8 or later", "uv venv"},
 		"missing": {"Failed to get the canonical path for " + root + "/missing/env."},
 	} {
-		if got, want := index[model].Reason, "Internal: the Python environment of model '"+model+"' cannot be used, the log of the server says why"; got != want {
+		if got, want := index[model].Reason, "Internal: the Python environment of model '"+model+"' cannot be used, the server's log has the reason"; got != want {
 			t.Errorf("%s: got reason %q, want %q", model, got, want)
 		}
 		for _, text := range want {

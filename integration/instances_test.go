@@ -223,7 +223,7 @@ func TestInstancesChangeWithoutLoss(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"count":0}`:             "400 instances of model 'm': 'count' is 0, want a whole number from 1 to 1024",
 		`{"count":1,"group":"x"}`: "400 instances of model 'm': 'group' is \"x\", want 'new'",
-		`{"count":`:               `400 instances of model 'm': the body is no JSON: Invalid value. at 9; want {"count":<number>,"group":<name>}, of which the group may be absent`,
+		`{"count":`:               `400 instances of model 'm': the body is not JSON: Invalid value. at 9; want {"count":<number>,"group":<name>}, of which the group may be absent`,
 		`{"counts":1}`:            "400 instances of model 'm': 'counts' is not known, want 'count' and 'group'",
 	} {
 		status, answer := s.request("POST", "/v2/repository/models/m/instances", body)

@@ -66,8 +66,8 @@ finally:
 		}
 	}
 	asked("loads", "it has more than 1 files")
-	asked("brings", "calls of 0 bytes are under way, at most 1 of 1000 can be")
-	asked("asks", "1 calls of 42 bytes are under way, at most 1 of 1000 can be")
+	asked("brings", "calls of 0 bytes are under way, at most 1 of 1000 are allowed")
+	asked("asks", "1 calls of 42 bytes are under way, at most 1 of 1000 are allowed")
 	asked("measures", "more would be beyond the limit of 1000")
 
 	// One request executes, another may be queued in the stub, and two wait in the queue. The rest

@@ -358,7 +358,7 @@ class TritonPythonModel:
         sizes = [int(pb_utils.get_input_tensor_by_name(r, "MIB").as_numpy()[0, 0]) << 20 for r in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.full((1, n), 7, np.uint8))]) for n in sizes]
 `,
-	}), "--request-memory-byte-size=67108864")
+	}), "--request-memory-byte-size=67108864", "--model-max-memory-share=100")
 	ask := func(mib int) (int, string) {
 		status, reply, err := s.try("POST", "/v2/models/large/infer", nil, fmt.Appendf(nil,
 			`{"inputs":[{"name":"MIB","datatype":"INT32","shape":[1,1],"data":[%d]}],"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}]}`, mib))

@@ -40,6 +40,45 @@ class TritonPythonModel:
         open(self.place + ".returns", "w").close()
 `
 
+// TestAPauseOfAServerThatExitsKillsNoModel stops a server and its model, whose finalize runs, for
+// longer than the exit timeout. finalize must end, and the exit counts as one in time.
+func TestAPauseOfAServerThatExitsKillsNoModel(t *testing.T) {
+	const limit = 3 * time.Second
+	root := writeFiles(t, map[string]string{"finalizes/config.pbtxt": oneFloat, "finalizes/1/model.py": pausing})
+	place := func(what string) string { return filepath.Join(root, "finalizes", "finalizes."+what) }
+	has := func(what string) bool { _, err := os.Stat(place(what)); return err == nil }
+	s := start(t, testkit.Python(t).Path, root, fmt.Sprintf("--exit-timeout-secs=%d", limit/time.Second))
+	if err := s.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	s.until("waiting in finalize", func() bool { return has("waits") })
+	text, err := os.ReadFile(place("waits"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := strconv.Atoi(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signal := func(what unix.Signal) {
+		for _, pid := range []int{s.cmd.Process.Pid, model} {
+			if err := unix.Kill(pid, what); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	began := time.Now()
+	signal(unix.SIGSTOP)
+	testkit.Eventually(t, startLimit, func() bool { return time.Since(began) > limit+limit/4 })
+	if err := os.WriteFile(place("go"), nil, 0o644); err != nil {
+		t.Error(err)
+	}
+	signal(unix.SIGCONT)
+	if status := s.wait(startLimit); status != 0 || !has("returns") {
+		t.Errorf("exit status %d, finalize has returned: %v; want 0 and its end", status, has("returns"))
+	}
+}
+
 // TestAPauseOfTheServerKillsNoModel stops a server for longer than its models' timeouts: alone, as
 // in a debugger, and together with its models, as on a suspended machine or in a frozen container.
 // The pause must not count against the timeouts.

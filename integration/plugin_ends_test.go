@@ -138,7 +138,7 @@ func TestAPluginIsKilledAndReplaced(t *testing.T) {
 	if err := os.Rename(broken, filepath.Join(root, "m", "nereid_near")); err != nil {
 		t.Fatal(err)
 	}
-	if !s.prints(`begins with \"no p\" and is no program`) && !s.prints(`begins with "no p" and is no program`) {
+	if !s.prints(`begins with \"no p\" and is not a program`) && !s.prints(`begins with "no p" and is not a program`) {
 		t.Error("the log does not say what is wrong with the program")
 	}
 	s.wantNumber("m", 1, second)

@@ -252,8 +252,8 @@ func TestPluginsThatCannotBeLoaded(t *testing.T) {
 	models := map[string]string{
 		"many": "", "old": "was built for version 2 of the protocol of plugins, this server has version 3: rebuild it with the SDK of this server",
 		"new":   "was built for version 4 of the protocol of plugins, this server has version 3: build it with the SDK of this server, or use a newer server",
-		"other": `printed "usage: other" where the line of its handshake was wanted`, "silent": "did not make its handshake within 1s (setting start-timeout-seconds)",
-		"ends": "exited with code 3 before its handshake", "mode": "cannot be used, the log of the server says why",
+		"other": `printed "usage: other" instead of its handshake line`, "silent": "did not make its handshake within 1s (setting start-timeout-seconds)",
+		"ends": "exited with code 3 before its handshake", "mode": "cannot be used, the server's log has the reason",
 		"New": "New panicked", "Attributes": "Attributes panicked", "NewModel": "NewModel panicked", "NewInstance": "NewInstance panicked",
 	}
 	files := make(map[string]string)
@@ -321,7 +321,7 @@ var pluginFaults = []pluginFault{
 	{does: "eat memory", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"process exited with code 2"}},
 	{does: "print", lives: true},
 	{does: "huge output", want: "pool size to 4398046511104 bytes", lives: true},
-	{does: "deep output", want: "output 'OUTPUT0' has 300 dimensions, at most 64 can be", lives: true},
+	{does: "deep output", want: "output 'OUTPUT0' has 300 dimensions, at most 64 are allowed", lives: true},
 	{does: "float parameter", answer: `"parameters":{"share":0.25}`, lives: true},
 	{does: "use it later", logged: []string{"used later: 0 <nil>", faultOf, "the request was released twice"}, lives: true},
 	{does: "panic beside", want: "the process of backend 'many' for instance '%s' has ended unexpectedly", logged: []string{"panic: in a goroutine of its own", "process exited with code 2"}},

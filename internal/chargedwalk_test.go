@@ -12,23 +12,32 @@ import (
 
 // copies are functions that return about as much as they are given, or more.
 var copies = map[string]string{
-	"strings":                          "Repeat Join Split SplitN SplitAfter SplitAfterN Fields FieldsFunc Replace ReplaceAll Map ToUpper ToLower ToValidUTF8 Clone",
-	"bytes":                            "Repeat Join Split SplitN SplitAfter SplitAfterN Fields FieldsFunc Replace ReplaceAll Map ToUpper ToLower ToValidUTF8 Clone Runes Buffer.String Buffer.ReadFrom",
+	"strings":                          "Repeat Join Split SplitN SplitAfter SplitAfterN Fields FieldsFunc Replace ReplaceAll Map ToUpper ToLower ToTitle Title ToValidUTF8 Clone Replacer.Replace",
+	"bytes":                            "Repeat Join Split SplitN SplitAfter SplitAfterN Fields FieldsFunc Replace ReplaceAll Map ToUpper ToLower ToTitle Title ToValidUTF8 Clone Runes NewBufferString Buffer.String Buffer.ReadFrom",
 	"slices":                           "Clone Concat Collect Sorted SortedFunc Repeat Insert Grow AppendSeq",
 	"maps":                             "Clone Collect Copy",
 	"io":                               "ReadAll",
 	"os":                               "ReadFile",
 	"bufio":                            "NewReaderSize NewWriterSize Reader.ReadBytes Reader.ReadString",
-	"encoding/json":                    "Unmarshal Marshal MarshalIndent Decoder.Decode",
+	"encoding/json":                    "Unmarshal Marshal MarshalIndent Decoder.Decode Encoder.Encode Indent Compact",
 	"encoding/base64":                  "Encoding.DecodeString Encoding.EncodeToString",
 	"encoding/hex":                     "DecodeString EncodeToString",
-	"net/url":                          "PathUnescape QueryUnescape PathEscape QueryEscape ParseQuery",
+	"net/url":                          "PathUnescape QueryUnescape PathEscape QueryEscape ParseQuery Values.Encode",
+	"path":                             "Join Clean",
+	"html":                             "EscapeString UnescapeString",
+	"html/template":                    "Template.Execute Template.ExecuteTemplate HTMLEscapeString",
+	"text/template":                    "Template.Execute Template.ExecuteTemplate",
+	"regexp":                           "Regexp.ReplaceAll Regexp.ReplaceAllString Regexp.ReplaceAllLiteral Regexp.ReplaceAllLiteralString Regexp.ReplaceAllFunc Regexp.ReplaceAllStringFunc Regexp.Split Regexp.FindAll Regexp.FindAllString Regexp.FindAllIndex Regexp.FindAllStringIndex Regexp.FindAllSubmatch Regexp.FindAllStringSubmatch QuoteMeta",
 	"strconv":                          "Quote Unquote QuoteToASCII",
-	"google.golang.org/protobuf/proto": "Unmarshal Marshal Clone",
-	"google.golang.org/protobuf/encoding/protojson": "Unmarshal Marshal",
+	"google.golang.org/protobuf/proto": "Unmarshal Marshal Clone MarshalOptions.Marshal MarshalOptions.MarshalAppend UnmarshalOptions.Unmarshal",
+	"google.golang.org/protobuf/encoding/protojson": "Unmarshal Marshal MarshalOptions.Marshal MarshalOptions.MarshalAppend UnmarshalOptions.Unmarshal",
+	"google.golang.org/protobuf/encoding/prototext": "Unmarshal Marshal MarshalOptions.Marshal MarshalOptions.MarshalAppend UnmarshalOptions.Unmarshal",
 	"github.com/vmihailenco/msgpack/v5":             "Unmarshal Marshal",
 	module + "/server/jsontext":                     "String.String",
 }
+
+// readsReceiver matches the methods among copies that copy from their receiver.
+var readsReceiver = regexp.MustCompile(`^(Buffer|Decoder|Reader|Values)\.`)
 
 // chargedWalk walks the body of a function.
 type chargedWalk struct {
@@ -89,19 +98,11 @@ func (w *chargedWalk) isLoop(n ast.Node) bool {
 		if basic, ok := t.(*types.Basic); ok && basic.Info()&types.IsInteger != 0 {
 			return !w.isFixed(x)
 		}
-		if isOfConfig(t) {
-			return false
-		}
 		v, ok := w.p.root(x).(*types.Var)
 		return !ok || v.Pkg() == nil || v.IsField() || v.Parent() != v.Pkg().Scope()
 	}
 	return false
 }
-
-// ofConfig matches the messages of a model's configuration, whose size has a limit of its own.
-var ofConfig = regexp.MustCompile(`^\[\]\*` + regexp.QuoteMeta(module) + `/kserve\.Model(Input|Output|InstanceGroup|Sequence\w*|Ensembling\w*|Warmup\w*|Config)$`)
-
-func isOfConfig(t types.Type) bool { return ofConfig.MatchString(t.String()) }
 
 func (w *chargedWalk) isConstant(e ast.Expr) bool { return w.p.info.Types[e].Value != nil }
 
@@ -226,6 +227,8 @@ func (w *chargedWalk) look(n ast.Node) {
 		w.call(n)
 	case *ast.AssignStmt:
 		w.assign(n)
+	case *ast.IncDecStmt:
+		w.key(n.X, n)
 	}
 }
 
@@ -243,11 +246,15 @@ func (w *chargedWalk) call(n *ast.CallExpr) {
 		w.append(n)
 	case strings.HasPrefix(name, "Split") && strings.HasSuffix(name, "N") && w.isConstant(n.Args[2]):
 	case slices.Contains(strings.Fields(copies[pkg]), name):
-		if from, ok := n.Fun.(*ast.SelectorExpr); ok && strings.Contains(name, ".") && !strings.HasPrefix(name, "Encoding.") && !w.isShort(from.X) {
+		if from, ok := n.Fun.(*ast.SelectorExpr); ok && readsReceiver.MatchString(name) && !w.isShort(from.X) {
 			w.find(n, "%s.%s makes a copy of %s", pkg, name, types.ExprString(from.X))
 			return
 		}
-		for _, a := range n.Args {
+		arguments := n.Args
+		if strings.HasPrefix(name, "Template.Execute") {
+			arguments = n.Args[1:] // after the writer
+		}
+		for _, a := range arguments {
 			if t := w.p.info.TypeOf(a).Underlying(); !w.isShort(a) && !isNumber(t) && !isFunction(t) {
 				w.find(n, "%s.%s makes a copy of %s", pkg, name, types.ExprString(a))
 				return
@@ -266,7 +273,22 @@ func (w *chargedWalk) call(n *ast.CallExpr) {
 				w.grows(buffer, n, "%s grows by %s", name, types.ExprString(n.Args[0]))
 			}
 		}
+	case pkg == "fmt" && strings.HasPrefix(name, "Fprint") || pkg == "io" && name == "WriteString":
+		if buffer := w.p.root(withoutAddress(n.Args[0])); w.loops > 0 && isBuffer(w.p.info.TypeOf(n.Args[0])) && !w.p.isBounded(buffer) {
+			w.grows(buffer, n, "%s grows in a loop", types.ExprString(n.Args[0]))
+		}
 	}
+}
+
+func withoutAddress(e ast.Expr) ast.Expr {
+	if address, ok := e.(*ast.UnaryExpr); ok && address.Op == token.AND {
+		return address.X
+	}
+	return e
+}
+
+func isBuffer(t types.Type) bool {
+	return slices.Contains([]string{"*strings.Builder", "*bytes.Buffer"}, t.String())
 }
 
 func isNumber(t types.Type) bool {
@@ -388,15 +410,7 @@ func (w *chargedWalk) isFree(n *ast.CallExpr) bool {
 // assign checks maps and strings that grow.
 func (w *chargedWalk) assign(n *ast.AssignStmt) {
 	for i, left := range n.Lhs {
-		if index, ok := ast.Unparen(left).(*ast.IndexExpr); ok {
-			if _, isMap := w.p.info.TypeOf(index.X).Underlying().(*types.Map); isMap && !w.isConstant(index.Index) {
-				object := w.p.root(index.X)
-				if (w.loops > 0 || !w.p.isLocal(index.X)) && !w.p.isBounded(object) {
-					w.grows(object, n, "%s gets another key", types.ExprString(index.X))
-				}
-			}
-			continue
-		}
+		w.key(left, n)
 		basic, ok := w.p.info.TypeOf(left).(*types.Basic)
 		if !ok || basic.Info()&types.IsString == 0 || w.loops == 0 || w.inFresh(left) || w.p.isBounded(w.p.root(left)) {
 			continue
@@ -410,5 +424,19 @@ func (w *chargedWalk) assign(n *ast.AssignStmt) {
 		if grows {
 			w.grows(w.p.root(left), n, "%s grows in a loop", types.ExprString(left))
 		}
+	}
+}
+
+// key checks an assignment to an element of a map.
+func (w *chargedWalk) key(left ast.Expr, n ast.Node) {
+	index, ok := ast.Unparen(left).(*ast.IndexExpr)
+	if !ok || w.isFixed(index.Index) {
+		return
+	}
+	if _, isMap := w.p.info.TypeOf(index.X).Underlying().(*types.Map); !isMap || w.loops == 0 && w.p.isLocal(index.X) {
+		return
+	}
+	if object := w.p.root(index.X); !w.p.isBounded(object) {
+		w.grows(object, n, "%s gets another key", types.ExprString(index.X))
 	}
 }

@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"server/jsontext":        {"budget"},
 	"server/openai":          {"infer", "infer/trace", "kserve", "budget", "models", "server", "server/http1", "server/jsontext", "server/openai/jinja", "server/rest", "server/rest/body", "server/rest/generate", "server/tracing"},
 	"server/openai/jinja":    {},
-	"server/page":            {"infer", "kserve", "budget", "models", "server", "server/http1", "server/page/admission", "server/page/form", "server/rest", "server/rest/body", "server/status"},
+	"server/page":            {"infer", "kserve", "budget", "models", "server", "server/http1", "server/jsontext", "server/page/admission", "server/page/form", "server/rest", "server/rest/body", "server/rest/values", "server/status"},
 	"server/page/admission":  {"server/http1"},
 	"server/page/form":       {"infer", "kserve", "budget", "server/jsontext"},
 	"server/recording":       {"panics", "infer", "budget", "models", "server"},
@@ -254,9 +254,9 @@ func TestTheTableRefuses(t *testing.T) {
 	}
 }
 
-// TestTheCommandAloneLinksTheClouds checks that only the command links the SDKs of the object
+// TestOnlyTheCommandLinksProviders checks that only the command links the SDKs of the object
 // stores, which would make every other program and each test binary larger and slower to link.
-func TestTheCommandAloneLinksTheClouds(t *testing.T) {
+func TestOnlyTheCommandLinksProviders(t *testing.T) {
 	for _, file := range goFiles(t) {
 		for _, spec := range file.syntax.Imports {
 			if spec.Path.Value == strconv.Quote(module+"/objectstore/providers") && file.pkg != "cmd/nereid" && path.Dir(file.path) != "objectstore/providers" {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"go/scanner"
+	"go/token"
 	"iter"
 	"maps"
 	"os"
@@ -13,12 +15,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // stilted are phrases that read like a translation, with advice on a plain form. The test looks for
-// them in Markdown and in comments of Go and Python. A text can only contain a phrase if it
-// contains one of its literals in lower case. A check for these first is much faster than the
-// regular expression.
+// them in Markdown, in comments of Go and Python, and in strings of Go. A text can only contain a
+// phrase if it contains one of its literals in lower case. A check for these first is much faster
+// than the regular expression.
 var stilted = []struct {
 	phrase   *regexp.Regexp
 	literals []string
@@ -41,6 +44,8 @@ var stilted = []struct {
 	{regexp.MustCompile(`(?i)\bby those whom\b|\bthose whom (it|they)\b|\bwhom it is for\b`), words("whom"), "newcomers, operators, users"},
 	{regexp.MustCompile(`(?i)\bare good for\b|\bis good for\b`), words("good for"), "validates, is used for"},
 	{regexp.MustCompile(`(?i)\bcannot be meant\b|\bcannot mean\b`), words("cannot be meant|cannot mean"), "is almost certainly a mistake"},
+	{regexp.MustCompile(`(?i)\b(such a one|the books say|is none of|at most %d can be)\b`), words("such a one|books say|is none of|can be"), "use the usual term: unexpected, recorded, does not belong to, at most %d are allowed"},
+	{regexp.MustCompile(`\b(is|are) no (UTF-8|JSON|map|list|name|file|length|host|number)\b`), words("is no |are no "), "is not"},
 	{regexp.MustCompile(`(?i)\b(that|which) there are not\b`), words("there are not"), "unknown"},
 	{regexp.MustCompile(`(?i)\bharms? nobody\b`), words("nobody"), "state the bound"},
 	{regexp.MustCompile(`(?i)\bhas ended is none\b`), words("is none"), "returns nil if the process is already gone"},
@@ -55,25 +60,18 @@ const proseFile = "testdata/prose.txt"
 
 var updateProse = flag.Bool("update-prose", false, "write the counts of stilted phrases as they are")
 
-// goComment and pythonComment find the comment in a line of code.
-var (
-	goComment     = regexp.MustCompile(`(?:^|\s)//\s?(.*)$`)
-	pythonComment = regexp.MustCompile(`(?:^|\s)#\s(.*)$|"""(.*)`)
-)
+// commentWidth is the maximum width of comments.
+const commentWidth = 100
 
-// TestProseIsPlain fails for a stilted phrase that is new in a folder. The counts may only fall:
-// they are lowered with go test ./internal -run TestProseIsPlain -update-prose.
+// TestProseIsPlain fails for a stilted phrase in Go that is new in a folder. The counts may only
+// fall: they are lowered with go test ./internal -run TestProseIsPlain -update-prose.
 func TestProseIsPlain(t *testing.T) {
 	counts, places := map[string]int{}, map[string][]string{}
 	walk(t, func(name string, content []byte) {
-		prose := proseOf(name)
-		if prose == nil {
+		if !hasProse(name) {
 			return
 		}
-		n := 0
-		for line := range strings.Lines(string(content)) {
-			n++
-			text := prose(strings.TrimRight(line, "\n"))
+		for n, text := range linesOf(name, content) {
 			for found, plain := range stiltedPhrases(text) {
 				folder := path.Dir(name)
 				counts[folder]++
@@ -95,6 +93,74 @@ func TestProseIsPlain(t *testing.T) {
 	for _, folder := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[folder]; n > known[folder] {
 			t.Errorf("%s has %d stilted phrases, %d are known. Write the new ones plainly:\n\t%s", folder, n, known[folder], strings.Join(places[folder], "\n\t"))
+		}
+	}
+}
+
+// TestCommentsWrap finds comments of Go that are too wide. Preformatted lines may be wider.
+func TestCommentsWrap(t *testing.T) {
+	walk(t, func(name string, content []byte) {
+		if path.Ext(name) != ".go" || strings.HasSuffix(name, ".pb.go") {
+			return
+		}
+		n := 0
+		for line := range strings.Lines(string(content)) {
+			n++
+			line = strings.TrimRight(line, "\n")
+			text, isComment := strings.CutPrefix(strings.TrimLeft(line, "\t"), "// ")
+			if width := utf8.RuneCountInString(line); isComment && width > commentWidth && strings.Contains(text, " ") {
+				t.Errorf("%s:%d: the comment has %d columns, want at most %d", name, n, width, commentWidth)
+			}
+		}
+	})
+}
+
+// linesOf yields the prose of a Go file with its line numbers.
+func linesOf(name string, content []byte) iter.Seq2[int, string] {
+	return func(yield func(n int, text string) bool) { goProse(name, content, yield) }
+}
+
+// goProse yields the paragraphs of the comments of a Go file and, outside tests, its strings with a
+// space.
+func goProse(name string, content []byte, yield func(n int, text string) bool) {
+	file := token.NewFileSet().AddFile(name, -1, len(content))
+	var s scanner.Scanner
+	s.Init(file, content, nil, scanner.ScanComments)
+	paragraph, first, last := "", 0, 0
+	for more := true; more; {
+		pos, kind, text := s.Scan()
+		n := file.Line(pos)
+		alone := len(bytes.TrimSpace(content[file.Offset(file.LineStart(n)):file.Offset(pos)])) == 0
+		switch continues := n == last+1 && alone && kind == token.COMMENT && !strings.HasPrefix(text, "//\t"); {
+		case continues && text != "//":
+			if paragraph == "" {
+				first = n
+			}
+			paragraph, last = paragraph+strings.TrimPrefix(text, "//"), n
+		case kind == token.COMMENT, kind == token.EOF:
+			more = (paragraph == "" || yield(first, paragraph)) && kind != token.EOF
+			if paragraph, first, last = strings.TrimPrefix(text, "//"), n, n; !alone {
+				last = 0
+			}
+		case kind == token.STRING && strings.Contains(text, " ") && !strings.HasSuffix(name, "_test.go"):
+			more = yield(n, strings.Join(strings.Fields(text), " "))
+		}
+	}
+}
+
+// TestGoProse checks which texts of a Go file are prose, and at which line each begins.
+func TestGoProse(t *testing.T) {
+	const code = "package x\n\n// A b\n// c.\n//\n// D.\nvar s = \"e f\" // g\n// h\nvar w = `word`\n"
+	for name, want := range map[string]map[int]string{
+		"x.go":      {3: " A b c.", 6: " D.", 7: `"e f" g`, 8: " h"},
+		"x_test.go": {3: " A b c.", 6: " D.", 7: " g", 8: " h"},
+	} {
+		got := map[int]string{}
+		for n, text := range linesOf(name, []byte(code)) {
+			got[n] += text
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
 }
@@ -132,27 +198,7 @@ func stiltedPhrases(text string) iter.Seq2[string, string] {
 	}
 }
 
-// proseOf returns the function that finds the prose of a line of a file, or nil if the file has
-// none.
-func proseOf(name string) func(line string) string {
-	comment := func(pattern *regexp.Regexp, literals ...string) func(string) string {
-		return func(line string) string {
-			has := func(literal string) bool { return strings.Contains(line, literal) }
-			if !slices.ContainsFunc(literals, has) {
-				return ""
-			}
-			return strings.Join(pattern.FindStringSubmatch(line), " ")
-		}
-	}
-	switch {
-	case strings.Contains(name, "testdata/") || strings.HasSuffix(name, ".pb.go") || name == "internal/prose_test.go":
-		return nil
-	case path.Ext(name) == ".md":
-		return func(line string) string { return line }
-	case path.Ext(name) == ".go":
-		return comment(goComment, "//")
-	case path.Ext(name) == ".py":
-		return comment(pythonComment, "#", `"""`)
-	}
-	return nil
+// hasProse reports whether a file is Go code with prose of our own.
+func hasProse(name string) bool {
+	return path.Ext(name) == ".go" && !strings.HasSuffix(name, ".pb.go") && name != "internal/prose_test.go"
 }

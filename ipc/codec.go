@@ -158,7 +158,7 @@ func ParseExecuted(body []byte) (ExecutedBody, error) {
 		e.Begun, e.Ended, e.Text = le.Uint64(e.Text), le.Uint64(e.Text[8:]), nil
 	}
 	if e.r.err == nil && !utf8.Valid(e.Text) {
-		e.r.err = Broken("utf8", "text of EXECUTED is no UTF-8")
+		e.r.err = Broken("utf8", "text of EXECUTED is not UTF-8")
 	}
 	return e, e.r.err
 }
@@ -263,7 +263,7 @@ func (r *reader) responseOf(out *ResponseBody, named regions) {
 	// Checked for all data from stubs: protobuf refuses to send other strings, and the front end
 	// could not name the culprit.
 	if r.err == nil && !(utf8.Valid(out.Parameters) && utf8.Valid(out.Error)) {
-		r.err = Broken("utf8", "strings of a response are no UTF-8")
+		r.err = Broken("utf8", "strings of a response are not UTF-8")
 	}
 }
 

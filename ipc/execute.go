@@ -33,7 +33,7 @@ func (e *ExecuteBody) NextRequest(out *RequestBody) (ok bool, err error) {
 	e.Requests--
 	e.r.request(out, ofStubs)
 	if e.r.err == nil && !out.valid() {
-		e.r.err = Broken("utf8", "strings of a request are no UTF-8")
+		e.r.err = Broken("utf8", "strings of a request are not UTF-8")
 	}
 	return e.r.err == nil, e.r.err
 }

@@ -84,7 +84,7 @@ func ParseInfer(body []byte, out *InferBody) error {
 	r.pad()
 	r.request(&out.RequestBody, ofRequests)
 	if r.err == nil && !(utf8.Valid(out.Model) && out.valid()) {
-		r.err = Broken("utf8", "strings of INFER are no UTF-8")
+		r.err = Broken("utf8", "strings of INFER are not UTF-8")
 	}
 	return r.err
 }

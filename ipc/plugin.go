@@ -2,8 +2,8 @@ package ipc
 
 import "fmt"
 
-// A Go backend is a plugin: a program that the server starts by the handshake of go-plugin. From then
-// on both sides speak docs/protocol.md, with the AUTO_COMPLETE and INITIALIZE bodies below.
+// A Go backend is a plugin: a program that the server starts by the handshake of go-plugin. From
+// then on both sides speak docs/protocol.md, with the AUTO_COMPLETE and INITIALIZE bodies below.
 
 // The cookie shows a plugin that a server, not a user, has started it.
 const (
@@ -11,8 +11,9 @@ const (
 	PluginCookieValue = "8e4c1c1e6a0d4b0f9a57e9d2f3b6c1d4"
 )
 
-// PluginVersion is the version of the contract between server and plugin: docs/protocol.md as plugins
-// use it, and the bodies below. A plugin is rejected if it was built for none of the server's versions.
+// PluginVersion is the version of the contract between server and plugin: docs/protocol.md as
+// plugins use it, and the bodies below. A plugin is rejected if it was built for none of the
+// server's versions.
 const PluginVersion = 3
 
 // PluginVersionsEnv is the variable with the server's versions, separated by commas. The plugin

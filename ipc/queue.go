@@ -84,9 +84,9 @@ func (p *Producer) reserve(size int) ([]byte, error) {
 	return p.ring[at : at+uint64(size) : at+need], nil
 }
 
-// Commit publishes the frame that Begin gave room for, at now, CLOCK_MONOTONIC ns. Ordering: the frame's
-// bytes and posted are plain stores before tail's atomic one, so a reader that sees
-// the new tail sees the frame.
+// Commit publishes the frame that Begin gave room for, at now, CLOCK_MONOTONIC ns. Ordering: the
+// frame's bytes and posted are plain stores before tail's atomic one, so a reader that sees the new
+// tail sees the frame.
 func (p *Producer) Commit(now int64) {
 	p.published = p.reserved
 	p.posted.Store(uint64(now))

@@ -92,8 +92,8 @@ type account struct {
 	cost       int // series
 	bytes      int
 	lives      int
-	series     map[*series]int // number of holds
-	families   map[*customFamily]int
+	series     map[*series]int        // number of holds; bound: perModel
+	families   map[*customFamily]int  // bound: modelBytes
 	kept       map[*series]bool       // left by an unloaded model; bound: custom.perModel
 	keptFamily map[*customFamily]bool // bound: custom.modelBytes
 }
@@ -154,12 +154,12 @@ func (h *Holder) NewFamily(number uint64, name, description string, kind Kind) e
 	case c.off:
 		return refused("metrics not supported")
 	case len(name) > maxCustomName || len(description) > maxCustomDescription:
-		return refused("the name of a metric family has %d bytes and its description %d, at most %d and %d can be",
+		return refused("the name of a metric family has %d bytes and its description %d, at most %d and %d are allowed",
 			len(name), len(description), maxCustomName, maxCustomDescription)
 	case !validWord(name, true):
 		return refused("Invalid metric name")
 	case !utf8.ValidString(description):
-		return misuse("description is no UTF-8")
+		return misuse("description is not UTF-8")
 	case c.reserved[name]:
 		return refused("Family name already exists: '%s' is a metric of the server itself", name)
 	case len(h.families) >= c.perModel:
@@ -201,7 +201,7 @@ func (h *Holder) NewMetric(family, number uint64, labels [][2]string, buckets []
 	case f.kind != Histogram && len(buckets) > 0:
 		return misuse("metric of kind %d has buckets", f.kind)
 	case len(labels) > maxCustomLabels:
-		return refused("a metric has %d labels, at most %d can be", len(labels), maxCustomLabels)
+		return refused("a metric has %d labels, at most %d are allowed", len(labels), maxCustomLabels)
 	}
 	labels = slices.Clone(labels) // bound: maxCustomLabels
 	if err := checkLabels(f.kind, labels); err != nil {
@@ -403,13 +403,13 @@ func checkLabels(kind Kind, labels [][2]string) error {
 		name, value := l[0], l[1]
 		switch {
 		case len(name) > maxCustomLabel || len(value) > maxCustomLabel:
-			return refused("a label of a metric has a name of %d bytes and a value of %d, at most %d can be", len(name), len(value), maxCustomLabel)
+			return refused("a label of a metric has a name of %d bytes and a value of %d, at most %d are allowed", len(name), len(value), maxCustomLabel)
 		case !validWord(name, false), kind == Histogram && name == "le": // the label of the buckets
 			return refused("Invalid label name")
 		case !utf8.ValidString(value):
-			return misuse("value of label %q is no UTF-8", name)
+			return misuse("value of label %q is not UTF-8", name)
 		case i > 0 && name == labels[i-1][0]:
-			return misuse("label %q stands twice", name)
+			return misuse("label %q appears twice", name)
 		}
 	}
 	return nil
@@ -417,7 +417,7 @@ func checkLabels(kind Kind, labels [][2]string) error {
 
 func checkBuckets(buckets []float64) error {
 	if len(buckets) > maxCustomBuckets {
-		return refused("a histogram has %d buckets, at most %d can be", len(buckets), maxCustomBuckets)
+		return refused("a histogram has %d buckets, at most %d are allowed", len(buckets), maxCustomBuckets)
 	}
 	for i, b := range buckets {
 		if math.IsNaN(b) || i > 0 && b <= buckets[i-1] {
@@ -427,8 +427,8 @@ func checkBuckets(buckets []float64) error {
 	return nil
 }
 
-// validWord reports whether Prometheus allows a name of a family, or without colons of a label: letters,
-// digits and "_", no digit first and no leading "__".
+// validWord reports whether Prometheus allows a name of a family, or without colons of a label:
+// letters, digits and "_", no digit first and no leading "__".
 func validWord(name string, colon bool) bool {
 	for i := range len(name) {
 		c := name[i]

@@ -122,8 +122,8 @@ func TestCustomMetricsCountUnderStorm(t *testing.T) {
 	}
 }
 
-// TestBytesOfAllModelsAreBounded checks that the models together have a limit, and that those which
-// were unloaded make room for others.
+// TestBytesOfAllModelsAreBounded checks that the models together have a limit, and that unloaded
+// models make room for others.
 func TestBytesOfAllModelsAreBounded(t *testing.T) {
 	r := New(Config{})
 	text := strings.Repeat("d", maxCustomDescription)

@@ -58,19 +58,19 @@ func (r *Registry) Processes(list func() []Process) {
 				page.Sample("", row.labels, "", time.Duration(row.first).Seconds())
 			}
 		}},
-		ownFamily{processNames[1], "Resident memory of the process of an instance, what it shares with others among it", gauge, func(page *exposition.Page, now *view) {
+		ownFamily{processNames[1], "Resident memory of the process of an instance, including memory shared with other processes", gauge, func(page *exposition.Page, now *view) {
 			for _, row := range now.processes.instances {
 				page.Sample("", row.labels, "", float64(row.second))
 			}
 		}},
-		ownFamily{processNames[2], "Shared memory that is real for outputs of a version's processes", gauge, func(page *exposition.Page, now *view) {
+		ownFamily{processNames[2], "Shared memory that is allocated for outputs of a version's processes", gauge, func(page *exposition.Page, now *view) {
 			for _, row := range now.processes.versions {
 				if row.first > 0 { // idle models have none
 					page.Sample("", row.labels, "", float64(row.first))
 				}
 			}
 		}},
-		ownFamily{processNames[3], "Memory of devices that a version's processes have made to lend tensors to others", gauge, func(page *exposition.Page, now *view) {
+		ownFamily{processNames[3], "Device memory that a version's processes have allocated to lend tensors to others", gauge, func(page *exposition.Page, now *view) {
 			for _, row := range now.processes.versions {
 				if row.second > 0 { // not for most models
 					page.Sample("", row.labels, "", float64(row.second))
@@ -82,7 +82,7 @@ func (r *Registry) Processes(list func() []Process) {
 				page.Sample("", row.labels, "", float64(row.first))
 			}
 		}},
-		ownFamily{processNames[5], "Bound of nereid_model_memory_bytes, for kinds of which the version has some", gauge, func(page *exposition.Page, now *view) {
+		ownFamily{processNames[5], "Limit of nereid_model_memory_bytes, for the kinds that the version uses", gauge, func(page *exposition.Page, now *view) {
 			for _, row := range now.processes.holds {
 				if row.second > 0 {
 					page.Sample("", row.labels, "", float64(row.second))

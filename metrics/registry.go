@@ -112,7 +112,7 @@ func New(config Config) *Registry {
 			Name: "nereid_stub_losses_total", Help: "Stub processes that ended without being told to, or did not start again",
 		}, []string{"model", "cause"}),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: restartsName, Help: "Stub processes that became ready in place of one that was lost",
+			Name: restartsName, Help: "Stub processes that replaced a lost one",
 		}, []string{"model"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nereid_stub_protocol_errors_total", Help: "Stub processes that were ended because they broke a rule of the protocol",
@@ -181,8 +181,8 @@ func (r *Registry) countStub(c *prometheus.CounterVec, labels ...string) {
 	c.WithLabelValues(labels...).Inc()
 }
 
-// forgetStubsLocked removes the counts of the model whose last event is the oldest, except of loaded
-// models. It reports whether there was one.
+// forgetStubsLocked removes the counts of the model whose last event is the oldest, except of
+// loaded models. It reports whether there was one.
 func (r *Registry) forgetStubsLocked() bool {
 	loaded := make(map[string]bool, len(r.models)) // bound: the loaded models
 	for key := range r.models {

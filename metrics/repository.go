@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RepositoryFigures counts the work of a model repository in an object store since the server began.
+// RepositoryFigures counts the work of a model repository in an object store since the server
+// began.
 type RepositoryFigures struct {
 	Failures     uint64        // listings and copies that failed because of the store
 	FetchedBytes uint64        // read from the store

@@ -13,9 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// The pause between two scans of all sources is at least developInterval, and developShare times the
-// duration of the last scan, so that a large repository takes only that share of one core. A change counts
-// once two scans have seen the same state, so that several files written together are one change.
+// The pause between two scans of all sources is at least developInterval, and developShare times
+// the duration of the last scan, so that a large repository takes only that share of one core. A
+// change counts once two scans have seen the same state, so that several files written together are
+// one change.
 const (
 	developInterval = 150 * time.Millisecond
 	developShare    = 20

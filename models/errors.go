@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -25,6 +26,14 @@ var errOvertaken = infer.Errorf(infer.Unavailable,
 // the reason.
 func errNotPolled(name string) error {
 	return infer.Errorf(infer.Internal, "failed to load '%s', failed to poll from model repository", name)
+}
+
+// checkLength refuses names that are longer than any model's. Clients send them.
+func checkLength(name string) error {
+	if len(name) <= budget.MaxName {
+		return nil
+	}
+	return infer.Errorf(infer.InvalidArg, "model name has %d bytes, but at most %d are allowed", len(name), budget.MaxName)
 }
 
 // StartError reports that models could not be loaded at startup. Its text and its *infer.Error are
@@ -69,7 +78,7 @@ func forClients(err error) error {
 	if err == nil || errors.As(err, &own) || errors.As(err, &panicked) {
 		return err
 	}
-	return &infer.Error{Code: infer.Internal, Message: "the load has failed, the log of the server says why", Detail: err.Error()}
+	return &infer.Error{Code: infer.Internal, Message: "the load has failed, the server's log has the reason", Detail: err.Error()}
 }
 
 // Limits of the text of an error of a version, in bytes. The log has it as a whole.

@@ -36,8 +36,8 @@ func (e *Examined) Config() *kserve.ModelConfig {
 	return e.Versions[slices.Max(e.Description.Versions)].Config
 }
 
-// Examine reads the models as Start does, but loads none: all models, or the named ones together with
-// the models that their ensembles call. The list is sorted by name. Examine needs no Start.
+// Examine reads the models as Start does, but loads none: all models, or the named ones together
+// with the models that their ensembles call. The list is sorted by name. Examine needs no Start.
 func (r *Registry) Examine(ctx context.Context, names []string) ([]*Examined, error) {
 	ids, rejected, err := r.config.Repository.Scan()
 	if err != nil {

@@ -38,9 +38,9 @@ func (r *Registry) explicitLoad(ctx context.Context, up *loadInProgress, name, t
 	if err := checkName(name); err != nil {
 		return err
 	}
-	charge := budget.Charge{Account: r.config.Memory}
-	defer charge.Settle()
-	if err := r.chargeOverride(&charge, text); err != nil {
+	charge, settle := r.loadCharge(name)
+	defer settle()
+	if err := r.chargeOverride(charge, text); err != nil {
 		return err
 	}
 	o, err := r.override(name, text, files)
@@ -116,9 +116,10 @@ func (r *Registry) gather(ctx context.Context, op *operation, targets []reposito
 
 // checkName refuses names that cannot be those of a model.
 func checkName(name string) error {
+	if err := checkLength(name); err != nil {
+		return err
+	}
 	switch trimmed := strings.TrimSpace(name); {
-	case len(name) > budget.MaxName:
-		return infer.Errorf(infer.InvalidArg, "model name has %d bytes, but at most %d are allowed", len(name), budget.MaxName)
 	case trimmed == "":
 		return infer.Errorf(infer.InvalidArg, "Model name cannot be empty. Please enter a valid name to deploy.")
 	case trimmed == "..", strings.Contains(name, "/"):
@@ -184,6 +185,9 @@ func (r *Registry) Unload(ctx context.Context, name string, dependents bool) err
 
 func (r *Registry) explicitUnload(ctx context.Context, up *loadInProgress, name string, dependents bool) error {
 	if err := r.checkControl(); err != nil {
+		return err
+	}
+	if err := checkLength(name); err != nil {
 		return err
 	}
 	op := r.begin(name, up)
@@ -313,6 +317,21 @@ func CheckOverride(limits *budget.Limits, n int) error {
 		n, limits.ConfigOverride)
 }
 
+// loadCharge returns the charge of a load, whose holder names the model, and settles it.
+func (r *Registry) loadCharge(name string) (c *budget.Charge, settle func()) {
+	account := r.config.Memory
+	if account == nil {
+		return nil, func() {}
+	}
+	holder := &budget.Holder{Name: func() string { return fmt.Sprintf("load of model %q", name) }}
+	account.Enter(holder)
+	c = &budget.Charge{Account: account, Holder: holder}
+	return c, func() {
+		c.Settle()
+		holder.Leave()
+	}
+}
+
 // chargeOverride charges the memory that a load needs for its config.
 func (r *Registry) chargeOverride(c *budget.Charge, text string) error {
 	if r.config.Memory == nil {
@@ -343,7 +362,7 @@ func (r *Registry) override(name, given string, files map[string][]byte) (o over
 	if !repository.IsName(name) {
 		return override{}, infer.Errorf(infer.InvalidArg, "%q cannot be the name of a model", name)
 	}
-	text, err := prototext.MarshalOptions{Multiline: true}.Marshal(o.config)
+	text, err := prototext.MarshalOptions{Multiline: true}.Marshal(o.config) // bound: charged by chargeOverride
 	if err != nil {
 		return override{}, fmt.Errorf("write the config of the request: %w", err)
 	}

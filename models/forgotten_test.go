@@ -15,7 +15,7 @@ import (
 // text.
 func failingUploads(t *testing.T, r *Registry, b *seeingBackend, prefix string, count int) {
 	t.Helper()
-	long := infer.Errorf(infer.Internal, "%s%s%s%s", strings.Repeat("a", 4000), strings.Repeat("b", 4000), strings.Repeat("c", 4000), strings.Repeat("d", 4000))
+	long := &infer.Error{Code: infer.Internal, Message: strings.Repeat("abcd", 4000)}
 	b.fakeBackend.Mu.Lock()
 	for i := range count {
 		b.failures[fmt.Sprintf("%s%d:1", prefix, i)] = long
@@ -108,8 +108,8 @@ func TestUploadsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestTextsOfManyFailedVersionsAreBounded loads a model of which all of many versions fail with long
-// texts.
+// TestTextsOfManyFailedVersionsAreBounded loads a model of which all of many versions fail with
+// long texts.
 func TestTextsOfManyFailedVersionsAreBounded(t *testing.T) {
 	r, b, _, _ := overriding(t)
 	const many = 200
@@ -141,8 +141,8 @@ func TestTextsOfManyFailedVersionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFailedRegistrationsAreForgotten checks that models of registered directories that fail to load
-// under ever new names leave a limited number of records.
+// TestFailedRegistrationsAreForgotten checks that models of registered directories that fail to
+// load under ever new names leave a limited number of records.
 func TestFailedRegistrationsAreForgotten(t *testing.T) {
 	b := NewFakeBackend()
 	r := emptyRegistry(t, b)

@@ -84,9 +84,9 @@ func TestKeptOverridesStayCharged(t *testing.T) {
 	}
 }
 
-// TestServedOverridesStayChargedAfterAFailedLoad loads a model with a config that leaves its version
-// as it is. A later load that fails must not end the charge, because the model is still served from
-// that config.
+// TestServedOverridesStayChargedAfterAFailedLoad loads a model with a config that leaves its
+// version as it is. A later load that fails must not end the charge, because the model is still
+// served from that config.
 func TestServedOverridesStayChargedAfterAFailedLoad(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 1 << 30})
 	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {

@@ -31,8 +31,8 @@ type work struct {
 	cancel   map[repository.Identity]context.CancelCauseFunc
 	done     chan struct{} // closed when it is
 
-	// Loads write files under mu, and the poller reads it. A load reads its model again if the model changes
-	// while it is copied, and must not be cancelled for a change that it has found itself.
+	// Loads write files under mu, and the poller reads it. A load reads its model again if the model
+	// changes while it is copied, and must not be cancelled for a change that it has found itself.
 	mu sync.Mutex
 	// files are the footprints from which models are being loaded; nil: being read again. The
 	// footprints are immutable.
@@ -55,8 +55,8 @@ func (w *work) loadedFrom(id repository.Identity) *repository.Footprint {
 	return w.files[id]
 }
 
-// reread returns the callback by which a load reports that it reads its model again, and the result.
-// It is nil if no poll has begun the load.
+// reread returns the callback by which a load reports that it reads its model again, and the
+// result. It is nil if no poll has begun the load.
 func (w *work) reread(id repository.Identity) func(files *repository.Footprint) {
 	if w == nil {
 		return nil

@@ -3,10 +3,12 @@ package models
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/models/repository"
@@ -20,6 +22,37 @@ func emptyRegistry(t *testing.T, b *fakeBackend) *Registry {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestALoadIsAHolderOfMemory checks that the account lists a load in progress under the name of its
+// model, with the memory of its config.
+func TestALoadIsAHolderOfMemory(t *testing.T) {
+	account, b := budget.New(budget.Config{Limit: 256 << 20}), NewFakeBackend()
+	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, func(c *RegistryConfig) { c.Explicit, c.Memory = true, account })
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	holders := func() (list []string) {
+		account.Holders(func(h *budget.Holder) bool {
+			if h.Held(budget.JSON) > 0 {
+				list = append(list, h.Name())
+			}
+			return true
+		})
+		return list
+	}
+	held := make(chan struct{})
+	b.held["m:1"] = held
+	loaded := make(chan error, 1) // one value
+	go func() { loaded <- r.Load(t.Context(), "m", ConfigWith(t, "", nil), nil) }()
+	testkit.Eventually(t, Patience, func() bool { return slices.Equal(holders(), []string{`load of model "m"`}) })
+	close(held)
+	if err := <-loaded; err != nil {
+		t.Error(err)
+	}
+	if list := holders(); len(list) != 0 {
+		t.Errorf("%q hold memory after the load", list)
+	}
 }
 
 // TestModelsComeAndGoWithTheirRepositories registers repositories under other model names than

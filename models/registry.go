@@ -123,6 +123,9 @@ func (r *Registry) lookup(name string, number int64) (*version.Version, error) {
 	if !r.started.Load() {
 		return nil, errNotReady
 	}
+	if err := checkLength(name); err != nil {
+		return nil, err
+	}
 	return r.catalog.Find(name, number)
 }
 
@@ -248,6 +251,9 @@ func (r *Registry) Index(ready bool) ([]*kserve.RepositoryIndexResponse_ModelInd
 func (r *Registry) Statistics(name string, number int64) ([]*kserve.ModelStatistics, error) {
 	if r.config.Unusable {
 		return nil, errNotReady
+	}
+	if err := checkLength(name); err != nil {
+		return nil, err
 	}
 	return r.catalog.Statistics(name, number)
 }

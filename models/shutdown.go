@@ -15,14 +15,15 @@ import (
 
 // Shutdown ends the registry. It refuses new requests and changes, finishes the requests in flight
 // and unloads all models. If ctx ends first, the rest is ended by force and the error is Internal
-// "Exit timeout expired. Exiting immediately.". Once a second the log reports the progress.
+// "Exit timeout expired. Exiting immediately.". The limit of ctx, if any, is that of
+// panics.WithLimit. Once a second the log reports the progress.
 func (r *Registry) Shutdown(ctx context.Context) error {
 	log := r.config.Log
 	r.loader.Exit()
 	r.StopChanges()
 	r.stopPolls(version.ErrExiting)
 	stop := context.AfterFunc(ctx, panics.Guard(log, panics.Models, func() {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			r.expire(errors.New("the exit timeout ran out"))
 		} else {
 			r.expire(errors.New("the server was told to end at once"))
@@ -31,20 +32,12 @@ func (r *Registry) Shutdown(ctx context.Context) error {
 	defer stop()
 	defer r.expire(nil)
 
-	left := func() int {
-		deadline, ok := ctx.Deadline()
-		if !ok {
-			return 0
-		}
-		return int(max(time.Until(deadline), 0).Round(time.Second) / time.Second)
-	}
+	left := func() int { return int(panics.Left(ctx).Round(time.Second) / time.Second) }
 	log.Info().Msg("Waiting for in-flight requests to complete.")
 	// Part of the time is reserved for idle models: they finalize even
 	// if a request does not end.
-	drain, endDrain := r.lifetime, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok {
-		drain, endDrain = context.WithDeadline(r.lifetime, deadline.Add(-UnloadReserve(time.Until(deadline))))
-	}
+	total := panics.Left(ctx)
+	drain, endDrain := panics.WithLimit(r.lifetime, total-UnloadReserve(total), context.DeadlineExceeded)
 	defer endDrain()
 	var draining sync.WaitGroup
 	draining.Go(panics.Guard(log, panics.Models, func() { r.drain(drain) }, nil))

@@ -371,7 +371,7 @@ func TestModelThatNeverRests(t *testing.T) {
 	})
 	err := s.Load(t.Context(), "m", "", nil)
 	WantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: model 'm' of s3://bucket/models changes while it is copied: "+
-		"5 copies were begun, and none became complete; load it when its upload has ended;\n")
+		"5 copies were started, and none was completed; load it when its upload has ended;\n")
 }
 
 // TestHalfUploadedVersionIsLoadedAsItIs checks that a partly uploaded version is loaded, as in

@@ -7,19 +7,22 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Errors that callers distinguish by errors.Is. Other errors, such as malformed names, match none of them.
+// Errors that callers distinguish by errors.Is. Other errors, such as malformed names, match none
+// of them.
 var (
 	// ErrChanged: the object is not the listed version. List again.
-	ErrChanged = errors.New("the object is another by now")
+	ErrChanged = errors.New("the object has changed")
 	// ErrDenied: the store refuses the credentials: they are wrong, missing, expired or insufficient.
 	ErrDenied = errors.New("the store refuses the credentials")
 	// ErrAbsent: there is no such bucket or object.
-	ErrAbsent = errors.New("the store has no such thing")
-	// ErrUnreachable: the answer was missing, incomplete or a failure of the store. A later call may succeed.
+	ErrAbsent = errors.New("the store has no such object")
+	// ErrUnreachable: the answer was missing, incomplete or a failure of the store. A later call may
+	// succeed.
 	ErrUnreachable = errors.New("the store cannot be reached")
 )
 
-// Error is a failure with Triton's text. errors.As finds its *infer.Error, which has text and code; errors.Is the reason.
+// Error is a failure with Triton's text. errors.As finds its *infer.Error, which has text and code;
+// errors.Is the reason.
 type Error struct {
 	reason error // one of the above, or nil
 	infer  infer.Error

@@ -19,7 +19,7 @@ func CheckKey(key string) error {
 	case key == "":
 		return fmt.Errorf("it is empty")
 	case len(key) > maxKey:
-		return fmt.Errorf("it has %d bytes, at most %d are wanted", len(key), maxKey)
+		return fmt.Errorf("it has %d bytes, at most %d are allowed", len(key), maxKey)
 	case !utf8.ValidString(key):
 		return fmt.Errorf("it is not UTF-8")
 	case !printable(key):
@@ -32,7 +32,7 @@ func CheckKey(key string) error {
 		case component == ".", component == "..":
 			return fmt.Errorf("%q is a component", component)
 		case len(component) > maxComponent:
-			return fmt.Errorf("a component has %d bytes, at most %d are wanted", len(component), maxComponent)
+			return fmt.Errorf("a component has %d bytes, at most %d are allowed", len(component), maxComponent)
 		}
 	}
 	return nil

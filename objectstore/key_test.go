@@ -27,8 +27,8 @@ func TestKeysAreChecked(t *testing.T) {
 		"a\nb":                              "it has a control character",
 		"a\u0085b":                          "it has a control character",
 		"a\xffb":                            "it is not UTF-8",
-		strings.Repeat("a", 256):            "a component has 256 bytes, at most 255 are wanted",
-		strings.Repeat("abc/", 300) + "end": "it has 1203 bytes, at most 1024 are wanted",
+		strings.Repeat("a", 256):            "a component has 256 bytes, at most 255 are allowed",
+		strings.Repeat("abc/", 300) + "end": "it has 1203 bytes, at most 1024 are allowed",
 	} {
 		got := ""
 		if err := objectstore.CheckKey(key); err != nil {

@@ -28,8 +28,8 @@ type Location struct {
 	Named bool
 }
 
-// The patterns are Triton's: an S3 endpoint has a port, a bucket is lower case, and a path has letters, digits, '.', '-' and
-// '_' alone; Azure's query is read and ignored.
+// The patterns are Triton's: an S3 endpoint has a port, a bucket is lower case, and a path has
+// letters, digits, '.', '-' and '_' alone; Azure's query is read and ignored.
 var (
 	s3Endpoint = regexp.MustCompile(`^s3://(http://|https://|)([0-9a-zA-Z\-.]+):([0-9]+)/([0-9a-z.\-]+)((?:/[0-9a-zA-Z.\-_]+)*)$`)
 	azureURL   = regexp.MustCompile(`^as://([^/]+)/([^/?]+)(?:/([^?]*))?(\?.*)?$`)
@@ -139,7 +139,7 @@ func (l Location) At(path string) Location {
 // Object divides the location of one object into its directory and its key. It returns false if the
 // path names no object, or leaves the bucket by "..", which is resolved textually, as in Triton.
 func (l Location) Object() (directory Location, key string, named bool) {
-	clean := path.Clean(l.Path)
+	clean := path.Clean(l.Path) // bound: a location on the command line or in a config
 	if l.Path == "" || clean == "." || clean == ".." || strings.HasPrefix(clean, "../") || strings.HasPrefix(clean, "/") {
 		return l, "", false
 	}

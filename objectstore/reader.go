@@ -69,7 +69,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		}
 		switch {
 		case err == io.EOF && r.offset < r.object.Size:
-			r.broken = Cause{Reason: ErrUnreachable, Name: "ShortBody", Message: fmt.Sprintf("%d bytes came, %d were listed", r.offset, r.object.Size)}
+			r.broken = Cause{Reason: ErrUnreachable, Name: "ShortBody", Message: fmt.Sprintf("received %d bytes, but %d were listed", r.offset, r.object.Size)}
 		case err != nil && err != io.EOF:
 			r.broken = brokenBody(err)
 		}
@@ -107,7 +107,7 @@ func (r *reader) resume() error {
 func (r *reader) finish() error {
 	switch n, err := io.ReadFull(r.body, make([]byte, 1)); {
 	case n > 0:
-		return r.fail(Cause{Reason: ErrChanged, Name: "LongBody", Message: fmt.Sprintf("more bytes came than the %d that were listed", r.object.Size)})
+		return r.fail(Cause{Reason: ErrChanged, Name: "LongBody", Message: fmt.Sprintf("received more than the %d listed bytes", r.object.Size)})
 	case err != io.EOF:
 		return r.fail(brokenBody(err))
 	}

@@ -74,5 +74,5 @@ func (s Sum) check(of hash.Hash) error {
 	if string(got) == string(s.want) {
 		return nil
 	}
-	return Cause{Name: "ChecksumMismatch", Message: fmt.Sprintf("the bytes that came have the %s %s, and the store has told %s", s.name, shortSum(got), shortSum(s.want))}
+	return Cause{Name: "ChecksumMismatch", Message: fmt.Sprintf("the received bytes have the %s %s, but the store reported %s", s.name, shortSum(got), shortSum(s.want))}
 }

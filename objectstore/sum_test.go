@@ -75,7 +75,7 @@ func bodiesHaveTheSum(t *testing.T, kind string) {
 			}
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "the store has told "+sums[kind][:min(32, len(sums[kind]))]) || errors.Is(err, objectstore.ErrUnreachable) {
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "the store reported "+sums[kind][:min(32, len(sums[kind]))]) || errors.Is(err, objectstore.ErrUnreachable) {
 			t.Errorf("%s, %s: got error %v, want %s", kind, test.name, err, test.want)
 		}
 	}

@@ -49,14 +49,27 @@ func AfterLimit(log zerolog.Logger, where Where, d time.Duration, f func(), fail
 }
 
 // WithLimit returns a context that ends with ctx, or with cause when the limit ends. It has no
-// deadline.
+// deadline, but Left.
 func WithLimit(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	l := begin(d, func() { cancel(cause) })
-	return ctx, func() {
+	return context.WithValue(ctx, limitKey{}, l), func() {
 		l.Stop()
 		cancel(nil)
 	}
+}
+
+type limitKey struct{}
+
+// Left returns the time that is left of the innermost limit of ctx, or 0 without a limit.
+func Left(ctx context.Context) time.Duration {
+	l, _ := ctx.Value(limitKey{}).(*Limit)
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.left-min(time.Since(l.began), l.tick), 0)
 }
 
 func begin(d time.Duration, over func()) *Limit {

@@ -53,8 +53,20 @@ func TestLimitEndsInTime(t *testing.T) {
 			if took := time.Since(began); took != d || context.Cause(ctx) != late {
 				t.Errorf("a context of %s took %s and ended with %v", d, took, context.Cause(ctx))
 			}
+			if left := Left(ctx); left != 0 {
+				t.Errorf("a context that has ended has %s left", left)
+			}
 			cancel()
 			began = time.Now()
+		}
+		ctx, cancel := WithLimit(t.Context(), time.Minute, late)
+		time.Sleep(time.Second * 5 / 2)
+		if left := Left(context.WithValue(ctx, late, late)); left != time.Minute-time.Second*5/2 {
+			t.Errorf("after 2.5 s, %s are left of a minute", left)
+		}
+		cancel()
+		if left := Left(t.Context()); left != 0 {
+			t.Errorf("a context without a limit has %s left", left)
 		}
 		calls := make(chan struct{}, 2)
 		stopped := AfterLimit(zerolog.Nop(), Life, time.Second, func() { calls <- struct{}{} }, nil)

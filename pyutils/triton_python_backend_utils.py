@@ -1,4 +1,4 @@
-"""What `model.py` imports, usually as pb_utils: the classes, the constants and some helpers."""
+"""The module that `model.py` imports, usually as pb_utils: classes, constants and helpers."""
 
 import json
 import struct
@@ -110,18 +110,18 @@ _TRITON_TO_NUMPY: Dict[int, Any] = {
 }
 
 
-# These look into the objects themselves where they can: models call them for each tensor of each request.
+# These access the objects' slots if possible: models call them for each tensor of each request.
 
 
 def get_input_tensor_by_name(inference_request: Any, name: str) -> Optional[Tensor]:
-    """The first input of the request with this name, or None."""
+    """Return the first input of the request with this name, or None."""
     if inference_request.__class__ is InferenceRequest:
         return _first(inference_request._inputs, name)
     return _first(inference_request.inputs(), name)
 
 
 def get_output_tensor_by_name(inference_response: Any, name: str) -> Optional[Tensor]:
-    """The first output of the response with this name, or None."""
+    """Return the first output of the response with this name, or None."""
     if inference_response.__class__ is InferenceResponse:
         return _first(inference_response._outputs, name)
     return _first(inference_response.output_tensors(), name)
@@ -144,12 +144,12 @@ def _first(tensors: Any, name: str) -> Optional[Tensor]:
 
 
 def get_input_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
-    """The entry of an input in a config (`json.loads(args["model_config"])`), or None."""
+    """Return the entry of an input in a config (`json.loads(args["model_config"])`), or None."""
     return _entry(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config: Dict[str, Any], name: str) -> Optional[Dict[str, Any]]:
-    """The entry of an output in a config, or None."""
+    """Return the entry of an output in a config, or None."""
     return _entry(model_config, "output", name)
 
 
@@ -163,7 +163,7 @@ def _entry(model_config: Dict[str, Any], key: str, name: str) -> Optional[Dict[s
 
 
 def using_decoupled_model_transaction_policy(model_config: Dict[str, Any]) -> bool:
-    """Whether a config says that the model is decoupled."""
+    """Return whether a config makes the model decoupled."""
     if "model_transaction_policy" not in model_config:
         return False
     decoupled: bool = model_config["model_transaction_policy"]["decoupled"]
@@ -171,12 +171,12 @@ def using_decoupled_model_transaction_policy(model_config: Dict[str, Any]) -> bo
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """The numpy type of one of Triton's numbers, or None."""
+    """Return the numpy type of one of Triton's data type numbers, or None."""
     return _TRITON_TO_NUMPY.get(data_type)
 
 
 def numpy_to_triton_type(data_type: Any) -> Optional[int]:
-    """Triton's number of a numpy scalar type or dtype, or None."""
+    """Return Triton's number of a numpy scalar type or dtype, or None."""
     for number, numpy_type in _TRITON_TO_NUMPY.items():
         if data_type == numpy_type:
             return number
@@ -184,12 +184,12 @@ def numpy_to_triton_type(data_type: Any) -> Optional[int]:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """The numpy type of a config's data type such as TYPE_FP32; KeyError for other names."""
+    """Return the numpy type of a config's data type such as TYPE_FP32, or raise KeyError."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
 def serialize_byte_tensor(input_tensor: np.ndarray) -> Union[bytes, Tuple[()], None]:
-    """Serialise an array of dtype object or S; () if it is empty, None for all other dtypes."""
+    """Serialise an array of dtype object or S. Returns () if it is empty, None for other dtypes."""
     if input_tensor.size == 0:
         return ()
     if input_tensor.dtype.char not in "OS":
@@ -198,7 +198,7 @@ def serialize_byte_tensor(input_tensor: np.ndarray) -> Union[bytes, Tuple[()], N
 
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
-    """Make the one-dimensional object array of bytes; struct.error if the data end inside an element."""
+    """Make a one-dimensional object array of bytes; struct.error for truncated data."""
     data = encoded_tensor if encoded_tensor.__class__ is bytes else bytes(memoryview(encoded_tensor))
     try:
         return _strings.decode(data)
@@ -207,7 +207,7 @@ def deserialize_bytes_tensor(encoded_tensor: Any) -> np.ndarray:
 
 
 def _raise_struct_error(data: bytes) -> NoReturn:
-    """Read malformed data element by element, to fail with struct's own text as Triton does."""
+    """Read malformed data element by element, to fail with struct's own text, as in Triton."""
     at = 0
     while True:
         (length,) = struct.unpack_from("<I", data, at)
@@ -216,5 +216,5 @@ def _raise_struct_error(data: bytes) -> NoReturn:
 
 
 def get_model_dir() -> str:
-    """The directory of the model's version."""
+    """Return the directory of the model's version."""
     return _runtime.current().model_directory()

@@ -12,7 +12,8 @@ type Census struct {
 // EnterLocked counts an accepted request.
 func (c *Census) EnterLocked() { c.inFlight++ }
 
-// LeaveLocked counts a request that has ended. It reports whether a stopped scheduler has none left.
+// LeaveLocked counts a request that has ended. It reports whether a stopped scheduler has none
+// left.
 func (c *Census) LeaveLocked() (drained bool) {
 	c.inFlight--
 	if c.inFlight > 0 {
@@ -25,8 +26,8 @@ func (c *Census) LeaveLocked() (drained bool) {
 	return c.stopped
 }
 
-// StopLocked notes that the scheduler accepts no more requests. It reports whether this is the first
-// call, and whether nothing was in flight.
+// StopLocked notes that the scheduler accepts no more requests. It reports whether this is the
+// first call, and whether nothing was in flight.
 func (c *Census) StopLocked() (first, drained bool) {
 	first = !c.stopped
 	c.stopped = true

@@ -4,8 +4,8 @@
 //
 // A Scheduler belongs to one loaded version of a model. Infer blocks the goroutine of the request
 // until its last response has been sent; Submit returns when the request has been accepted. Package
-// models creates schedulers and connects them. Events of instances (backend.Events) pass through the
-// rate limiter, the stacking of batches and the warm-up barrier before they reach a scheduler.
+// models creates schedulers and connects them. Events of instances (backend.Events) pass through
+// the rate limiter, the stacking of batches and the warm-up barrier before they reach a scheduler.
 //
 //	Infer, Submit ──▶ lines ──▶ batch ──▶ instance.Execute ──▶ Batch.Done ──▶ next batch
 //	                    ▲                                          │
@@ -16,20 +16,21 @@
 // cancelled, past its deadline, rejected by the wait graph, or if every instance is hopeless. A
 // request that its model reschedules goes to BatcherConfig.Again, which package sequence sets.
 //
-// The roster tracks which instances are available, lost, hopeless or retiring. An available instance
-// is idle, executes one batch, or executes one and has another ahead (member).
+// The roster tracks which instances are available, lost, hopeless or retiring. An available
+// instance is idle, executes one batch, or executes one and has another ahead (member).
 //
-// A Batcher has no goroutine. Every goroutine that brings a request or an instance, or ends a batch,
-// calls dispatch; a timer calls it when a delay or a deadline ends.
+// A Batcher has no goroutine. Every goroutine that brings a request or an instance, or ends a
+// batch, calls dispatch; a timer calls it when a delay or a deadline ends.
 //
 // # Handing over a batch
 //
-// The instance of a batch is chosen with Batcher.mu held. Execute is called after unlocking, because
-// an instance may call Done inside it. In between, the batch belongs to the member, which is not
-// idle, so no other goroutine gives the instance anything. Three things may happen meanwhile:
-//   - The instance is lost. Lost empties its member at once. Execute then refuses the batch, and its
-//     requests return to the front of their lines. Before Execute returns, such a batch may already
-//     belong to another member, so code after Execute uses the first member, not batch.on.
+// The instance of a batch is chosen with Batcher.mu held. Execute is called after unlocking,
+// because an instance may call Done inside it. In between, the batch belongs to the member, which
+// is not idle, so no other goroutine gives the instance anything. Three things may happen
+// meanwhile:
+//   - The instance is lost. Lost empties its member at once. Execute then refuses the batch, and
+//     its requests return to the front of their lines. Before Execute returns, such a batch may
+//     already belong to another member, so code after Execute uses the first member, not batch.on.
 //   - A client disconnects. cancel finds its request in no line, and the instance may not have it
 //     yet. cancelGone tells the instance after Execute.
 //   - Another instance becomes idle. A batch ahead cannot be withdrawn before Execute has returned.

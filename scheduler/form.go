@@ -66,8 +66,8 @@ func (f *forming) reset() {
 // complete reports whether more requests would not improve the batch.
 func (f *forming) complete(by *rules) bool { return f.sealed || f.size >= by.enough }
 
-// lookLocked examines further queued requests as long as they fit into the batch, and drops those
-// that are cancelled or expired.
+// lookLocked examines further queued requests as long as they fit into the batch, and drops
+// cancelled and expired requests.
 func (d *Batcher) lookLocked(now int64) {
 	f := &d.forming
 	if f.expires != 0 && now >= f.expires {

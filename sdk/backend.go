@@ -7,26 +7,27 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// New initializes a backend. It is called once in each process that runs the backend, before its first model.
+// New initializes a backend. It is called once in each process that runs the backend, before its
+// first model.
 type New func(env *BackendEnv) (Backend, error)
 
-// BackendEnv describes the server to a backend.
+// BackendEnv describes the server and its settings to a backend.
 type BackendEnv struct {
 	Name      string
 	Directory string // of its files; "" if it is linked in
 	// Settings merges --backend-config for all backends with those for this one, which take
 	// precedence.
 	Settings map[string]string
-	// Message has the settings in the form of Triton's backends, JSON: {"cmdline":{…}}.
+	// Message has the settings as JSON in the form that Triton's backends receive: {"cmdline":{…}}.
 	Message string
 	Log     *slog.Logger
 }
 
 // Attributes describe how a backend should be run.
 type Attributes struct {
-	// Groups are the instance groups of models whose config has none, in order of preference.
-	// KIND_GPU is skipped without GPUs. A group of a config takes missing counts and GPUs from the
-	// group of its kind. They have no effect for plugins.
+	// Groups are the instance groups of models whose config has none, in order of preference. KIND_GPU
+	// is skipped without GPUs. If a group in the config lacks a count or GPUs, it takes them from the
+	// group of its kind. Groups have no effect for plugins.
 	Groups []Group
 	// ParallelInstances allows instances of one model to be created concurrently.
 	ParallelInstances bool
@@ -59,12 +60,12 @@ type Model interface {
 
 // Instance executes requests.
 type Instance interface {
-	// Execute takes all requests or, returning an error, none: docs/backends.md, "Ownership". It is
-	// called for one batch at a time, while other instances execute concurrently. ctx ends with the
-	// instance's life.
+	// Execute takes ownership of all requests or, if it returns an error, of none: see "Ownership" in
+	// docs/backends.md. Calls of one instance never overlap; other instances execute concurrently. ctx
+	// is cancelled when the instance ends.
 	Execute(ctx context.Context, requests []*Request) error
-	// Close is called when no Execute is running. Requests that the instance still has must be
-	// answered before it returns.
+	// Close is called when no Execute is running. It must respond to all requests that the instance
+	// still holds before it returns.
 	Close()
 }
 
@@ -73,10 +74,9 @@ type Readier interface {
 	Ready(ctx context.Context) error
 }
 
-// Strategist is a Model that decides which requests share a batch. Only linked-in backends are
-// asked.
+// Strategist is a Model that decides which requests share a batch. It has no effect for plugins.
 type Strategist interface {
-	// BeginBatch is called for each new batch; the function that it returns is called for each
-	// request that could join. Neither may block: the scheduler is locked.
+	// BeginBatch is called for each new batch; the returned function is called for each request that
+	// could join. Neither may block, because the scheduler's lock is held.
 	BeginBatch() (include func(bytes int64) bool)
 }

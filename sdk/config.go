@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TypeOf returns the type of tensors whose config has the given one.
+// TypeOf returns the data type that a config names.
 func TypeOf(named kserve.DataType) DataType {
 	name := strings.TrimPrefix(named.String(), "TYPE_")
 	if name == "STRING" {
@@ -16,5 +16,5 @@ func TypeOf(named kserve.DataType) DataType {
 	return infer.ParseDataType(name)
 }
 
-// ShapeString returns a shape, or the dims of a config, as Triton's texts have them: "[2,-1]".
+// ShapeString formats a shape, or the dims of a config, as Triton does: "[2,-1]".
 func ShapeString(shape []int64) string { return infer.ShapeString(shape) }

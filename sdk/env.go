@@ -7,11 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Now returns nanoseconds of the clock for times of statistics.
+// Now returns the current time in nanoseconds, on the clock that statistics use.
 func Now() int64 { return backend.Now() }
 
-// ModelEnv describes a model version and its server. Its methods and fields may be used by any
-// goroutine until Model.Close has returned.
+// ModelEnv describes a model version and its server. It is safe for concurrent use until
+// Model.Close has returned.
 type ModelEnv struct {
 	Name      string
 	Version   int64
@@ -26,7 +26,8 @@ type ModelEnv struct {
 	host ModelHost
 }
 
-// ModelHost implements a ModelEnv. Package engine has one; tests of backends may have their own.
+// ModelHost implements a ModelEnv. Package engine has an implementation; tests of backends may have
+// their own.
 type ModelHost interface {
 	Config() *kserve.ModelConfig
 	ConfigJSON() []byte
@@ -53,8 +54,8 @@ func (e *ModelEnv) ConfigJSON() []byte { return e.host.ConfigJSON() }
 // chosen none. An invalid config fails the load after NewModel has returned.
 func (e *ModelEnv) SetConfig(config *kserve.ModelConfig) error { return e.host.SetConfig(config) }
 
-// ReportMemory reports how many bytes of the machine's memory the model keeps, for its statistics.
-// Each call replaces the previous one.
+// ReportMemory reports how many bytes of host memory the model uses, for its statistics. Each call
+// replaces the previous value.
 func (e *ModelEnv) ReportMemory(bytes int64) { e.host.ReportMemory(bytes) }
 
 // InstanceEnv describes an instance.
@@ -85,19 +86,19 @@ type Times struct {
 	ExecEnd      int64 // the responses had been sent
 }
 
-// Statistics receives an instance's reports of its executions. The times of the batch are shown;
-// without them those of its first request; without any report those of the call of Execute, all of
-// it as computation. The server counts requests and batch sizes itself. A request whose response is
-// an error has failed, unless the backend reports otherwise.
+// Statistics receives an instance's reports about its executions. The published times are those of
+// the batch, else those of its first request, else those of the call of Execute, all of it as
+// computation. The server counts requests and batch sizes itself. A request whose response is an
+// error counts as failed, unless the backend reports otherwise.
 //
-// Reports are accepted until Execute returns; for sequence models until all requests are released.
+// Reports are accepted until Execute returns; for sequence models, until all requests are released.
 type Statistics interface {
 	// Request reports one request, before its release.
 	Request(request *Request, success bool, times Times) error
 	// Batch reports the executed batch: its number of items and its times.
 	Batch(size int, times Times) error
 	// Response reports one response of a decoupled model, for response_stats: its index among the
-	// responses of its request, when it was begun, when its output was begun (0: no output), when
-	// it was sent, and its error.
+	// responses of its request, the times at which it was begun, its output was begun (0: no output)
+	// and it was sent, and its error.
 	Response(factory *ResponseFactory, index int, start, outputStart, end int64, err error) error
 }

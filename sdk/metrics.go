@@ -1,6 +1,6 @@
 package sdk
 
-// MetricKind is the kind of a family of metrics.
+// MetricKind is the kind of a metric family.
 type MetricKind int
 
 // The kinds of metrics.
@@ -10,21 +10,25 @@ const (
 	Histogram MetricKind = 2
 )
 
-// Metrics makes custom metrics, which the server shows among its own. All of it may be called by any goroutine.
+// Metrics creates custom metrics, which the server publishes together with its own. It, its
+// families and their metrics are safe for concurrent use.
 type Metrics interface {
-	// NewFamily makes a family; one of the same name and kind, in whichever model, is shared.
+	// NewFamily creates a family. Families with the same name and kind are shared, even between
+	// models.
 	NewFamily(kind MetricKind, name, description string) (MetricFamily, error)
 }
 
-// MetricFamily makes metrics that differ in their labels.
+// MetricFamily creates metrics that differ in their labels.
 type MetricFamily interface {
-	// NewMetric makes a metric, or shares the one with these labels. Only histograms have buckets: their upper bounds, ascending.
+	// NewMetric creates a metric, or shares the existing one with these labels. Only histograms have
+	// buckets: their upper bounds, in ascending order.
 	NewMetric(labels map[string]string, buckets ...float64) (Metric, error)
-	// Close ends the family and its metrics. An open family is shown until the model is unloaded, and continues after a reload.
+	// Close ends the use of the family and its metrics. A family that is not closed is published until
+	// the model is unloaded, and continues after a reload.
 	Close() error
 }
 
-// Metric is one series.
+// Metric is one time series.
 type Metric interface {
 	Increment(by float64) error  // of a counter or a gauge
 	Set(to float64) error        // of a gauge

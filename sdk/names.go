@@ -26,7 +26,7 @@ const (
 	BF16   = infer.BF16
 )
 
-// Error is an error with a code, which clients see. Others reach them as Internal.
+// Error is an error with a code for clients. Any other error reaches them as Internal.
 type Error = infer.Error
 
 // Code classifies an Error.
@@ -50,7 +50,7 @@ func Errorf(code Code, format string, args ...any) *Error { return infer.Errorf(
 // Parameter is a custom parameter of a request.
 type Parameter = infer.Parameter
 
-// NewParameter makes a parameter of a string, an integer, a bool or a float.
+// NewParameter creates a parameter from a string, an integer, a bool or a float.
 func NewParameter(name string, value any) (Parameter, error) {
 	return execution.NewParameter(name, value)
 }

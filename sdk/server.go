@@ -10,14 +10,15 @@ type Tensor struct {
 	Name     string
 	DataType DataType
 	Shape    []int64
-	// Data must not change until the last response has come, and is only read after that.
+	// Data must not change until the last response has arrived.
 	Data []byte
-	// Of, if not nil, is an input whose bytes, type and shape are passed on without a copy; of the fields above Name alone counts then, and Shape
-	// if it is not nil. Its request must not have been released, and may be right after the call.
+	// Of, if not nil, is an input whose bytes, type and shape are passed on without a copy. Of the
+	// fields above, only Name is used then, and Shape if it is not nil. The input's request must not
+	// have been released yet, but may be released right after the call.
 	Of *Input
 }
 
-// LatestVersion requests the highest version of a model that is ready.
+// LatestVersion requests the highest ready version of a model.
 const LatestVersion int64 = -1
 
 // InferRequest is a backend's request to a model of the same server (BLS).
@@ -33,14 +34,14 @@ type InferRequest struct {
 	Parameters        []Parameter
 	Inputs            []Tensor
 	Outputs           []string // requested; empty means all
-	// From is the request on whose behalf this one is made: it is traced below it, and cancelled
-	// with it. A request made in Execute with its context, or a derived one, belongs to that batch
-	// without this field.
+	// From is the request on whose behalf this one is made: this one becomes part of its trace and is
+	// cancelled with it. A request made in Execute with its context, or a derived one, belongs to that
+	// batch without this field.
 	From *Request
 }
 
-// InferResponse is a response of a model. Its receiver releases it once; Data of its outputs is
-// valid until then, and read only.
+// InferResponse is a response of a model. The receiver releases it once. Until then, the Data of
+// its outputs is valid and must not be written.
 type InferResponse struct {
 	ID         string
 	Model      string
@@ -54,7 +55,8 @@ type InferResponse struct {
 	release func()
 }
 
-// NewInferResponse returns a copy of r that calls release. Only tests of backends call it.
+// NewInferResponse returns a copy of r that calls release when it is released. Only tests of
+// backends call it.
 func NewInferResponse(r InferResponse, release func()) *InferResponse {
 	r.release = release
 	return &r
@@ -68,7 +70,7 @@ func (r *InferResponse) Release() {
 	}
 }
 
-// Output returns the output of the given name, or nil.
+// Output returns the output with the given name, or nil.
 func (r *InferResponse) Output(name string) *Tensor {
 	for i := range r.Outputs {
 		if r.Outputs[i].Name == name {
@@ -78,30 +80,30 @@ func (r *InferResponse) Output(name string) *Tensor {
 	return nil
 }
 
-// Server is the interface of a backend to its server. It may be used by any goroutine until
-// Model.Close has returned.
+// Server gives a backend access to the other models of its server. It is safe for concurrent use
+// until Model.Close has returned.
 //
-// An execution that waits for a model holds its instance meanwhile: a model that calls itself needs
-// a second instance. The server rejects requests that could only wait for themselves.
+// An execution that waits for a model occupies its instance meanwhile, so a model that calls itself
+// needs a second instance. The server rejects requests that would wait for themselves.
 type Server interface {
-	// Infer executes a request of a model that is not decoupled and returns its response, or its
-	// error. When ctx ends, the request is cancelled and Infer returns.
+	// Infer executes a request to a model that is not decoupled, and returns its response or its
+	// error. If ctx is cancelled, the request is cancelled and Infer returns.
 	Infer(ctx context.Context, request *InferRequest) (*InferResponse, error)
-	// InferAsync starts a request; after an error there is no response. A separate goroutine passes
-	// each response to receive, which may block; the last one has Final set.
+	// InferAsync starts a request. If it returns an error, there is no response. Otherwise a separate
+	// goroutine passes each response to receive, which may block; the last one has Final set.
 	InferAsync(ctx context.Context, request *InferRequest, receive func(*InferResponse)) error
-	// InferStream executes a request and yields its responses, including those with Err set. A
-	// model is ahead of the loop by its window at most. Leaving the loop cancels the request.
+	// InferStream executes a request and yields its responses, including those with Err set. The model
+	// can be ahead of the loop by at most its window. Leaving the loop cancels the request.
 	InferStream(ctx context.Context, request *InferRequest) iter.Seq2[*InferResponse, error]
 
-	// ModelReady reports whether a model serves in this version or, with LatestVersion, in any. An
+	// ModelReady reports whether a version of a model is ready; with LatestVersion, whether any is. An
 	// unknown model is an error.
 	ModelReady(ctx context.Context, model string, version int64) (bool, error)
-	// Decoupled reports whether a model may send any number of responses.
+	// Decoupled reports whether a model is decoupled, so that it may send any number of responses.
 	Decoupled(model string, version int64) (bool, error)
-	// Load loads a model. A config (JSON) that is not "" and files, by path, override those of the
+	// Load loads a model. A non-empty config (JSON) and files, by path, override those of the
 	// repository. It fails unless the server is in explicit control mode.
 	Load(ctx context.Context, model, config string, files map[string][]byte) error
-	// Unload begins to unload a model, and with dependents also the models that need it.
+	// Unload starts to unload a model and, if dependents is true, also the models that depend on it.
 	Unload(ctx context.Context, model string, dependents bool) error
 }

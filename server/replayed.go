@@ -8,7 +8,8 @@ const ReplayHeader = "nereid-replay"
 
 type replayedKey struct{}
 
-// Replayed returns a context for requests of a recording that are sent again: they are not recorded.
+// Replayed returns a context for requests of a recording that are sent again: they are not
+// recorded.
 func Replayed(ctx context.Context) context.Context {
 	return context.WithValue(ctx, replayedKey{}, true)
 }

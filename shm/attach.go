@@ -80,7 +80,8 @@ const (
 	pageOfFile  = 1 << 61
 )
 
-// Written reports whether a page of [offset, offset+n) of a Private region may be this process's own.
+// Written reports whether a page of [offset, offset+n) of a Private region may be this process's
+// own.
 func (p *Pages) Written(r *Region, offset, n uint64) bool {
 	if n == 0 {
 		return false

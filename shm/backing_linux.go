@@ -71,7 +71,7 @@ type Named struct {
 // for another program's. Its zero value is ready.
 type NamedFiles struct {
 	mu    sync.Mutex
-	files map[fileID]struct{}
+	files map[fileID]struct{} // bound: the open files
 }
 
 // fileID identifies a file to the kernel.

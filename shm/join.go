@@ -60,8 +60,10 @@ func (p *Pool) dropLocked(first, last int) bool {
 		p.refundLocked(p.ready - p.top)
 	}
 	for _, s := range p.spans[first:last] {
-		list := p.spare[s.size]
-		p.spare[s.size] = slices.DeleteFunc(list, func(other *span) bool { return other == s })
+		left := slices.DeleteFunc(p.spare[s.size], func(other *span) bool { return other == s })
+		if p.spare[s.size] = left; len(left) == 0 {
+			delete(p.spare, s.size) // the sizes of divided spans are innumerable
+		}
 	}
 	if atEnd {
 		p.top = p.spans[first].offset

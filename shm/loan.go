@@ -36,8 +36,8 @@ type Loans struct {
 	Kept func(more int64)
 
 	mu     sync.Mutex
-	slots  []loan
-	spare  []uint32
+	slots  []loan   // bound: the blocks that the life may keep, each of at least a page
+	spare  []uint32 // bound: slots
 	bytes  int64
 	kept   int64 // told to Kept
 	closed bool

@@ -52,8 +52,8 @@ type Pool struct {
 	inUse    int64 // bytes of spans that blocks hold
 	unproven int64 // part of inUse: blocks of which less than an eighth has been filled
 	blocks   int
-	spans    []*span           // all spans, in the order of their offsets
-	spare    map[int64][]*span // spans without a block, by class size
+	spans    []*span           // all spans, in the order of their offsets; bound: the pages of the region
+	spare    map[int64][]*span // spans without a block, by size; bound: the spans, and the classes
 	trimming bool              // a trim is due
 	closed   bool
 }
@@ -222,7 +222,7 @@ func (p *Pool) reserveLocked(offset, n int64) error {
 	if charge := p.config.Charge; charge != nil && !charge(n) {
 		p.trimLocked(max(p.reserved-n, 0), 0)
 		if !charge(n) {
-			return fmt.Errorf("%w: %d bytes are in use, and %d more are not to be had", ErrExhausted, p.reserved, n)
+			return fmt.Errorf("%w: %d bytes are in use, and %d more are not available", ErrExhausted, p.reserved, n)
 		}
 	}
 	// Charged first and allocated after, so that the allocated memory never exceeds the charged

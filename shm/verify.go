@@ -9,6 +9,9 @@ func (p *Pool) Verify() error {
 	defer p.mu.Unlock()
 	spare := make(map[*span]bool)
 	for size, list := range p.spare {
+		if len(list) == 0 && classSize(size) != size {
+			return fmt.Errorf("the list of %d bytes, which is no class, is empty", size)
+		}
 		for _, s := range list {
 			if s.size != size {
 				return fmt.Errorf("span at %d of %d bytes is in the list of %d bytes", s.offset, s.size, size)
@@ -16,7 +19,7 @@ func (p *Pool) Verify() error {
 			if spare[s] {
 				return fmt.Errorf("span at %d is spare twice", s.offset)
 			}
-			spare[s] = true
+			spare[s] = true // bound: the spans
 		}
 	}
 	var end, inUse, unproven int64
@@ -47,13 +50,13 @@ func (p *Pool) Verify() error {
 		return fmt.Errorf("spans end at %d, want %d", end, p.top)
 	}
 	if unproven != p.unproven {
-		return fmt.Errorf("%d bytes are unproven, the books say %d", unproven, p.unproven)
+		return fmt.Errorf("%d bytes are unproven, want %d", unproven, p.unproven)
 	}
 	if inUse != p.inUse || blocks != p.blocks {
-		return fmt.Errorf("%d blocks of %d bytes are in use, the books say %d of %d", blocks, inUse, p.blocks, p.inUse)
+		return fmt.Errorf("%d blocks of %d bytes are in use, want %d of %d", blocks, inUse, p.blocks, p.inUse)
 	}
 	if real, err := p.region.Reserved(); err == nil && real != p.reserved {
-		return fmt.Errorf("%d bytes are real memory, the books say %d", real, p.reserved)
+		return fmt.Errorf("%d bytes are real memory, want %d", real, p.reserved)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type Environment struct {
 	// Settings returns the settings of a named backend: the merged settings of the command line,
 	// and the same in the form of Triton's backends, as JSON.
 	Settings func(name string) (values map[string]string, message string)
-	// Directory is where the operator's backends lie, each in a folder of its name.
+	// Directory contains the operator's backends, each in a folder of its name.
 	Directory string
 	Log       zerolog.Logger
 }
@@ -30,7 +30,7 @@ type Backend struct {
 	known map[string]*known // by name of the backend; bound: mostKnown
 }
 
-// known are the settings of a backend, which are those of its first model.
+// known holds the settings of a backend, as of its first model.
 type known struct {
 	config  Config
 	values  map[string]string
@@ -38,7 +38,7 @@ type known struct {
 	err     error // of the settings; every model gets it
 }
 
-// New makes the backend. No process is started before the first model is opened.
+// New returns the backend. No process is started before the first model is opened.
 func New(env Environment) *Backend { return &Backend{env: env, known: make(map[string]*known)} }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -57,7 +57,8 @@ func (b *Backend) Open(env backend.Env) (backend.Model, error) {
 	return b.env.Supervisor.Open(env, &k.config.Config, p), nil
 }
 
-// mostKnown bounds how many are remembered: uploaded models bring backends of new names for ever.
+// mostKnown bounds the number of remembered backends, because uploaded models can name new ones
+// forever.
 const mostKnown = 1000
 
 // of returns the settings of a backend.
@@ -77,7 +78,8 @@ func (b *Backend) of(name string) *known {
 	return k
 }
 
-// roots are the directories out of which the program of a model may not be linked: that of its repository, and the operator's.
+// roots returns the directories that must not be left by links to a model's program: the model's
+// repository and the operator's directory.
 func (p *program) roots() []string {
 	return []string{filepath.Dir(p.env.Directory), p.env.Directory, filepath.Dir(p.path), p.backend.env.Directory}
 }

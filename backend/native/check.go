@@ -14,17 +14,17 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// check says why the file cannot be a plugin, before it is started.
+// check returns an error if the file cannot be a plugin. It does not start it.
 func (p *program) check() error {
 	refuse := func(code infer.Code, format string, args ...any) error {
-		return p.refused(code, "cannot be used, the log of the server says why", fmt.Sprintf(format, args...))
+		return p.refused(code, "cannot be used, the server's log has the reason", fmt.Sprintf(format, args...))
 	}
 	info, err := os.Stat(p.path)
 	switch {
 	case err != nil:
 		return refuse(infer.NotFound, "cannot be read: %v", err)
 	case !info.Mode().IsRegular():
-		return refuse(infer.InvalidArg, "is no file (%s)", info.Mode())
+		return refuse(infer.InvalidArg, "is not a file (%s)", info.Mode())
 	}
 	real, err := filepath.EvalSymlinks(p.path)
 	if err != nil {
@@ -44,12 +44,12 @@ func (p *program) check() error {
 	var start [4]byte
 	n, _ := io.ReadFull(file, start[:])
 	if head := start[:n]; !bytes.Equal(head, []byte(elf.ELFMAG)) && !bytes.HasPrefix(head, []byte("#!")) {
-		return refuse(infer.InvalidArg, "begins with %q and is no program: want an executable in ELF, as go build makes it, or a script", head)
+		return refuse(infer.InvalidArg, "begins with %q and is not a program: want an ELF executable, as go build makes it, or a script", head)
 	}
 	return nil
 }
 
-// refused is the error of a plugin: what clients are told has no path of the server.
+// refused returns the error of a plugin. Its text for clients has no path of the server.
 func (p *program) refused(code infer.Code, told, detail string) *infer.Error {
 	return &infer.Error{
 		Code: code, Message: fmt.Sprintf("backend '%s': plugin '%s' %s", p.name, filepath.Base(p.path), told),
@@ -57,7 +57,7 @@ func (p *program) refused(code infer.Code, told, detail string) *infer.Error {
 	}
 }
 
-// inside reports whether a path without links lies in one of some directories.
+// inside reports whether a path without links lies in one of the directories.
 func inside(real string, roots []string) bool {
 	for _, directory := range roots {
 		root, err := filepath.EvalSymlinks(directory)
@@ -71,9 +71,9 @@ func inside(real string, roots []string) bool {
 	return false
 }
 
-// machine is for which processor a program was built, "" if that is not to be seen. It reads only
-// the beginning of the file: elf.Open would read the names of all sections, which may be compressed
-// and are as large as the author of the file likes.
+// machine returns the processor for which a program was built, or "" if that is unknown. It reads
+// only the beginning of the file: elf.Open would read the names of all sections, which may be
+// compressed and of any size.
 func machine(path string) string {
 	file, err := os.Open(path)
 	if err != nil {

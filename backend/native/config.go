@@ -8,11 +8,12 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/settings"
 )
 
-// Config is what `--backend-config=<backend>,<key>=<value>` sets of the hosting of a plugin's processes. All keys reach the
-// plugin, these too.
+// Config holds the settings of `--backend-config=<backend>,<key>=<value>` for the processes of a
+// plugin. The plugin receives all keys, including these.
 type Config struct{ process.Config }
 
-// table has the keys that the server reads. StubTimeout, of the handshake, and again until HELLO, has a key of its own.
+// table lists the keys that the server reads. StubTimeout, the limit of the handshake and again of
+// the time until HELLO, has its own key.
 var table = slices.Concat(
 	settings.Hosting(func(c *Config) *process.Config { return &c.Config }),
 	settings.Table[Config]{
@@ -24,16 +25,18 @@ var table = slices.Concat(
 	},
 )
 
-// forcedGrace is for the engine of a plugin to answer what its author has forgotten, and to name it in the log. The plugin waits for 0.5 s of it (settleGrace),
-// and on a machine under load for seconds until it runs at all.
+// forcedGrace gives a plugin's engine time to respond to requests that its author has forgotten,
+// and to log them. The plugin waits 0.5 s (settleGrace), but may take seconds to run at all on a
+// loaded machine.
 const forcedGrace = 5 * time.Second
 
 const startTimeout = "start-timeout-seconds"
 
-// Settings lists the keys that ParseConfig knows.
+// Settings returns the keys that ParseConfig knows.
 func Settings() []string { return table.Keys() }
 
-// ParseConfig reads the settings of the command line; other keys are the plugin's own. Errors are InvalidArg.
+// ParseConfig parses the settings of the command line. Other keys belong to the plugin. Errors are
+// InvalidArg.
 func ParseConfig(values map[string]string) (Config, error) {
 	c := Config{settings.Defaults()}
 	c.CopyRegions = true

@@ -24,10 +24,11 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// endLimit is how long a process that has closed its stdout may take to end by itself, so that its exit status can be told.
+// endLimit is how long a process that has closed its stdout may take to exit, so that its exit
+// status can be reported.
 const endLimit = 500 * time.Millisecond
 
-// Start implements process.Program: the process has made the handshake when it returns.
+// Start implements process.Program. It returns when the process has completed the handshake.
 func (p *program) Start(ctx context.Context, instance string, files *process.Files) (*launch.Process, error) {
 	r := newRunner(p, files)
 	stop := context.AfterFunc(ctx, panics.Guard(p.log, panics.Life, r.abandon, nil))
@@ -56,7 +57,7 @@ func (p *program) Start(ctx context.Context, instance string, files *process.Fil
 	return nil, r.refusal(err, exit)
 }
 
-// greet starts the process and has go-plugin make the handshake.
+// greet starts the process and performs go-plugin's handshake.
 func (p *program) greet(r *runner) error {
 	client := plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  plugin.HandshakeConfig{MagicCookieKey: ipc.PluginCookieKey, MagicCookieValue: ipc.PluginCookieValue},
@@ -77,7 +78,7 @@ func (p *program) greet(r *runner) error {
 	return err
 }
 
-// chosen are the variables of go-plugin that plugins read: the cookie and the versions.
+// chosen returns the variables that go-plugin passes to plugins: the cookie and the versions.
 //
 // bound: two
 func chosen(all []string) (variables []string) {
@@ -89,7 +90,8 @@ func chosen(all []string) (variables []string) {
 	return variables
 }
 
-// temporary is a directory in which go-plugin can make a folder: a server may have no /tmp that it can write to.
+// temporary returns a directory in which go-plugin can create a folder. A server may have no
+// writable /tmp.
 func temporary() string {
 	for _, directory := range []string{os.TempDir(), "/dev/shm"} {
 		if unix.Access(directory, unix.W_OK) == nil {
@@ -99,7 +101,8 @@ func temporary() string {
 	return ""
 }
 
-// refusal is what clients are told of a plugin that was not started, with its causes for the log and the count of losses.
+// refusal is the error for clients when a plugin could not be started, with its causes for the log
+// and the count of losses.
 type refusal struct {
 	told   *infer.Error
 	causes []error // bound: three
@@ -134,14 +137,14 @@ func (r *runner) refusal(cause error, exit *launch.ExitError) error {
 	return e
 }
 
-// diagnose describes in a sentence the output of the process and its end.
+// diagnose describes the output of the process and its end in a sentence.
 func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string, late bool) {
 	line, said := r.line()
 	fields := strings.Split(line, "|") // bound: mostSaid
 	if len(fields) < 5 {
 		switch {
 		case said:
-			return infer.Internal, fmt.Sprintf("printed %q where the line of its handshake was wanted: is it built on package sdk/plugin, and does it print nothing to stdout before plugin.Serve?", cut(line)), false
+			return infer.Internal, fmt.Sprintf("printed %q instead of its handshake line: is it built on package sdk/plugin, and does it print nothing to stdout before plugin.Serve?", cut(line)), false
 		case r.late.Load():
 			return infer.Internal, fmt.Sprintf("did not make its handshake within %s (setting %s): its main has to call plugin.Serve of package sdk/plugin", r.program.known.config.StubTimeout, startTimeout), true
 		case exit.Signal == 0:
@@ -156,7 +159,7 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 	case fields[4] != ipc.PluginProtocol:
 		return infer.Unsupported, fmt.Sprintf("is one of another program: its protocol is %q, want %q", cut(fields[4]), ipc.PluginProtocol), false
 	case err != nil || fields[0] != strconv.Itoa(plugin.CoreProtocolVersion):
-		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one as %q", cut(line), ipc.PluginLine(ipc.PluginVersion)), false
+		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one like %q", cut(line), ipc.PluginLine(ipc.PluginVersion)), false
 	case built < ipc.PluginVersion:
 		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: rebuild it with the SDK of this server", built, ipc.PluginVersion), false
 	case built > ipc.PluginVersion:
@@ -165,7 +168,7 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 	return infer.Internal, fmt.Sprintf("ended its handshake %q too early", cut(line)), false
 }
 
-// mostShown is the number of bytes of a process's output that an error shows.
+// mostShown is the number of bytes of a process's output in an error.
 const mostShown = 200
 
 func cut(text string) string {

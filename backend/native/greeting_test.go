@@ -172,9 +172,9 @@ func TestHandshakesThatFail(t *testing.T) {
 		want         string // after the plugin's name
 		printed      string
 	}{
-		{"garbage", "echo usage: something; exec sleep 600", infer.Internal, `printed "usage: something" where the line`, "usage: something\n"},
-		{"garbage that ends", "printf 'no end'", infer.Internal, `printed "no end" where`, "no end"},
-		{"much garbage", "exec yes yes", infer.Internal, `printed "yes" where`, "yes\n"},
+		{"garbage", "echo usage: something; exec sleep 600", infer.Internal, `printed "usage: something" instead of its handshake line`, "usage: something\n"},
+		{"garbage that ends", "printf 'no end'", infer.Internal, `printed "no end" instead`, "no end"},
+		{"much garbage", "exec yes yes", infer.Internal, `printed "yes" instead`, "yes\n"},
 		{"a line that never ends", "exec cat /dev/zero", infer.Internal, "printed ", "\x00"},
 		{"exits", "echo oops >&2; exit 3", infer.Internal, "exited with code 3 before its handshake", "oops\n"},
 		{"leaves a child that holds its stdout", "sleep 600 & exit 4", infer.Internal, "exited with code 4 before its handshake", ""},
@@ -185,7 +185,7 @@ func TestHandshakesThatFail(t *testing.T) {
 		{"older", "echo '" + ipc.PluginLine(0) + "'; exec sleep 600", infer.Unsupported, "was built for version 0 of the protocol of plugins, this server has version 3: rebuild it with the SDK of this server", ""},
 		{"newer", "echo '" + ipc.PluginLine(4) + "'; exec sleep 600", infer.Unsupported, "was built for version 4 of the protocol of plugins, this server has version 3: build it with the SDK of this server, or use a newer server", ""},
 		{"of another program", "echo '1|1|unix|/tmp/x|grpc'; exec sleep 600", infer.Unsupported, `is one of another program: its protocol is "grpc", want "nereid"`, ""},
-		{"of another core", "echo '9|1|unix|none|nereid'; exec sleep 600", infer.Unsupported, `made the handshake "9|1|unix|none|nereid", want one as "1|3|unix|none|nereid"`, ""},
+		{"of another core", "echo '9|1|unix|none|nereid'; exec sleep 600", infer.Unsupported, `made the handshake "9|1|unix|none|nereid", want one like "1|3|unix|none|nereid"`, ""},
 		{"of no version", "echo '1|one|unix|none|nereid'; exec sleep 600", infer.Unsupported, `made the handshake "1|one|unix|none|nereid", want`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -266,12 +266,12 @@ func TestCheckLooksAtTheFile(t *testing.T) {
 			return errors.Join(os.Rename(path, path+"-1.0"), os.Symlink(path+"-1.0", path))
 		}, ""},
 		{"missing", os.Remove, "cannot be read: "},
-		{"a directory", func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, "is no file (drwx------)"},
+		{"a directory", func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, "is not a file (drwx------)"},
 		{"a link out", func(path string) error { return errors.Join(os.Remove(path), os.Symlink(outside, path)) },
 			"is a link to '" + outside + "', outside of the repository and of the backends' directory"},
 		{"not executable", func(path string) error { return os.Chmod(path, 0o600) }, "is not executable (-rw-------)"},
-		{"a text", func(path string) error { return os.WriteFile(path, []byte("import os\n"), 0o600) }, `begins with "impo" and is no program`},
-		{"empty", func(path string) error { return os.WriteFile(path, nil, 0o600) }, `begins with "" and is no program`},
+		{"a text", func(path string) error { return os.WriteFile(path, []byte("import os\n"), 0o600) }, `begins with "impo" and is not a program`},
+		{"empty", func(path string) error { return os.WriteFile(path, nil, 0o600) }, `begins with "" and is not a program`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newGreeted(t, "#!/bin/sh\n")

@@ -8,17 +8,17 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// newLogger makes the logger of go-plugin's client: its lines help to find a fault and go to the
-// log's lowest level. Errors of it are told by runner.diagnose.
+// newLogger returns the logger of go-plugin's client. It writes at the lowest level, because
+// runner.diagnose reports the client's errors.
 func newLogger(log zerolog.Logger) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{
 		Name: "plugin", Level: hclog.Debug, DisableTime: true, Output: lines{log},
-		// Its own word for the end of runner.Wait, which says nothing of the process here.
+		// go-plugin logs this at the end of runner.Wait, which does not mean that the process has ended.
 		Exclude: func(_ hclog.Level, message string, _ ...any) bool { return message == "plugin process exited" },
 	})
 }
 
-// lines writes each line of go-plugin's into the log.
+// lines writes each line of go-plugin's to the log.
 type lines struct{ log zerolog.Logger }
 
 var _ io.Writer = lines{}

@@ -28,7 +28,8 @@ type program struct {
 
 var _ process.Program = (*program)(nil)
 
-// Capabilities implements process.Program. The times that an author reports by sdk.Statistics come with the response.
+// Capabilities implements process.Program. Times that an author reports by sdk.Statistics arrive
+// with the response.
 func (p *program) Capabilities() process.ProgramCapabilities {
 	return process.ProgramCapabilities{ReportsTimes: true}
 }
@@ -39,7 +40,7 @@ func (p *program) Check(context.Context, string) error { return p.check() }
 // Configure implements process.Program. The plugin itself checks the config.
 func (p *program) Configure(*kserve.ModelConfig) error { return nil }
 
-// Close implements process.Program. Nothing is kept for the model's processes.
+// Close implements process.Program. There is nothing to release.
 func (p *program) Close() {}
 
 // completeBody is the body of AUTO_COMPLETE.
@@ -49,7 +50,8 @@ type completeBody struct {
 	process.Surroundings
 }
 
-// initializeBody is the body of INITIALIZE. The initialization's parts stand here, as embedded ones are found one level deep.
+// initializeBody is the body of INITIALIZE. The fields of the initialization are copied here,
+// because the encoder only finds embedded structs one level deep.
 type initializeBody struct {
 	ipc.PluginBackend
 	ipc.PluginModel
@@ -97,7 +99,8 @@ func wireInstance(at process.InstanceSpec) ipc.PluginInstance {
 	return in
 }
 
-// Text implements process.Program. A crash of a backend ends Triton, which so has no words for it.
+// Text implements process.Program. Triton has no texts for a lost backend, because a crash of a
+// backend ends the server.
 func (p *program) Text(fault process.Fault, subject string) string {
 	switch fault {
 	case process.ProcessLost:

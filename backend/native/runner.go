@@ -20,7 +20,8 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// runner is what go-plugin starts, reads and would kill: one process, whose stdout is a pipe until its handshake is over.
+// runner implements go-plugin's runner for one process, whose stdout is a pipe until the handshake
+// is over.
 type runner struct {
 	program     *program
 	files       *process.Files
@@ -28,7 +29,8 @@ type runner struct {
 	near        *os.File // the pipe's end of this process
 	ended       bool     // the process has closed its stdout, or ended, by itself
 
-	// abandoned: the caller waits no longer. late: the time for the handshake has passed. killed: endLimit has passed.
+	// abandoned: the caller waits no longer. late: the time for the handshake has passed. killed:
+	// endLimit has passed.
 	abandoned, late, killed atomic.Bool
 
 	mu      sync.Mutex
@@ -42,7 +44,7 @@ var _ pluginrunner.Runner = (*runner)(nil)
 // mostSaid is the number of bytes of stdout that are kept for diagnosis.
 const mostSaid = 64 << 10
 
-// taken are the variables that a plugin has from this server alone, whatever this process has itself.
+// taken are the variables that a plugin gets only from this server, even if this process has them.
 var taken = []string{ipc.PluginCookieKey + "=", ipc.PluginFilesEnv + "=", "PLUGIN_"}
 
 func newRunner(p *program, files *process.Files) *runner {
@@ -98,7 +100,7 @@ func (r *runner) Start(context.Context) error {
 	return nil
 }
 
-// abandon ends the handshake: its caller does not wait for the process any more.
+// abandon ends the handshake because its caller no longer waits for the process.
 func (r *runner) abandon() {
 	r.abandoned.Store(true)
 	r.mu.Lock()
@@ -109,25 +111,25 @@ func (r *runner) abandon() {
 	}
 }
 
-// end ends a process whose handshake has failed, with its descendants, and returns how it ended;
+// end ends a process whose handshake has failed, with its descendants, and returns how it ended, or
 // nil if no process ran.
 func (r *runner) end() *launch.ExitError {
 	if r.process == nil {
 		return nil
 	}
-	children, limit := r.program.backend.env.Supervisor.Children(), time.Duration(0)
+	children, limit := r.program.backend.env.Supervisor.Children(), time.Duration(1) // at once
 	r.mu.Lock()
 	if r.closed && len(r.said) == 0 {
 		r.ended, limit = true, endLimit
 	}
 	r.mu.Unlock()
 	children.Look(r.process)
-	timer := panics.AfterFunc(r.program.log, panics.Life, limit, func() {
+	late := panics.AfterLimit(r.program.log, panics.Life, limit, func() {
 		r.killed.Store(true)
 		r.process.Kill()
 	}, nil)
 	exit := r.process.Wait()
-	timer.Stop()
+	late.Stop()
 	children.Forget(r.process)
 	r.process.KillFamily()
 	children.KillOrphans(r.process)
@@ -140,7 +142,7 @@ func (r *runner) end() *launch.ExitError {
 	return exit
 }
 
-// line returns the first line that has come on stdout.
+// line returns the first line of stdout.
 func (r *runner) line() (line string, said bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,20 +150,21 @@ func (r *runner) line() (line string, said bool) {
 	return strings.TrimSpace(string(first)), len(r.said) > 0 // bound: mostSaid
 }
 
-// Wait implements runner.Runner. go-plugin calls it when stdout has ended; that of a process which has made its handshake
-// ends when the process takes its outputs, so nothing of go-plugin waits for the process.
+// Wait implements runner.Runner. go-plugin calls it at the end of stdout. After a handshake that is
+// when the process takes over its outputs, so go-plugin does not wait for the end of the process.
 func (r *runner) Wait(context.Context) error {
 	_ = r.near.Close()
 	return nil
 }
 
-// Kill implements runner.Runner. go-plugin calls it after a handshake that has failed, and then Start ends the process.
+// Kill implements runner.Runner. go-plugin calls it after a failed handshake; Start then ends the
+// process.
 func (r *runner) Kill(context.Context) error { return nil }
 
 // Stdout implements runner.Runner.
 func (r *runner) Stdout() io.ReadCloser { return stdout{r} }
 
-// Stderr implements runner.Runner: a process has its own stderr from the beginning.
+// Stderr implements runner.Runner. A process has its own stderr from the beginning.
 func (r *runner) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
 
 // Name implements runner.Runner.
@@ -170,12 +173,13 @@ func (r *runner) Name() string { return r.program.path }
 // ID implements runner.Runner.
 func (r *runner) ID() string { return strconv.Itoa(r.process.PID()) }
 
-// Diagnose implements runner.Runner: runner.diagnose says more.
+// Diagnose implements runner.Runner. runner.diagnose returns more details.
 func (r *runner) Diagnose(context.Context) string { return "" }
 
 // PluginToHost implements runner.Runner.
 func (r *runner) PluginToHost(network, address string) (string, string, error) {
-	// The handshake is over. Whether it takes its outputs or not, nothing here waits for longer.
+	// The handshake is over. If the process does not take over its outputs, this bounds the wait for
+	// it.
 	_ = r.near.SetReadDeadline(time.Now().Add(r.program.taking))
 	return network, address, nil
 }
@@ -185,7 +189,7 @@ func (r *runner) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }
 
-// stdout is the reading end of the pipe, for go-plugin. All that ends it is its end.
+// stdout is the reading end of the pipe, for go-plugin. It ends only at the end of the pipe.
 type stdout struct{ *runner }
 
 func (s stdout) Read(b []byte) (int, error) {

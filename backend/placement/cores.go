@@ -64,7 +64,7 @@ func (p HostPolicies) JSON(policy string) string {
 	if err != nil { // texts can always be encoded
 		return "{}"
 	}
-	return string(text)
+	return string(text) // bound: the name in the config, and the settings of the command line
 }
 
 // Of lists the cores that a policy allows, ascending; nil means all. Errors have Triton's texts.
@@ -97,7 +97,7 @@ func parseRange(text string) []int {
 	}
 	var cores []int
 	for core := low; core <= min(high, maxCores-1); core++ {
-		cores = append(cores, core)
+		cores = append(cores, core) // bound: maxCores
 	}
 	return cores
 }
@@ -110,8 +110,8 @@ func coresOfNode(text string) ([]int, error) {
 	node, err := strconv.Atoi(text)
 	if err == nil && node >= 0 {
 		var list []byte
-		if list, err = os.ReadFile(filepath.Join(nodes, fmt.Sprintf("node%d", node), "cpulist")); err == nil {
-			return parseList(strings.TrimSpace(string(list))), nil
+		if list, err = os.ReadFile(filepath.Join(nodes, fmt.Sprintf("node%d", node), "cpulist")); err == nil { // bound: the cores of the machine
+			return parseList(strings.TrimSpace(string(list))), nil // bound: the cores of the machine
 		}
 		if _, none := os.Stat(nodes); none != nil && node == 0 {
 			return nil, nil // a kernel without NUMA
@@ -127,7 +127,7 @@ func parseList(text string) []int {
 		if !strings.Contains(part, "-") {
 			part += "-" + part
 		}
-		cores = append(cores, parseRange(part)...)
+		cores = append(cores, parseRange(part)...) // bound: the cores of the machine
 	}
 	slices.Sort(cores)
 	return cores

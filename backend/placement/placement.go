@@ -29,7 +29,7 @@ func Of(config *kserve.ModelConfig, model string, limit int) ([]Placement, error
 		case kserve.ModelInstanceGroup_KIND_GPU:
 			kind, devices = "GPU", nil
 			for _, gpu := range group.GetGpus() {
-				devices = append(devices, strconv.Itoa(int(gpu)))
+				devices = append(devices, strconv.Itoa(int(gpu))) // bound: the GPUs in the config
 			}
 		case kserve.ModelInstanceGroup_KIND_MODEL:
 			kind = "MODEL"
@@ -39,7 +39,7 @@ func Of(config *kserve.ModelConfig, model string, limit int) ([]Placement, error
 		}
 		for i := range group.GetCount() {
 			for _, device := range devices {
-				list = append(list, Placement{Name: fmt.Sprintf("%s_%d", group.GetName(), i), Kind: kind, Device: device, Group: group})
+				list = append(list, Placement{Name: fmt.Sprintf("%s_%d", group.GetName(), i), Kind: kind, Device: device, Group: group}) // bound: limit; names of groups have at most budget.MaxName bytes
 			}
 		}
 	}
@@ -66,34 +66,51 @@ func (p *Placement) GPU() int32 {
 	return 1 + p.Number()
 }
 
-// signature is equal for two instances that can replace each other.
-func (p *Placement) signature() string {
-	group := proto.Clone(p.Group).(*kserve.ModelInstanceGroup)
-	group.Name, group.Count = "", 0
-	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(group)
-	if err != nil {
-		return p.Name // it matches no other instance
+// signatures numbers instance groups. Two groups have the same number if their instances can
+// replace each other. It looks at each group once: a config has few groups and thousands of
+// instances.
+type signatures struct {
+	groups map[*kserve.ModelInstanceGroup]int // bound: the groups of two configs
+	texts  map[string]int                     // bound: the groups of two configs
+}
+
+func (s *signatures) of(group *kserve.ModelInstanceGroup) int {
+	if n, known := s.groups[group]; known {
+		return n
 	}
-	return p.Device + ":" + string(text)
+	same := proto.Clone(group).(*kserve.ModelInstanceGroup) // bound: a part of the config
+	same.Name, same.Count = "", 0
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(same) // bound: a part of the config
+	if err != nil {
+		text = []byte(group.GetName()) // bound: a part of the config
+	}
+	n, known := s.texts[string(text)]
+	if !known {
+		n = len(s.texts)
+		s.texts[string(text)] = n // bound: a part of the config
+	}
+	s.groups[group] = n
+	return n
 }
 
 // Match compares the present instances with the wanted ones. An instance with the same name and
-// signature is preferred to one with the same signature only. at returns the placement of an
+// settings is preferred to one with the same settings only. at returns the placement of an
 // instance. kept is in the order of wanted, with the zero value where an instance is missing.
 func Match[T comparable](present, wanted []T, at func(T) *Placement) (kept, surplus []T) {
 	var missing T
-	kept = make([]T, len(wanted))
-	left := slices.Clone(present)
+	kept = make([]T, len(wanted)) // bound: the instances
+	left := slices.Clone(present) // bound: the instances
+	numbers := signatures{groups: make(map[*kserve.ModelInstanceGroup]int), texts: make(map[string]int)}
 	for _, byName := range []bool{true, false} {
 		for i, w := range wanted {
 			if kept[i] != missing {
 				continue
 			}
 			want := at(w)
-			signature := want.signature()
+			number := numbers.of(want.Group)
 			found := slices.IndexFunc(left, func(in T) bool {
 				have := at(in)
-				return have.signature() == signature && (have.Name == want.Name || !byName)
+				return numbers.of(have.Group) == number && have.Device == want.Device && (have.Name == want.Name || !byName)
 			})
 			if found >= 0 {
 				kept[i] = left[found]

@@ -55,3 +55,22 @@ func TestDevicesAreKept(t *testing.T) {
 		t.Errorf("kept is %v and surplus %v, want the instance of device 1 and that of 0", kept, surplus)
 	}
 }
+
+// TestGroupsAreComparedOnce checks that Match copies each group once, not for each pair of instances:
+// a client with a large group would keep a load busy for hours.
+func TestGroupsAreComparedOnce(t *testing.T) {
+	of := func(policy string) (list []*placement.Placement) {
+		group := &kserve.ModelInstanceGroup{Name: "g", Count: 100, HostPolicy: policy, Profile: make([]string, 100)}
+		for n := range group.Count {
+			list = append(list, &placement.Placement{Name: fmt.Sprintf("g_%d", n), Kind: "CPU", Device: "0", Group: group})
+		}
+		return list
+	}
+	present, wanted := of("a"), of("b")
+	allocations := testing.AllocsPerRun(1, func() {
+		placement.Match(present, wanted, func(p *placement.Placement) *placement.Placement { return p })
+	})
+	if allocations > 1000 {
+		t.Errorf("got %.0f allocations for 100 instances of two groups, want 1000 at most", allocations)
+	}
+}

@@ -138,7 +138,7 @@ func TestAutoCompleteFails(t *testing.T) {
 		{"stops", `os.kill(os.getpid(), signal.SIGSTOP)`, unwell, "process did not complete its config within 1s"},
 		{"hangs", `time.sleep(1000)`, unwell, "process did not complete its config within 1s"},
 		{"hangs in C", `ctypes.PyDLL(None).usleep(1000000000)`, unwell, "process did not complete its config within 1s"},
-		{"closes everything", `os.closerange(3, 65536); time.sleep(1000)`, unwell, "process closed its end of the channel and lives on"},
+		{"closes everything", `os.closerange(3, 65536); time.sleep(1000)`, unwell, "process closed its end of the channel but is still running"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := patient.in(t)

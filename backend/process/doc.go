@@ -56,8 +56,8 @@
 // that breaks the protocol is killed. Requests in flight in a lost stub get the program's text
 // for ProcessLost; a batch that the stub had not taken goes back to the scheduler.
 //
-// Lock order: the channel's receive lock, the scheduler's lock, Instance.submit, inFlight.mu of
-// the life, the channel's send lock. Supervisor.mu, Model.mu and the locks of windows and
-// readiness are held alone, or inside these for a few instructions; package bls has its own.
-// Nothing is passed up while inFlight.mu is held.
+// Lock order: the channel's receive lock, the scheduler's lock, that of the life's encoder,
+// inFlight.mu of the life, the channel's send lock. Supervisor.mu, Model.mu and the locks of
+// windows and readiness are held alone, or inside these for a few instructions; package bls has its
+// own. Nothing is passed up while inFlight.mu is held.
 package process

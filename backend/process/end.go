@@ -49,8 +49,8 @@ func (l *life) end(cause error) {
 	}
 	l.leave()
 	// A scheduler that submits a batch may not have noticed that the life has ended.
-	in.submit.Lock()
-	in.submit.Unlock() //nolint:staticcheck // only waited for
+	l.encoder.Lock()
+	l.encoder.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
 	left := l.left.batches
 	taken := make([]bool, len(left)) // bound: the batches in flight
@@ -177,8 +177,8 @@ func (l *life) drop() {
 	l.apart(func() { l.readiness.end(in.fault(infer.Internal, ReadyLost)) })
 	l.apart(l.process.Kill)
 	<-l.exited
-	in.submit.Lock()   // as in end
-	in.submit.Unlock() //nolint:staticcheck // only waited for
+	l.encoder.Lock()   // as in end
+	l.encoder.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
 	l.apart(func() { in.model.supervisor.children.Forget(l.process) })
 	l.apart(func() { l.hear(false) })
@@ -302,6 +302,6 @@ func (e *ending) readerEnded(message <-chan error) error {
 	case <-e.exited:
 		return e.died()
 	case <-limit.C:
-		return errors.New("process closed its end of the channel and lives on")
+		return errors.New("process closed its end of the channel but is still running")
 	}
 }

@@ -48,14 +48,15 @@ func (in *Instance) fail(b *backend.Batch, begin int64, err error) {
 // handOver numbers a batch and publishes its frame. An *infer.Error means that the batch cannot be
 // sent. The end of a life is no error: it answers its batches itself.
 func (in *Instance) handOver(b *backend.Batch, begin int64) error {
-	// Batches are numbered and published in the same order. Nothing that holds submit waits for the
-	// channel's receive lock, under which Execute may be called.
-	in.submit.Lock()
-	defer in.submit.Unlock()
 	l := in.current.Load()
 	if l == nil {
 		return errNotTaken
 	}
+	// Batches are numbered and published in the same order. Nothing that holds this lock waits for
+	// the channel's receive lock, under which Execute may be called. The end of the life waits for
+	// the lock, and enter takes nothing after that.
+	l.encoder.Lock()
+	defer l.encoder.Unlock()
 	entered, ahead, err := l.enter(b, begin, in.name)
 	if err != nil {
 		return err
@@ -108,8 +109,8 @@ func (in *Instance) Withdraw() {
 	}
 }
 
-// send encodes and publishes the frame of a batch; the caller holds submit. After an error or a
-// panic nothing is lent and nothing was published.
+// send encodes and publishes the frame of a batch; the caller holds the encoder's lock. After an
+// error or a panic nothing is lent and nothing was published.
 func (l *life) send(b *backend.Batch, entered *batchInFlight, ahead bool) (position uint64, at int64, err error) {
 	var few [8]*infer.Request
 	var fewHandles [8]uint64
@@ -293,7 +294,7 @@ func (l *life) executed(f ipc.Frame) error {
 	}
 	var failure error
 	if body.Failed {
-		failure = frames.StubError(infer.Internal, body.Text)
+		failure = l.quota.heap.StubError(infer.Internal, body.Text)
 		if refusal := kept.Refusal(); refusal != nil {
 			failure = refusal
 		}
@@ -409,7 +410,7 @@ func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFl
 		}
 		index, ok := of.indexOf(r.Handle)
 		if !ok {
-			return nil, nil, ipc.Broken("handle", "response to request %#x, which is not inside", r.Handle)
+			return nil, nil, ipc.Broken("handle", "response to request %#x, which is not in flight", r.Handle)
 		}
 		if r.Flags == ipc.FlagFailure { // of a request that is answered in this frame, before, or later
 			if len(r.Outputs) > 0 || body.Failed || len(failed) > 0 && index <= failed[len(failed)-1] {
@@ -469,10 +470,10 @@ func (f *inFlight) executing(number uint64) (first batchInFlight, freed int64, e
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if asked := f.asked; asked.certain && number > asked.number {
-		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, where batch %d, which was withdrawn, is to be skipped first", number, asked.number)
+		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, but the withdrawn batch %d must be skipped first", number, asked.number)
 	}
 	if f.count == 0 || number != f.current[0].number || number > f.encoded.Load() {
-		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, where %d are inside, the first of them %d", number, f.count, f.current[0].number)
+		return first, 0, ipc.Broken("handle", "EXECUTED of batch %d, but %d batches are in the process, the first of them %d", number, f.count, f.current[0].number)
 	}
 	return f.current[0], f.freed, nil
 }

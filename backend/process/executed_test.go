@@ -41,7 +41,7 @@ func TestOutputsOfRefusedResponses(t *testing.T) {
 		"no outputs":         {response{flags: good}, 0, "", ""},
 		"huge integer":       {response{flags: good, outputs: []ipc.Descriptor{large, small}, parameters: `{"a":9223372036854775808}`}, infer.Internal, "Unsupported value type on parameters", ""},
 		"list":               {response{flags: good, outputs: []ipc.Descriptor{large}, parameters: `{"a":[]}`}, infer.Internal, "Unsupported value type on parameters", ""},
-		"no JSON":            {response{flags: good, outputs: []ipc.Descriptor{large}, parameters: `[`}, infer.Internal, "parameters of the response are no JSON object", ""},
+		"no JSON":            {response{flags: good, outputs: []ipc.Descriptor{large}, parameters: `[`}, infer.Internal, "parameters of the response are not a JSON object", ""},
 		"input's name":       {response{flags: good, outputs: []ipc.Descriptor{large, strange, small}}, infer.InvalidArg, "unexpected inference output 'IN0' for model 'm'", ""},
 		"error with outputs": {response{flags: failing, code: uint16(infer.NotFound), text: "nöt found", outputs: []ipc.Descriptor{large, strange}}, infer.NotFound, "nöt found", ""},
 		"error":              {response{flags: failing, code: uint16(infer.Internal), parameters: "[", text: "x"}, infer.Internal, "x", ""},

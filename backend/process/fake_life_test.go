@@ -51,7 +51,7 @@ func (s *fakeLife) newLife() *life {
 	l.calls = hostcalls.New(hostcalls.Config{
 		Host: model.env.Host, Metrics: metrics.New(metrics.Config{}).Custom("m"), Encoder: l.encoder, Fail: l.fail, Log: l.in.log,
 	})
-	l.handshake.begin()
+	l.handshake.begin(l.quota.heap)
 	l.inFlight.begin(l.in, l, s.channel)
 	l.bls = l.newBLS()
 	if err := l.setNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}); err != nil {

@@ -17,6 +17,7 @@ import (
 // The reader of the ring sends to the channels, which have room for every value; the life's own
 // goroutine receives.
 type handshake struct {
+	heap *frames.Heap // of the life
 	// told is the last request that the process was sent. The name tables are made before it is
 	// toldInitialize.
 	told        atomic.Uint32
@@ -28,7 +29,8 @@ type handshake struct {
 	asks        bool       // the model has is_ready; set before initialized receives
 }
 
-func (h *handshake) begin() {
+func (h *handshake) begin(heap *frames.Heap) {
+	h.heap = heap
 	h.hello, h.completed, h.initialized = make(chan error, 1), make(chan error, 1), make(chan error, 1)
 }
 
@@ -78,9 +80,11 @@ func (h *handshake) receive(f ipc.Frame) error {
 	switch f.Kind {
 	case ipc.Hello:
 		h.seen = phaseHello
-		if err := frames.DecodeMap(f, &struct{}{}); err != nil {
+		charged, err := frames.DecodeMap(h.heap, f, &struct{}{})
+		if err != nil {
 			return err
 		}
+		h.heap.Give(charged)
 		h.hello <- nil
 	case ipc.Completed:
 		h.seen = phaseCompleted
@@ -91,9 +95,11 @@ func (h *handshake) receive(f ipc.Frame) error {
 	case ipc.Finalized:
 		h.seen = phaseFinalized
 		// The exception of finalize is in the log already, with its traceback.
-		return frames.DecodeMap(f, &struct {
+		charged, err := frames.DecodeMap(h.heap, f, &struct {
 			Error string `msgpack:"error"`
 		}{})
+		h.heap.Give(charged)
+		return err
 	}
 	return nil
 }
@@ -104,9 +110,11 @@ func (h *handshake) complete(f ipc.Frame) error {
 		Error  string `msgpack:"error"`
 		Config string `msgpack:"config"`
 	}
-	if err := frames.DecodeMap(f, &body); err != nil {
+	charged, err := frames.DecodeMap(h.heap, f, &body)
+	if err != nil {
 		return err
 	}
+	defer h.heap.Give(charged)
 	switch {
 	case body.Error != "":
 		h.completed <- infer.Errorf(infer.Internal, "%s", body.Error)
@@ -124,9 +132,11 @@ func (h *handshake) initialize(f ipc.Frame) error {
 		Error   string `msgpack:"error"`
 		IsReady bool   `msgpack:"is_ready"`
 	}
-	if err := frames.DecodeMap(f, &body); err != nil {
+	charged, err := frames.DecodeMap(h.heap, f, &body)
+	if err != nil {
 		return err
 	}
+	defer h.heap.Give(charged)
 	h.asks = body.IsReady
 	if body.Error != "" {
 		h.initialized <- infer.Errorf(infer.Internal, "%s", body.Error)
@@ -313,22 +323,28 @@ func (r *readiness) end(err error) {
 	}
 }
 
+// maxReason limits the text of a model about why it is not ready, in bytes. It outlives the frame.
+const maxReason = 64 << 10
+
 // isReady handles the response to READY?.
 func (l *life) isReady(f ipc.Frame) error {
 	var body struct {
 		Ready bool   `msgpack:"ready"`
 		Error string `msgpack:"error"`
 	}
-	if err := frames.DecodeMap(f, &body); err != nil {
-		return err
-	}
 	var reason error
-	switch {
+	charged, err := frames.DecodeMap(l.quota.heap, f, &body)
+	switch refusal := frames.Refusal(err); {
+	case refusal != nil:
+		reason = refusal
+	case err != nil:
+		return err
 	case body.Error != "":
-		reason = &infer.Error{Code: infer.Internal, Message: body.Error} // the model's own text, at most MaxMap bytes
+		reason = &infer.Error{Code: infer.Internal, Message: infer.Cut(body.Error, maxReason)}
 	case !body.Ready:
 		reason = l.in.fault(infer.Unavailable, NotReady)
 	}
+	l.quota.heap.Give(charged)
 	if !l.readiness.settle(f.ID, reason) {
 		return ipc.Broken("kind", "READY of probe %d, which was not asked", f.ID)
 	}
@@ -394,5 +410,7 @@ func (l *life) complete(ctx context.Context, config []byte) ([]byte, error) {
 	if err := l.await(ctx, l.completed, m.settings.InitializeTimeout, "complete its config"); err != nil {
 		return nil, err
 	}
-	return l.completion, nil
+	answer := l.completion
+	l.completion = nil // the caller's, and charged there
+	return answer, nil
 }

@@ -206,7 +206,7 @@ func (f *inFlight) enter(b *backend.Batch, begin int64, instance string) (entere
 		return entered, false, errNotTaken
 	}
 	if len(f.open.byHandle) >= maxOpen {
-		return entered, false, infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the most that it may have", instance, maxOpen)
+		return entered, false, infer.Errorf(infer.Unavailable, "instance '%s' has %d requests open, which is the maximum", instance, maxOpen)
 	}
 	f.number++
 	if f.number&math.MaxUint32 == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,10 +45,6 @@ type Instance struct {
 	noted atomic.Pointer[record]
 	// served reports whether the present life has answered a batch, apart from warm-ups.
 	served atomic.Bool
-
-	// submit is held while a batch is numbered, encoded and published. It is taken before
-	// inFlight.mu and the channel's send lock.
-	submit sync.Mutex
 
 	hopeless bool // no new life is expected soon; used by the goroutine of Run alone
 }

@@ -27,7 +27,7 @@ type life struct {
 	channel *ipc.Channel
 	loans   *shm.Loans      // of blocks that the process may read
 	quota   *quota          // of the memory that the server holds for the process
-	encoder *frames.Encoder // of frames to the process; its lock is Instance.submit
+	encoder *frames.Encoder // of frames to the process
 	decoder *frames.Decoder // of frames from the process; guarded by the channel's receive lock
 
 	handshake
@@ -117,7 +117,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		Log:      in.log,
 	}
 	quota := newQuota(in)
-	s.chargeArena(&config, quota.holder)
+	quota.chargeArena(&config)
 	channel, err := ipc.New(config)
 	if err != nil {
 		quota.holder.Leave()
@@ -137,7 +137,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	})
 	l.encoder.SetBounds(quota.mayLend, quota.mayKeep)
 	l.newDevices()
-	l.handshake.begin()
+	l.handshake.begin(quota.heap)
 	l.inFlight.begin(in, l, channel)
 	l.ending.begin()
 	l.bls = l.newBLS()
@@ -303,7 +303,7 @@ func (l *life) newBLS() *bls.Requests {
 	return bls.New(bls.Config{
 		Model: m.env.Name, Version: m.env.Version, Host: m.env.Host,
 		OneResponse: func(model string) string { return m.program.Text(OneResponseWanted, model) },
-		Channel:     l.channel, Decoder: l.decoder, Encoder: l.encoder, Submit: &l.in.submit,
+		Channel:     l.channel, Decoder: l.decoder, Encoder: l.encoder,
 		Pool: m.supervisor.requests, Holder: l.quota.holder, TakeBlocks: l.quota.takeBlocks, Devices: m.supervisor.copier != nil, Log: l.in.log,
 	}, blsSession{l})
 }

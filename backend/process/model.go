@@ -441,7 +441,7 @@ func (m *Model) Leave(instance backend.Instance) {
 func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	in, ok := instance.(*Instance)
 	if !ok || in.model != m {
-		return fmt.Errorf("instance '%s' is none of model '%s'", instance.Name(), m.env.Name)
+		return fmt.Errorf("instance '%s' does not belong to model '%s'", instance.Name(), m.env.Name)
 	}
 	m.Leave(in)
 	defer m.forget(in)

@@ -23,14 +23,14 @@ func (m *running) wantFree() {
 	m.fixture.t.Helper()
 	in := m.instance()
 	if !testkit.Within(patience, func() bool {
-		if !in.submit.TryLock() {
-			return false
-		}
-		in.submit.Unlock()
 		l := in.current.Load()
 		if l == nil {
 			return true
 		}
+		if !l.encoder.TryLock() {
+			return false
+		}
+		l.encoder.Unlock()
 		if !l.mu.TryLock() {
 			return false
 		}

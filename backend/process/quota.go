@@ -7,6 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
 )
 
@@ -14,8 +15,9 @@ import (
 const DefaultMemoryShare = 50
 
 // shared are the kinds of memory with a share for each version. Blocks are tensors that its
-// processes keep after their responses, and copies of inputs of BLS requests.
-var shared = [...]budget.Kind{budget.Frames, budget.Replies, budget.Blocks}
+// processes keep after their responses, and copies of inputs of BLS requests. Arenas are their
+// outputs.
+var shared = [...]budget.Kind{budget.Frames, budget.Replies, budget.Blocks, budget.Arenas}
 
 // setShares limits the memory that all lives of the model hold together.
 func (m *Model) setShares() {
@@ -56,6 +58,17 @@ func newQuota(in *Instance) *quota {
 		once.Do(func() { log.Warn().Err(err).Msg("requests of the model fail because memory is short") })
 	}}
 	return q
+}
+
+// chargeArena makes the model's share and the account decide about the memory that the process
+// reserves for outputs beyond its idle size.
+func (q *quota) chargeArena(c *ipc.Config) {
+	if q.heap == nil {
+		return
+	}
+	c.MaxArena = min(c.MaxArena, max(q.heap.Account.Most(budget.Arenas), c.FreeArena))
+	c.Charge = q.heap.TakeArena
+	c.Refund = q.heap.GiveArena
 }
 
 // blocks counts bytes of blocks that the process keeps; negative: that it has given back.

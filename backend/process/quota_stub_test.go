@@ -195,12 +195,12 @@ func TestBLSRequestsHaveTheLimitsOfClients(t *testing.T) {
 	response := m.mustInfer(request)
 	got := stringsOf(response.Outputs[0].Data)
 	want := []string{
-		"the request id of an inference request has 33554432 bytes, at most 65536 can be",
-		"the model name of an inference request has 33554432 bytes, at most 4096 can be",
+		"the request id of an inference request has 33554432 bytes, at most 65536 are allowed",
+		"the model name of an inference request has 33554432 bytes, at most 4096 are allowed",
 		"the parameters of an inference request has 33554", // including the JSON around them
-		"Model identity - Error when running inference: the parameters of an inference request has 2097153 bytes, at most 1048576 can be",
-		"Model identity - Error when running inference: a parameter's name of an inference request has 5000 bytes, at most 4096 can be",
-		"the correlation id of an inference request has 33554432 bytes, at most 65536 can be",
+		"Model identity - Error when running inference: the parameters of an inference request has 2097153 bytes, at most 1048576 are allowed",
+		"Model identity - Error when running inference: a parameter's name of an inference request has 5000 bytes, at most 4096 are allowed",
+		"the correlation id of an inference request has 33554432 bytes, at most 65536 are allowed",
 		"",
 	}
 	for i := range want {
@@ -280,7 +280,7 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 // TestAModelThatKeepsAWindowGoesOn checks that a model whose last inputs exceed its share of blocks
 // gets copies of some. Every response has the right bytes.
 func TestAModelThatKeepsAWindowGoesOn(t *testing.T) {
-	const size, window = 2 << 20, 20
+	const size, window = 2 << 20, 13
 	c := newCharged(t, 64<<20)
 	share := c.share(budget.Blocks)
 	if window*size <= share {

@@ -106,7 +106,7 @@ func TestErrorsTellTheCauseOfALoss(t *testing.T) {
 		{fmt.Errorf("%w: %w", errNeverReady, &os.PathError{Op: "fork/exec", Err: unix.EAGAIN}), OutOfMemory},
 		{&frames.Shortage{Client: infer.Errorf(infer.Internal, "Unable to initialize shared memory"), Reason: unix.ENFILE}, OutOfMemory},
 		{fmt.Errorf("%w: %w", errNeverReady, infer.Errorf(infer.Internal, "ValueError: no")), Exited},
-		{errors.New("process closed its end of the channel and lives on"), Exited},
+		{errors.New("process closed its end of the channel but is still running"), Exited},
 	} {
 		if got := causeOf(test.err); got != test.want {
 			t.Errorf("%v: got cause %s, want %s", test.err, got, test.want)
@@ -125,7 +125,7 @@ func TestShortagesNameTheirRemedy(t *testing.T) {
 		{fmt.Errorf("make pipes: %w", unix.ENFILE), "ulimit -n"},
 		{fmt.Errorf("%w: %w", errNeverReady, &os.PathError{Op: "fork/exec", Err: unix.EAGAIN}), "pids.max"},
 		{fmt.Errorf("start: %w", unix.ENOMEM), "memory"},
-		{errors.New("process closed its end of the channel and lives on"), ""},
+		{errors.New("process closed its end of the channel but is still running"), ""},
 		{&launch.ExitError{Code: 1}, ""},
 	} {
 		if got := shortage(test.err); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {

@@ -167,22 +167,6 @@ func (s *Supervisor) requestsFile() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "requests"), nil
 }
 
-// chargeArena makes the account decide about the memory that a stub reserves beyond its idle size.
-func (s *Supervisor) chargeArena(c *ipc.Config, holder *budget.Holder) {
-	account := s.account
-	if account == nil {
-		return
-	}
-	c.MaxArena = min(c.MaxArena, max(account.Most(budget.Arenas), c.FreeArena))
-	c.Charge = func(n int64) bool {
-		return account.Take(budget.Arenas, n) == nil && holder.Hold(budget.Arenas, n) == nil // which has no limit there
-	}
-	c.Refund = func(n int64) {
-		account.Give(budget.Arenas, n)
-		holder.Drop(budget.Arenas, n)
-	}
-}
-
 // stubDescriptors is an upper bound of the descriptors of this process for one stub: nine while it
 // runs, and about as many while it starts.
 const stubDescriptors = 20
@@ -205,7 +189,7 @@ type Limits struct {
 	Output    output.Limits    // of the output of one process, and again of its model's log messages
 	Calls     hostcalls.Limits // of the host calls of one process
 	// MemoryShare is the percentage of each kind of memory that the server holds for one version of
-	// a model: tensors that it keeps, responses that wait, strings and frames. Default
+	// a model: tensors that it keeps, outputs, responses that wait, strings and frames. Default
 	// DefaultMemoryShare.
 	MemoryShare int
 }
@@ -238,7 +222,12 @@ func (l *life) logged(f ipc.Frame) error {
 		// Once is the subject of a message that is logged once for all instances.
 		Once string `msgpack:"once"`
 	}
-	if err := frames.DecodeMap(f, &body); err != nil {
+	charged, err := frames.DecodeMap(l.quota.heap, f, &body)
+	defer l.quota.heap.Give(charged)
+	if err != nil {
+		if frames.Refusal(err) != nil { // the message is lost
+			return nil
+		}
 		return err
 	}
 	log := l.in.model.supervisor.log

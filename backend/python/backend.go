@@ -42,8 +42,7 @@ type Backend struct {
 	}
 }
 
-// New makes the backend. No process is started before the first model is
-// opened.
+// New returns the backend. No process is started before the first model is opened.
 func New(env Environment) (*Backend, error) {
 	dir, err := unpack(env.Files...)
 	if err != nil {
@@ -57,18 +56,18 @@ func New(env Environment) (*Backend, error) {
 
 var _ backend.Backend = (*Backend)(nil)
 
-// Interpreter finds, once, the interpreter of all models whose settings name no other, and
-// describes it.
+// Interpreter finds the interpreter of all models whose settings name no other, and describes it.
+// It searches once.
 func (b *Backend) Interpreter() (python, numpy, path string, err error) {
 	i, err := b.hold(b.config.wish(), nil).find(context.Background()) // to the end
 	return i.Python, i.Numpy, i.Path, err
 }
 
-// Directory is where the files lie that Environment.Files had.
+// Directory returns the directory with the files of Environment.Files.
 func (b *Backend) Directory() string { return b.dir }
 
-// Interpreters lists the Pythons that may run a program of these files which needs no numpy:
-// that of the settings first, then each python3 on PATH.
+// Interpreters lists the Pythons that may run a program of these files that does not need numpy:
+// first that of the settings, then each python3 on PATH.
 func (b *Backend) Interpreters() ([]string, error) {
 	first, err := candidates(b.config.Executable)
 	if b.config.Executable == "" {
@@ -81,8 +80,8 @@ func (b *Backend) Interpreters() ([]string, error) {
 // Open implements backend.Backend.
 func (b *Backend) Open(env backend.Env) (backend.Model, error) { return b.open(env) }
 
-// hold returns the interpreter of a wish, held until release. The environment is that which
-// the wish names; nil: it names none.
+// hold returns the interpreter for a wish, held until release. environment is the environment of
+// the wish, or nil.
 func (b *Backend) hold(w wish, environment *conda.Environment) *python {
 	b.pythons.Lock()
 	defer b.pythons.Unlock()
@@ -95,8 +94,8 @@ func (b *Backend) hold(w wish, environment *conda.Environment) *python {
 	return p
 }
 
-// release ends the template of an interpreter with its last holder. That of the server's own
-// interpreter stays, for the next model.
+// release ends the template of an interpreter with its last holder, except for the server's own
+// interpreter, which stays for the next model.
 func (b *Backend) release(p *python) {
 	b.pythons.Lock()
 	p.holders--
@@ -111,8 +110,8 @@ func (b *Backend) release(p *python) {
 	}
 }
 
-// rest ends the templates of interpreters that have started nothing for a while. The last
-// template of this process stays: it ends what models leave behind if this process is killed.
+// rest ends the templates of interpreters that have started nothing for a while. The last template
+// of this process stays, because it cleans up after models if this process is killed.
 func (b *Backend) rest() {
 	b.pythons.Lock()
 	defer b.pythons.Unlock()
@@ -133,7 +132,7 @@ func (b *Backend) rest() {
 	}
 }
 
-// keepOne sees to it that there is a template as long as there are models: see rest.
+// keepOne ensures that there is a template as long as there are models: see rest.
 func (b *Backend) keepOne() {
 	b.pythons.Lock()
 	defer b.pythons.Unlock()

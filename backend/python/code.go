@@ -18,25 +18,23 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// code is the program of a Python model: the model file, and the interpreter that is
-// to run it.
+// code is the program of a Python model: the model file and its interpreter.
 type code struct {
 	backend *Backend
 	env     backend.Env
-	// settings are the backend's, or those of a Python-based one.
+	// settings are those of the backend or of a Python-based backend.
 	settings *Config
 	path     string // of the model file
 	log      zerolog.Logger
-	// envPath is where its execution environment is, nil: it has none. The choice is made
-	// once, when the model is opened.
+	// envPath is the location of the execution environment, or nil. It is chosen once, when the model
+	// is opened.
 	envPath *conda.EnvPath
 
 	mu     sync.Mutex
 	held   *holding // from Check to Close
 	closed bool
 
-	// overlap is how many calls of an asynchronous execute may overlap. Set by
-	// Configure.
+	// overlap is how many calls of an asynchronous execute may overlap. Configure sets it.
 	overlap      int
 	takesDevices bool // inputs may be on devices. Set by Configure.
 }
@@ -88,8 +86,8 @@ func (b *Backend) open(env backend.Env) (*process.Model, error) {
 	return b.supervisor.Open(env, &c.settings.Config, c), nil
 }
 
-// checkInputPlace looks at the parameter that says whether inputs may lie on a
-// GPU. None does here, but what Triton does not load is not loaded.
+// checkInputPlace checks the parameter that allows inputs on a GPU. Inputs are never on a GPU here,
+// but models that Triton would not load are rejected.
 func (c *code) checkInputPlace() error {
 	p, ok := c.env.Config.GetParameters()["FORCE_CPU_ONLY_INPUT_TENSORS"]
 	if !ok {
@@ -106,13 +104,12 @@ func (c *code) checkInputPlace() error {
 	return nil
 }
 
-// directory is the version's.
+// directory returns the directory of the version.
 func (c *code) directory() string {
 	return filepath.Join(c.env.Directory, strconv.FormatInt(c.env.Version, 10))
 }
 
-// Check implements Program. The text that says that the model's file is missing names
-// the stub.
+// Check implements Program. The text for a missing model file names the stub, as in Triton.
 func (c *code) Check(ctx context.Context, stub string) error {
 	if _, err := os.Stat(c.path); err != nil {
 		// Triton notices this in the stub, prints a line and waits in vain.
@@ -141,10 +138,10 @@ func (c *code) Check(ctx context.Context, stub string) error {
 // unusable returns the error of a load without a Python that can run the model. Clients do not
 // learn which files exist.
 func (c *code) unusable(err error) *infer.Error {
-	return &infer.Error{Code: infer.Internal, Message: fmt.Sprintf("the Python environment of model '%s' cannot be used, the log of the server says why", c.env.Name), Detail: err.Error()}
+	return &infer.Error{Code: infer.Internal, Message: fmt.Sprintf("the Python environment of model '%s' cannot be used, the server's log has the reason", c.env.Name), Detail: err.Error()}
 }
 
-// shown is the model's file as clients are told it.
+// shown returns the path of the model's file for clients.
 func (c *code) shown() string {
 	if c.env.Runtime != "" {
 		return filepath.Base(c.path)
@@ -193,8 +190,8 @@ func (c *code) Close() {
 	}
 }
 
-// checkLink refuses a model file that is a link out of the repository: a user who can
-// write elsewhere must not decide which code runs here. Directories may be links.
+// checkLink rejects a model file that is a link out of the repository: users with write access
+// elsewhere must not decide which code runs here. Directories may be links.
 func (c *code) checkLink() error {
 	if c.env.Runtime != "" {
 		return nil // the operator's own
@@ -220,7 +217,7 @@ func (c *code) Start(_ context.Context, instance string, files *process.Files) (
 	return c.holding().python.start(instance, files) // Check comes before, and Close after
 }
 
-// Text implements Program, in Triton's words.
+// Text implements Program with Triton's texts.
 func (c *code) Text(fault process.Fault, subject string) string {
 	switch fault {
 	case process.ProcessLost:

@@ -12,46 +12,45 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Config is what `--backend-config=python,<key>=<value>` sets: of the hosting of
-// processes, and of the interpreter. Defaults are ParseConfig's.
+// Config holds the settings of `--backend-config=python,<key>=<value>`: those of processes and
+// those of the interpreter. ParseConfig has the defaults.
 type Config struct {
 	process.Config
-	// Executable is the interpreter to use; empty: the first python3 on PATH that
-	// can import numpy. Key python-executable.
+	// Executable is the interpreter; empty means the first python3 on PATH that can import numpy. Key
+	// python-executable.
 	Executable string
-	// InterpreterTimeout bounds the start of an interpreter until it has imported numpy; 0: no
-	// bound. Key interpreter-timeout-seconds.
+	// InterpreterTimeout limits the start of an interpreter until it has imported numpy; 0 means no
+	// limit. Key interpreter-timeout-seconds.
 	InterpreterTimeout time.Duration
-	// TemplateIdle is how long the template of an interpreter lives that models have of their
-	// own, after the last process was forked; 0: as long as these. Key template-idle-seconds.
+	// TemplateIdle is how long the template of an interpreter other than the server's own lives after
+	// its last fork; 0 means as long as its models. Key template-idle-seconds.
 	TemplateIdle time.Duration
-	// EnvironmentCache is the directory in which packed execution environments are unpacked,
-	// "": nereid/environments in the user's cache directory. Key env-cache-directory.
+	// EnvironmentCache is the directory in which packed execution environments are unpacked; "" means
+	// nereid/environments in the user's cache directory. Key env-cache-directory.
 	EnvironmentCache string
-	// EnvironmentCacheBytes limits the size of the cache; 0 is cache.DefaultMaxBytes. Key
+	// EnvironmentCacheBytes limits the size of the cache; 0 means cache.DefaultMaxBytes. Key
 	// env-cache-byte-size.
 	EnvironmentCacheBytes int64
-	// EnvironmentFiles, EnvironmentBytes and EnvironmentRatio bound what one archive may
-	// unpack to, 0: as archive.DefaultLimits. Keys env-max-files, env-max-bytes and
-	// env-max-ratio.
+	// EnvironmentFiles, EnvironmentBytes and EnvironmentRatio limit what one archive may unpack to; 0
+	// means archive.DefaultLimits. Keys env-max-files, env-max-bytes and env-max-ratio.
 	EnvironmentFiles, EnvironmentBytes, EnvironmentRatio int64
 	// BuildEnvironments builds an environment from a model's requirements if it names no
 	// environment. Key env-build.
 	BuildEnvironments bool
-	// EnvironmentTimeout bounds the unpacking or building of an environment; 0: no bound. Key
+	// EnvironmentTimeout limits the unpacking or building of an environment; 0 means no limit. Key
 	// env-timeout-seconds.
 	EnvironmentTimeout time.Duration
-	// StrictOutputs makes a response an error that has an output which the model's config has
-	// not. It has no key.
+	// StrictOutputs turns a response into an error if it has an output that is not in the model's
+	// config. It has no key.
 	StrictOutputs bool
-	// Develop has models debugged at the terminal of this process. It has no key.
+	// Develop enables debugging of models at the terminal of this process. It has no key.
 	Develop bool
-	// NoTemplate starts every stub as a program of its own instead of forking it
-	// from a template. Key stub-template=off.
+	// NoTemplate starts every stub as a separate program instead of forking it from a template. Key
+	// stub-template=off.
 	NoTemplate bool
 }
 
-// table has the settings of Python models: Triton's keys in Triton's order.
+// table has the settings of Python models. Triton's keys come in Triton's order.
 var table = slices.Concat(
 	settings.Table[Config]{
 		{Key: "python-executable", Read: func(c *Config, text string) error { c.Executable = text; return nil }},
@@ -81,7 +80,7 @@ var table = slices.Concat(
 			return settings.Refuse(lower != "" && lower != "true" && lower != "false", "env-build is %q, want true or false", text)
 		}},
 		settings.Seconds("env-timeout-seconds", func(c *Config) *time.Duration { return &c.EnvironmentTimeout }),
-		// Triton's keys that mean nothing here are still checked as Triton does.
+		// Triton's keys without effect here are still checked as in Triton.
 		{Key: "thread-pool-size", Read: settings.Number(func(_ *Config, n int64) error {
 			return settings.Refuse(n < 1, "thread-pool-size can't be less than 1.")
 		})},
@@ -101,11 +100,11 @@ var table = slices.Concat(
 	},
 )
 
-// Settings lists the keys that ParseConfig knows.
+// Settings returns the keys that ParseConfig knows.
 func Settings() []string { return table.Keys() }
 
-// ParseConfig reads the settings of the command line. Unknown keys are ignored,
-// as Triton does. Errors are InvalidArg with Triton's texts for Triton's keys.
+// ParseConfig parses the settings of the command line. Like Triton, it ignores unknown keys. Errors
+// are InvalidArg, with Triton's texts for Triton's keys.
 func ParseConfig(values map[string]string) (Config, error) {
 	c := Config{InterpreterTimeout: 30 * time.Second, TemplateIdle: time.Minute, EnvironmentTimeout: time.Hour, Config: settings.Defaults()}
 	if err := table.Read(&c, values); err != nil {

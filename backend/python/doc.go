@@ -1,5 +1,5 @@
-// Package python is the backend of Python models. Package process hosts their instances;
-// this package says what runs there.
+// Package python is the backend of Python models. Package process hosts their instances; this
+// package chooses the program for them.
 //
 //	Backend ──▶ python, one for each interpreter that models have
 //	   │          └─ template: a process that has imported numpy, and forks stubs
@@ -13,29 +13,25 @@
 // files, has its execution environment unpacked (environment.go), and writes AUTO_COMPLETE and
 // INITIALIZE.
 //
-// Which environment a version has is decided when it is opened. Its interpreter and its
-// variables are known when it is unpacked, in Check: no lock is held meanwhile, and the load's
-// context ends it.
+// A version's environment is chosen when the version is opened. Its interpreter and variables are
+// known after Check has unpacked it. No lock is held meanwhile, and the load's context cancels it.
 //
-// Lives: New starts no process. A python is held by the models that use it, from Check to
-// Close, and ends with the last of them, but for the backend's own. A template lives as long
-// as its python, but for three cases: it fails and is replaced, at most maxTemplateRestarts
-// times; nothing was forked for a while, and another template is there (Backend.rest): the
-// next start of a stub replaces it; it is the last template, and stays although it is idle,
-// until there is another.
-// Stubs that a template has forked live on. Backend.Close is called when all models have
-// been closed, and before the Supervisor is.
+// New starts no process. Models hold their python from Check to Close, and it ends with the last of
+// them, except for the backend's own. A template ends with its python or earlier: it is replaced
+// after a failure, at most maxTemplateRestarts times, and an idle template ends if there is another
+// one (Backend.rest); the next start of a stub then starts it again. The last template stays even
+// if it is idle. Stubs outlive the template that has forked them. Backend.Close is called when all
+// models have been closed, and before Supervisor.Close.
 //
-// Locks: Backend.pythons before python.mu before template.mu; Backend.cache and code.mu are leaves. python.mu is not held
-// while an interpreter is looked for, so that others wait for the same search; it is held
-// while a template is started again, so nothing waits for it under Backend.pythons;
-// template.mu is held for one exchange with the template.
+// Locks: Backend.pythons before python.mu before template.mu; Backend.cache and code.mu are leaves.
+// python.mu is not held during the search for an interpreter, so that others can wait for the same
+// search. It is held while a template is restarted, so no goroutine waits for it under
+// Backend.pythons. template.mu is held for one exchange with the template.
 //
-// Callers: package models opens model versions by backend.Backend, several at once.
-// Package process calls code, from the goroutines of a model's instances.
+// Package models opens model versions through backend.Backend, several at once. Package process
+// calls code from the goroutines of a model's instances.
 //
-// Memory: the bodies that code makes are on the Go heap and belong to the caller. The
-// unpacked files are shared by all servers of a user and are never written again: their
-// directory is named by the sum of its contents. What stubs share with the supervisor is
-// package process's.
+// Memory: the bodies that code returns are on the Go heap and belong to the caller. All servers of
+// a user share the unpacked files, which are never written again: the name of their directory is a
+// checksum of its contents. Package process owns the memory that it shares with stubs.
 package python

@@ -18,15 +18,15 @@ import (
 // environmentParameter is the parameter of a model's config that names its environment.
 const environmentParameter = "EXECUTION_ENV_PATH"
 
-// packedEnvironment is the environment of a Python-based backend, beside its model.py.
+// packedEnvironment is the file name of a Python-based backend's environment, beside its model.py.
 const packedEnvironment = "pb_exec_env_model.py.tar.gz"
 
-// libraryVariable gives a stub this process's LD_LIBRARY_PATH, for the programs that the stub
+// libraryVariable passes this process's LD_LIBRARY_PATH to a stub, for the programs that the stub
 // starts: stub/pb_stub/activation.py.
 const libraryVariable = "NEREID_LIBRARY_PATH"
 
-// locate finds the execution environment that a model's config names, or that lies beside its
-// backend; nil without one.
+// locate finds the execution environment that a model's config names, or that is beside its
+// backend. It returns nil without one.
 func (c *code) locate() (*conda.EnvPath, error) {
 	value := ""
 	if p, named := c.env.Config.GetParameters()[environmentParameter]; named {
@@ -53,8 +53,8 @@ func (c *code) locate() (*conda.EnvPath, error) {
 	return &envPath, nil
 }
 
-// holding is the resources of a model version from Check to Close: its interpreter, and the
-// directory of its unpacked environment, if any.
+// holding holds the resources of a model version from Check to Close: its interpreter and, if any,
+// the directory of its unpacked environment.
 type holding struct {
 	python   *python
 	unpacked *cache.Environment
@@ -122,7 +122,7 @@ func (c *code) unpack(ctx context.Context) (*cache.Environment, error) {
 	return e, nil
 }
 
-// build returns the directory of the environment that the model's files require, nil if they
+// build returns the directory of the environment that the model's files require, or nil if they
 // require none.
 func (c *code) build(ctx context.Context) (*cache.Environment, error) {
 	environments, err := c.backend.environments()
@@ -148,10 +148,10 @@ func (h *holding) release(b *Backend) {
 	}
 }
 
-// limitSettings are the settings of the limits of archives.
+// limitSettings maps the limits of archives to their settings.
 var limitSettings = map[string]string{"Files": "env-max-files", "Bytes": "env-max-bytes", "Ratio": "env-max-ratio"}
 
-// withSetting adds the setting of the limit that an archive has exceeded.
+// withSetting adds the setting of the exceeded limit to an error.
 func withSetting(err error) error {
 	var refused *archive.Error
 	if errors.As(err, &refused) && limitSettings[refused.Limit] != "" {
@@ -160,18 +160,18 @@ func withSetting(err error) error {
 	return err
 }
 
-// archiveSeen is an archive as it was when a model was given its environment last.
+// archiveSeen is the state of an archive when a model last received its environment.
 type archiveSeen struct {
 	changed time.Time
 	digest  string
 }
 
-// mostArchives bounds how many are remembered; uploaded models bring new paths for ever.
+// mostArchives bounds the remembered archives, because uploaded models can bring new paths forever.
 const mostArchives = 10_000
 
-// extracted logs that an archive was extracted which has been touched and has its old content:
-// it was read, and its environment is the old one. Triton extracts it again, and tests of
-// operators count the lines. The cache says it of others.
+// extracted logs the extraction of an archive that was touched but has its old content. It was
+// read, and its environment is unchanged. Triton extracts it again, and operators' tests count the
+// lines. The cache logs all other extractions.
 func (b *Backend) extracted(path string, e *cache.Environment) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -190,8 +190,8 @@ func (b *Backend) extracted(path string, e *cache.Environment) {
 	b.cache.archives[path] = now
 }
 
-// variablesIn returns the environment variables of processes in an environment; nil without one,
-// for this process's own.
+// variablesIn returns the environment variables of processes in an environment. nil means those of
+// this process.
 func variablesIn(e *conda.Environment) []string {
 	if e == nil {
 		return nil
@@ -199,7 +199,7 @@ func variablesIn(e *conda.Environment) []string {
 	return append(e.Variables(os.Environ()), libraryVariable+"="+os.Getenv("LD_LIBRARY_PATH"))
 }
 
-// mostDiagnosis bounds a diagnosis, and all that is asked of the interpreter.
+// mostDiagnosis limits the time of a diagnosis, including that of the interpreter.
 const mostDiagnosis = 30 * time.Second
 
 // diagnose returns why the interpreter of an environment did not start, instead of its own message.
@@ -216,8 +216,8 @@ func (p *python) diagnose(ctx context.Context, failure error) error {
 	return fmt.Errorf("execution environment %s: %w", p.wish.environment, failure)
 }
 
-// environments returns the cache of unpacked environments, which is opened when a model
-// needs it.
+// environments returns the cache of unpacked environments. It is opened when the first model needs
+// it.
 func (b *Backend) environments() (*cache.Cache, error) {
 	b.cache.Lock()
 	defer b.cache.Unlock()

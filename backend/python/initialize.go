@@ -29,7 +29,7 @@ type initializeBody struct {
 	StrictOutputs bool `msgpack:"strict_outputs,omitempty"`
 }
 
-// moduleBody is what AUTO_COMPLETE and INITIALIZE say of the module to import.
+// moduleBody holds the fields of AUTO_COMPLETE and INITIALIZE about the module to import.
 type moduleBody struct {
 	Path      string   `msgpack:"path"`
 	Module    string   `msgpack:"module"`
@@ -83,7 +83,7 @@ func (c *code) Initialize(p process.InstanceSpec, i process.Initialization) any 
 // may overlap in each instance of a model that is not decoupled.
 const overlapParameter = "ASYNC_EXECUTE_OVERLAP"
 
-// maxOverlap bounds it.
+// maxOverlap is its maximum.
 const maxOverlap = 4096
 
 func asyncOverlap(config *kserve.ModelConfig) (int, error) {
@@ -101,7 +101,7 @@ func asyncOverlap(config *kserve.ModelConfig) (int, error) {
 
 // Configure implements Program.
 func (c *code) Configure(config *kserve.ModelConfig) (err error) {
-	// Triton's default is that all inputs are copied to the host.
+	// By default Triton copies all inputs to the host.
 	c.takesDevices = c.env.Config.GetParameters()["FORCE_CPU_ONLY_INPUT_TENSORS"].GetStringValue() == "no"
 	c.overlap, err = asyncOverlap(config)
 	return err

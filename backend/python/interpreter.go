@@ -15,8 +15,8 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// findInterpreter starts templates of all candidates at once and keeps the
-// first, in the order of PATH, that can import numpy. The others are closed. All end with ctx.
+// findInterpreter starts templates of all candidates concurrently and keeps the first, in the order
+// of PATH, that can import numpy. It closes the others. All of them end with ctx.
 func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	executable := p.wish.executable
 	candidates, err := candidates(executable)
@@ -63,7 +63,7 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	if environmental(failures[0]) {
 		return nil, fmt.Errorf("python3 on PATH: %s: %w%s", candidates[0], failures[0], remedy(failures[0], candidates[0]))
 	}
-	var tried strings.Builder
+	var tried strings.Builder // bound: the candidates
 	for i, path := range candidates {
 		fmt.Fprintf(&tried, "; %s: %v", path, failures[i])
 	}
@@ -71,7 +71,7 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 		tried.String(), candidates[0])
 }
 
-// fatalError is an interpreter that ended before it was initialized.
+// fatalError is the error of an interpreter that ended before it was initialized.
 type fatalError struct {
 	err  error
 	said string // what Python calls its fatal error, and the exception behind it
@@ -80,13 +80,13 @@ type fatalError struct {
 func (e *fatalError) Error() string { return "Python does not start: " + e.said }
 func (e *fatalError) Unwrap() error { return e.err }
 
-// explained adds to err what an interpreter printed: of a fatal error of Python the line that
-// names it, which a list of its threads follows, else the last line that is not empty.
+// explained adds the output of an interpreter to err. For a fatal error of Python that is the line
+// that names it, because a list of threads follows; otherwise the last line that is not empty.
 func explained(err error, printed []string) error {
 	last := ""
 	for i, line := range printed {
 		if said, ok := strings.CutPrefix(line, "Fatal Python error: "); ok && begins(printed[i+1:]) {
-			// The next lines are Python's state and the exception, where there is one.
+			// The next lines are Python's state and the exception, if any.
 			if i+2 < len(printed) && strings.TrimSpace(printed[i+2]) != "" {
 				said += " (" + printed[i+2] + ")"
 			}
@@ -102,8 +102,8 @@ func explained(err error, printed []string) error {
 	return fmt.Errorf("%w (it printed: %s)", err, last)
 }
 
-// begins reports whether what Python prints behind a fatal error says that it is not initialized yet. Its fault handler
-// prints the same first line for a crash of a package, and no state.
+// begins reports whether Python's output after a fatal error shows that it is not initialized yet.
+// Its fault handler prints the same first line for a crash of a package, but no state.
 func begins(behind []string) bool {
 	if len(behind) == 0 {
 		return false
@@ -112,14 +112,14 @@ func begins(behind []string) bool {
 	return ok && strings.TrimSpace(state) != "initialized"
 }
 
-// environmental reports whether an interpreter failed for what surrounds it: variables, or a
-// limit of the system. Another one would fail as well, with or without numpy.
+// environmental reports whether an interpreter failed because of its environment: variables, or a
+// limit of the system. Another interpreter would fail as well, with or without numpy.
 func environmental(err error) bool {
 	var fatal *fatalError
 	return errors.As(err, &fatal) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EAGAIN)
 }
 
-// remedy is what to do about an interpreter that failed, "" where the error says enough.
+// remedy returns a remedy for an interpreter that failed, or "" if the error is clear.
 func remedy(err error, interpreter string) string {
 	var fatal *fatalError
 	switch {
@@ -131,8 +131,8 @@ func remedy(err error, interpreter string) string {
 	return fmt.Sprintf("; install numpy with `%s -m pip install numpy`", interpreter)
 }
 
-// besideBinary is the directory of this program if that is a virtual environment's: a server that
-// pip has installed runs its models with the Python and the packages around it, whatever PATH says.
+// besideBinary returns the directory of this program if it is in a virtual environment: a server
+// installed by pip runs its models with that Python and its packages, regardless of PATH.
 func besideBinary() []string {
 	binary, err := os.Executable()
 	if err != nil {
@@ -166,8 +166,8 @@ func candidates(executable string) ([]string, error) {
 			continue // as exec.LookPath: never a program of the working directory
 		}
 		path := filepath.Join(dir, "python3")
-		// The same directory by two names is one candidate. The link that python3
-		// itself may be is kept: a virtual environment is known by it.
+		// The same directory under two names is one candidate. A link python3 is not resolved, because it
+		// identifies a virtual environment.
 		if real, err := filepath.EvalSymlinks(dir); err == nil && !seen[real] {
 			seen[real] = true
 			if executableFile(path) {

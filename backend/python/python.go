@@ -21,29 +21,28 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// wish is the interpreter that a model and its settings ask for.
+// wish describes the interpreter that a model and its settings need.
 type wish struct {
 	executable string // "": the first on PATH that has numpy
-	// environment is the directory of the execution environment to which executable
-	// belongs, "": none.
+	// environment is the directory of the execution environment of executable, or "".
 	environment string
 	noTemplate  bool
 	limit       time.Duration // until it has imported numpy; 0: none
 	idle        time.Duration // after which its template is ended; 0: it is not
 }
 
-// wish is what settings say about the interpreter.
+// wish returns the wish of the settings.
 func (c *Config) wish() wish {
 	return wish{executable: c.Executable, noTemplate: c.NoTemplate, limit: c.InterpreterTimeout, idle: c.TemplateIdle}
 }
 
-// python is an interpreter that models use, with its template. It is found when
-// the first of them is started.
+// python is an interpreter that models use, with its template. It is found when the first of them
+// starts.
 type python struct {
 	backend *Backend
 	wish    wish
-	// environment is nil outside of one; variables are those of its processes, nil: those
-	// of this process.
+	// environment is nil without one. variables are those of its processes; nil means those of this
+	// process.
 	environment *conda.Environment
 	variables   []string
 	holders     int // guarded by Backend.pythons
@@ -59,8 +58,9 @@ type python struct {
 	rested    bool            // nothing was started for the time after which the template is ended
 	closed    bool
 
-	// hasTemplate is whether current is not nil, and isFound is found, for Backend, which
-	// holds its lock and must not wait for mu: it is held while a template is started.
+	// hasTemplate is whether current is not nil, and isFound is whether the interpreter is found.
+	// Backend reads them with its lock held and must not wait for mu, which is held while a template
+	// starts.
 	hasTemplate, isFound atomic.Bool
 }
 
@@ -80,8 +80,8 @@ type search struct {
 }
 
 // find finds the interpreter and keeps it. A failed search ends for all goroutines that waited for
-// it: a later load searches again, because something may have been installed. When the contexts of
-// all of them have ended, the search ends, and its processes are gone when the last of them
+// it; a later load searches again, because something may have been installed. The search is
+// cancelled when all waiting contexts have ended. Its processes are gone when the last waiter
 // returns.
 func (p *python) find(ctx context.Context) (interpreterInfo, error) {
 	p.mu.Lock()
@@ -108,8 +108,8 @@ func (p *python) find(ctx context.Context) (interpreterInfo, error) {
 	return p.info, s.err
 }
 
-// beginSearchLocked starts a search in a goroutine of its own, as others may come to wait for it
-// that have more time than the first.
+// beginSearchLocked starts a search in a separate goroutine, because goroutines with more time than
+// the first may join it.
 func (p *python) beginSearchLocked() *search {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &search{done: make(chan struct{}), err: errors.New("the search for an interpreter was broken off"), cancel: cancel}
@@ -118,7 +118,7 @@ func (p *python) beginSearchLocked() *search {
 	return s
 }
 
-// leave says that a goroutine waits no longer. With the last one the search is ended, which leave reports.
+// leave removes a waiting goroutine. After the last one it cancels the search and returns true.
 func (p *python) leave(s *search) (last bool) {
 	p.mu.Lock()
 	s.waiting--
@@ -170,7 +170,7 @@ func (p *python) search(ctx context.Context, s *search) {
 	}
 }
 
-// close ends the template. No process is started by this interpreter any more.
+// close ends the template. This interpreter starts no more processes.
 func (p *python) close() {
 	p.mu.Lock()
 	t := p.current
@@ -185,7 +185,7 @@ func (p *python) close() {
 	}
 }
 
-// begin says that a process is about to be started: meanwhile the template is needed.
+// begin announces the start of a process, for which the template is needed.
 func (p *python) begin() {
 	p.mu.Lock()
 	p.starting++
@@ -196,9 +196,9 @@ func (p *python) begin() {
 	p.mu.Unlock()
 }
 
-// end is the counterpart of begin. Some time after the last end the template is ended: it takes
-// memory, and restarting it takes no longer than starting a process without it. A template that was
-// started in between may be the one for which another, the last until now, was kept.
+// end is the counterpart of begin. Some time after the last end the template is ended, because it
+// uses memory, and restarting it takes no longer than starting a process without it. Another
+// template may have been kept as the last one until this one started; it may end now.
 func (p *python) end() {
 	p.mu.Lock()
 	p.starting--
@@ -212,7 +212,7 @@ func (p *python) end() {
 	p.backend.rest()
 }
 
-// rest says that nothing was started for a while.
+// rest records that nothing was started for a while.
 func (p *python) rest() {
 	p.mu.Lock()
 	p.rested = p.starting == 0 // else the timer had run out when begin stopped it
@@ -220,8 +220,8 @@ func (p *python) rest() {
 	p.backend.rest()
 }
 
-// takeIdle takes the template out of service, which the caller ends. It is nil if there is
-// none, or if it is needed.
+// takeIdle takes the idle template out of service and returns it; the caller ends it. It returns
+// nil without a template, or if the template is needed.
 func (p *python) takeIdle() *template {
 	if !p.mu.TryLock() { // as it is while a template is started, whose end looks again
 		return nil
@@ -235,18 +235,18 @@ func (p *python) takeIdle() *template {
 	return t
 }
 
-// wake starts the template, unless it lives.
+// wake starts the template unless it is running.
 func (p *python) wake() {
 	p.begin()
 	defer p.end()
 	p.usable()
 }
 
-// maxTemplateRestarts limits the restarts of a template that died; after that stubs are started as
+// maxTemplateRestarts limits the restarts of a failed template. After that, stubs are started as
 // programs.
 const maxTemplateRestarts = 3
 
-// start starts a stub: forked from the template where there is one.
+// start starts a stub, if possible as a fork of the template.
 func (p *python) start(instance string, files *process.Files) (*launch.Process, error) {
 	i, err := p.find(context.Background()) // it is found: Check comes before
 	if err != nil {
@@ -271,7 +271,7 @@ func (p *python) start(instance string, files *process.Files) (*launch.Process, 
 	return children.Bear(func() (*launch.Process, error) { return p.startStub(instance, children.NewMark(), files) })
 }
 
-// startStub starts a stub of its own: a program, not a fork of the template.
+// startStub starts a stub as a program, not as a fork of the template.
 func (p *python) startStub(instance, mark string, files *process.Files) (*launch.Process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -290,8 +290,7 @@ func (p *python) startStub(instance, mark string, files *process.Files) (*launch
 	}, mark)
 }
 
-// usable returns the template, or another one in its place if it has died, or nil.
-// Callers are between begin and end.
+// usable returns the template, restarted if it has died, or nil. Callers are between begin and end.
 func (p *python) usable() *template {
 	p.mu.Lock()
 	t := p.current
@@ -331,10 +330,10 @@ func (p *python) usable() *template {
 	return fresh
 }
 
-// startTemplate starts a template and waits until it is up or ctx ends. An error includes the
+// startTemplate starts a template and waits until it is ready or ctx ends. An error includes the
 // template's output.
 func (p *python) startTemplate(ctx context.Context, interpreter string) (*template, error) {
-	// Nothing is printed by a template that works; a failing one is reported below.
+	// A working template prints nothing; a failing one is reported below.
 	out, far, err := output.Open(zerolog.Nop(), [2]io.Writer{}, output.Limits{})
 	if err != nil {
 		return nil, err

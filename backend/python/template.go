@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// template is a Python process which has imported numpy and the stub's modules
-// and forks stubs on demand: they start in milliseconds and share its memory.
-// It forks twice and waits for the one between, so that a stub is a child of
-// this process, the subreaper, when its pid arrives here.
+// template is a Python process that has imported numpy and the stub's modules. It forks stubs on
+// demand, which start in milliseconds and share its memory. It forks twice and waits for the
+// intermediate process, so that a stub is already a child of this process, the subreaper, when its
+// pid arrives here.
 type template struct {
 	interpreter interpreterInfo
 	process     *launch.Process
@@ -35,7 +35,7 @@ type template struct {
 	broken error
 }
 
-// interpreterInfo is what an interpreter says of itself.
+// interpreterInfo describes an interpreter.
 type interpreterInfo struct {
 	Path       string `msgpack:"-"` // as it is started
 	Python     string `msgpack:"python"`
@@ -43,20 +43,20 @@ type interpreterInfo struct {
 	Executable string `msgpack:"executable"`
 	Prefix     string `msgpack:"prefix"`
 	Error      string `msgpack:"error"`
-	// Threads are those that its start has left behind, by name. It is not forked
-	// then: the stubs would lack them.
+	// Threads are the names of threads that its startup has left running. It is not forked then,
+	// because the stubs would lack these threads.
 	Threads []string `msgpack:"threads"`
 }
 
-// forkTimeout bounds a fork, which takes milliseconds. A template that does not fork in
-// time is ended, and stubs are started as programs.
+// forkTimeout limits a fork, which normally takes milliseconds. After a timeout the template is
+// ended, and stubs are started as programs.
 const forkTimeout = 5 * time.Second
 
-// titleRoom is the length of the padding argument of a template: a forked stub
-// writes its own command line over it.
+// titleRoom is the length of a template's padding argument, over which a forked stub writes its own
+// command line.
 const titleRoom = 512
 
-// lateError says that an interpreter took too long.
+// lateError is the error of an interpreter that took too long.
 type lateError struct {
 	interpreter string
 	limit       time.Duration
@@ -121,7 +121,7 @@ func (p *python) launchTemplate(ctx context.Context, interpreter string, output 
 	return t, nil
 }
 
-// packetPair makes two connected sockets that keep the bounds of messages.
+// packetPair returns two connected sockets that preserve message boundaries.
 func packetPair() (near *net.UnixConn, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -172,23 +172,25 @@ func (t *template) fork(instance, mark string, files *process.Files) (*launch.Pr
 	if reply.Error != "" {
 		return nil, fmt.Errorf("template of %s: %s", t.interpreter.Path, reply.Error)
 	}
-	// The stub is our child by now, so its number is its own until we reap it.
+	// The stub is our child now, so its pid is not reused until we reap it.
 	return launch.Adopt(reply.PID, -1, mark), nil
 }
 
-// undo ends a stub that a lost template has forked without a word of it, if there is one: the stub that takes its
-// place reads the same rings. It reports whether the template is gone, without which nothing is certain.
+// undo ends a stub that a lost template may have forked without reporting it, because the next stub
+// reads the same rings. It reports whether the template is gone, which is necessary for certainty.
 func (t *template) undo(children *launch.Children, mark string) bool {
+	limit := panics.NewLimit(forkTimeout)
+	defer limit.Stop()
 	select {
 	case <-t.gone: // with its group, in which a stub is until it has its mark
 		children.KillMarked(mark)
 		return true
-	case <-time.After(forkTimeout):
+	case <-limit.C:
 		return false
 	}
 }
 
-// receive reads one message; limit 0 is no limit.
+// receive reads one message; a limit of 0 means no limit.
 func (t *template) receive(into any, limit time.Duration) error {
 	if err := t.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
@@ -218,9 +220,9 @@ func (t *template) usable() bool {
 	return t.broken == nil
 }
 
-// close ends the template; stubs that it forked live on.
+// close ends the template. The stubs that it forked continue.
 func (t *template) close() {
-	// Without a word it would take this process for killed.
+	// Without this message it would assume that this process was killed.
 	if body, err := msgpack.Marshal(map[string]bool{"end": true}); err == nil {
 		_ = t.conn.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = t.conn.Write(body)
@@ -231,10 +233,12 @@ func (t *template) close() {
 		t.broken = errors.New("template is closed")
 	}
 	t.mu.Unlock()
+	limit := panics.NewLimit(time.Second)
+	defer limit.Stop()
 	select {
 	case <-t.gone:
 		return
-	case <-time.After(time.Second):
+	case <-limit.C:
 		t.process.Kill()
 	}
 	<-t.gone

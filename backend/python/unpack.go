@@ -13,10 +13,9 @@ import (
 	"syscall"
 )
 
-// unpack writes the Python files that this binary carries to a directory named
-// by their content, so that all servers of a user share one copy and Python's
-// compiled files beside it, and returns the directory. It tries the user's cache
-// directory, then the system's temporary one.
+// unpack writes the Python files of this binary to a directory that is named by their content, and
+// returns it. All servers of a user share this copy and Python's compiled files beside it. It tries
+// the user's cache directory, then the system's temporary one.
 func unpack(files ...fs.FS) (string, error) {
 	contents, sum, err := collect(files)
 	if err != nil {
@@ -42,7 +41,7 @@ func cacheParents() []string {
 	return append(parents, filepath.Join(os.TempDir(), fmt.Sprintf("nereid-%d", os.Getuid())))
 }
 
-// collect reads all files, by path, and a sum of their paths and contents.
+// collect returns all files by path, and a checksum of their paths and contents.
 func collect(trees []fs.FS) (map[string][]byte, string, error) {
 	contents := make(map[string][]byte)
 	for _, tree := range trees {
@@ -109,7 +108,7 @@ func unpackInto(dir string, contents map[string][]byte) error {
 			return err
 		}
 		if !bytes.Equal(got, want) {
-			return fmt.Errorf("%s differs from what this binary carries", filepath.Join(dir, path))
+			return fmt.Errorf("%s differs from the copy in this binary", filepath.Join(dir, path))
 		}
 	}
 	return nil

@@ -90,8 +90,8 @@ func TestUnpackDistrustsStrangeCaches(t *testing.T) {
 	}{
 		"damaged file": {func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "sub", "b.py"), []byte("b = 3\n"), 0o600)
-		}, "differs from what this binary carries"},
-		"file cut off": {func(dir string) error { return os.Truncate(filepath.Join(dir, "a.py"), 0) }, "differs from what this binary carries"},
+		}, "differs from the copy in this binary"},
+		"file cut off": {func(dir string) error { return os.Truncate(filepath.Join(dir, "a.py"), 0) }, "differs from the copy in this binary"},
 		"missing file": {func(dir string) error { return os.Remove(filepath.Join(dir, "c")) }, "no such file"},
 		"others write": {func(dir string) error { return os.Chmod(dir, 0o777) }, "not a directory that this user alone can write"},
 		"group writes": {func(dir string) error { return os.Chmod(dir, 0o770) }, "not a directory that this user alone can write"},

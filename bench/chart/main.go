@@ -1,5 +1,5 @@
-// Command chart draws docs/images/triton-light.svg and docs/images/triton-dark.svg, the bar chart of
-// the README, from triton.csv:
+// Command chart draws docs/images/triton-light.svg and docs/images/triton-dark.svg, the bar chart
+// of the README, from triton.csv:
 //
 //	go run ./bench/chart docs/images
 package main

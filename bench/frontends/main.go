@@ -39,7 +39,7 @@ func main() {
 		responses: measure.Numbers{1, 200, 10000},
 	}
 	flag.StringVar(&s.binary, "binary", "bin/nereid", "the server")
-	flag.StringVar(&s.repository, "repository", "examples/models", "what it serves; identity_fp32 and repeat_int32 are asked")
+	flag.StringVar(&s.repository, "repository", "examples/models", "served repository; must contain identity_fp32 and repeat_int32")
 	flag.StringVar(&s.python, "python", "", "its interpreter; default the newest of .venvs, else python3 on PATH")
 	flag.Float64Var(&s.seconds, "seconds", 2, "how long each row is measured with each server")
 	flag.IntVar(&s.rounds, "rounds", 2, "turns that the servers take in each row")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ import time
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from ports import Port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,12 +79,6 @@ class TritonPythonModel:
 """
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 def ask(port: int, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", data), timeout=120) as reply:
@@ -99,7 +94,8 @@ def main() -> None:
             (Path(repository) / name / "1").mkdir(parents=True)
             (Path(repository) / name / "config.pbtxt").write_text(CONFIG + parameters)
             (Path(repository) / name / "1" / "model.py").write_text(source)
-        port = free_port()
+        reserved = Port()
+        port = reserved.number
         flags = ["--allow-grpc=false", "--allow-metrics=false", f"--http-port={port}", "--http-address=127.0.0.1"]
         python = "--backend-config=python,python-executable=" + sys.executable
         command = [binary, "--model-repository=" + repository, python, *flags]
@@ -117,6 +113,7 @@ def main() -> None:
         finally:
             server.send_signal(signal.SIGTERM)
             output, _ = server.communicate(timeout=60)
+            reserved.close()
             if os.environ.get("VERBOSE"):
                 sys.stdout.write(output.decode("utf-8", "replace"))
         print(f"call       4 B   on the device {small:9.1f} µs   by the host {small_host:9.1f} µs")

@@ -14,7 +14,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,7 @@ sys.path[:0] = [str(ROOT / "pyutils")]
 
 import numpy as np  # noqa: E402  # only now found
 from c_python_backend_utils import cuda  # noqa: E402
+from ports import Port  # noqa: E402
 
 CONFIG = """
 backend: "python"
@@ -120,12 +120,6 @@ def measure(client: Client, warm: int, turns: int) -> dict[tuple[str, int], floa
     return {key: statistics.median(taken) * 1e6 for key, taken in times.items()}
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 def wait_ready(port: int) -> None:
     for _ in range(600):
         try:
@@ -147,7 +141,8 @@ def main() -> None:
             (Path(repository) / name / "1").mkdir(parents=True)
             (Path(repository) / name / "config.pbtxt").write_text(CONFIG + parameters)
             (Path(repository) / name / "1" / "model.py").write_text(RETURNS)
-        port = free_port()
+        reserved = Port()
+        port = reserved.number
         flags = ["--allow-grpc=false", "--allow-metrics=false", f"--http-port={port}", "--http-address=127.0.0.1"]
         python = "--backend-config=python,python-executable=" + sys.executable
         command = [binary, "--model-repository=" + repository, "--allow-client-shm=true", python, *flags]
@@ -158,6 +153,7 @@ def main() -> None:
         finally:
             server.send_signal(signal.SIGTERM)
             output, _ = server.communicate(timeout=60)
+            reserved.close()
             if os.environ.get("VERBOSE"):
                 sys.stdout.write(output.decode("utf-8", "replace"))
     for size, label in zip(SIZES, ("   4 B", "64 MiB")):

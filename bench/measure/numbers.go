@@ -20,7 +20,7 @@ func (n *Numbers) Set(text string) error {
 	for field := range strings.SplitSeq(text, ",") {
 		number, err := strconv.Atoi(field)
 		if err != nil || number <= 0 {
-			return fmt.Errorf("%q is no positive number", field)
+			return fmt.Errorf("%q is not a positive number", field)
 		}
 		*n = append(*n, number)
 	}

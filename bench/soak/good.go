@@ -241,9 +241,9 @@ func connectHTTP(k *soak) (asker, error) {
 	return &httpAsker{&http.Client{Transport: rejecting{&http.Transport{}}}, "http://" + k.server.http}, nil
 }
 
-// rejecting is a transport for servers that reject connections. If the reply to a new connection comes
-// before net/http has written the request, net/http drops the reply. The server sends such a reply
-// only if it has too many connections.
+// rejecting is a transport for servers that reject connections. If the reply to a new connection
+// comes before net/http has written the request, net/http drops the reply. The server sends such a
+// reply only if it has too many connections.
 type rejecting struct{ *http.Transport }
 
 func (t rejecting) RoundTrip(r *http.Request) (*http.Response, error) {

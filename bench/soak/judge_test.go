@@ -51,7 +51,7 @@ func TestVerdictNamesEachFault(t *testing.T) {
 		faults   int
 	}{
 		"all is well":           {before, nil, nil, map[outcome]int{right: 9, refused: 1}, 0},
-		"a wrong answer":        {before, nil, nil, map[outcome]int{right: 9, wrong: 1}, 1},
+		"a wrong response":      {before, nil, nil, map[outcome]int{right: 9, wrong: 1}, 1},
 		"no answer is right":    {before, nil, nil, map[outcome]int{refused: 9}, 2},
 		"lost without a loss":   {before, nil, nil, map[outcome]int{right: 9, lost: 1}, 1},
 		"lost with a process":   {before, map[string]float64{"nereid_stub_losses_total": 1}, nil, map[outcome]int{right: 9, lost: insideOne}, 0},

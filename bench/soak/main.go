@@ -45,7 +45,7 @@ func main() {
 	flag.Uint64Var(&s.descriptors, "descriptors", 1024, "the server's limit of descriptors; 0: as it is here")
 	flag.Uint64Var(&s.seed, "seed", uint64(time.Now().UnixNano()), "of everything that is drawn")
 	flag.StringVar(&s.only, "only", "", "the hostile clients whose names contain this alone; nothing else happens then")
-	flag.StringVar(&s.log, "log", "", "file for what the server prints; default a temporary one, removed if nothing was wrong")
+	flag.StringVar(&s.log, "log", "", "file for the server's output; default a temporary one, removed if nothing was wrong")
 	flag.Parse()
 	encoding.RegisterCompressor(asIs{})
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -98,7 +98,7 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	k.storm(ctx, k.span, append(k.good(), k.others()...))
 	k.took = time.Since(k.began)
 	if ctx.Err() != nil {
-		fmt.Println("interrupted: the summary is of what was done")
+		fmt.Println("interrupted: the summary covers the requests so far")
 	}
 	peak := k.server.peak()
 	after, restErr := k.server.rest(context.WithoutCancel(ctx), &before)
@@ -155,7 +155,7 @@ func (k *soak) watch(ctx context.Context) {
 		now := k.server.sample()
 		if n := k.server.group.kills(); n > kills {
 			kills = n
-			fmt.Printf("%5.0fs  the kernel has killed %d processes for want of memory (see dmesg); %s\n", time.Since(k.began).Seconds(), n, now)
+			fmt.Printf("%5.0fs  the kernel has killed %d processes because memory ran out (see dmesg); %s\n", time.Since(k.began).Seconds(), n, now)
 		}
 		if time.Since(counted) >= time.Second {
 			counted = time.Now()

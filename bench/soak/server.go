@@ -236,7 +236,7 @@ func (v *server) clear(keepLog bool) {
 		v.group.remove()
 	}
 	if keepLog || v.keepLog {
-		fmt.Printf("what the server printed is in %s\n", v.logPath)
+		fmt.Printf("the server's output is in %s\n", v.logPath)
 	} else {
 		_ = os.Remove(v.logPath)
 	}

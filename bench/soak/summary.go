@@ -26,7 +26,7 @@ func (k *soak) summary(before, peak, after usage, counters, earlier map[string]f
 	fmt.Printf("the most:       %s\n", peak)
 	fmt.Printf("at rest after:  %s\n", after)
 	if g := k.server.group; g != nil {
-		fmt.Printf("control group of %s: %d processes killed for want of memory\n", mib(k.memory), g.kills())
+		fmt.Printf("control group of %s: %d processes killed because memory ran out\n", mib(k.memory), g.kills())
 	}
 }
 
@@ -38,13 +38,13 @@ const insideOne = 16
 func (k *soak) judge(before, after usage, counters, earlier map[string]float64, left []string) {
 	all := k.tally.sum()
 	if all[wrong] > 0 {
-		k.tally.fault("%d good requests had a wrong answer, or none", all[wrong])
+		k.tally.fault("%d good requests had a wrong response, or none", all[wrong])
 	}
 	if all[right] == 0 {
 		k.tally.fault("no good request was answered rightly")
 	}
 	if !after.within(before) {
-		k.tally.fault("the server has not given back what it took: %s; before: %s; half as much of RSS and of the control group, %s of shared memory and %d descriptors more are allowed",
+		k.tally.fault("the server has not given back its memory: %s; before: %s; half as much of RSS and of the control group, %s of shared memory and %d descriptors more are allowed",
 			after, before, mib(sharedBound), descriptorsBound)
 	}
 	losses := int(counters["nereid_stub_losses_total"] - earlier["nereid_stub_losses_total"])
@@ -61,7 +61,7 @@ func (k *soak) judge(before, after usage, counters, earlier map[string]float64, 
 		k.tally.fault("%s is %.0f, was %.0f, and nothing is asked any more", memory, counters[memory], earlier[memory])
 	}
 	if n := k.server.group.kills(); n > 0 {
-		k.tally.fault("the kernel killed %d processes for want of memory", n)
+		k.tally.fault("the kernel killed %d processes because memory ran out", n)
 	}
 	for _, what := range left {
 		k.tally.fault("left behind: %s", what)

@@ -222,7 +222,8 @@ func (g *group) used() int64 {
 	return stat["total_rss"] + stat["total_shmem"]
 }
 
-// kills returns how many processes the kernel has killed because of a lack of memory; without a group, none.
+// kills returns how many processes the kernel has killed because of a lack of memory; without a
+// group, none.
 func (g *group) kills() int64 {
 	if g == nil {
 		return 0

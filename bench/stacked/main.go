@@ -104,8 +104,8 @@ func (s *settings) measureBatches(n int, table *measure.Table) (err error) {
 	return nil
 }
 
-// rig is a registry with both models.
-type rig struct {
+// comparison is a registry with both models.
+type comparison struct {
 	directory  string // its repository
 	pool       *shm.Pool
 	supervisor *process.Supervisor
@@ -115,8 +115,8 @@ type rig struct {
 }
 
 // start serves both models with batches of exactly n requests.
-func (s *settings) start(n int) (r *rig, err error) {
-	r = &rig{}
+func (s *settings) start(n int) (r *comparison, err error) {
+	r = &comparison{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
@@ -155,7 +155,7 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 	return r, r.serve(s.python)
 }
 
-func (r *rig) serve(interpreter string) error {
+func (r *comparison) serve(interpreter string) error {
 	values := map[string]string{}
 	if interpreter != "" {
 		values["python-executable"] = interpreter
@@ -196,7 +196,7 @@ func (r *rig) serve(interpreter string) error {
 	return err
 }
 
-func (r *rig) allocate(n int) ([]byte, infer.Memory, error) {
+func (r *comparison) allocate(n int) ([]byte, infer.Memory, error) {
 	block, err := r.pool.Alloc(n)
 	if err != nil {
 		return nil, nil, err
@@ -204,7 +204,7 @@ func (r *rig) allocate(n int) ([]byte, infer.Memory, error) {
 	return block.Bytes(), block, nil
 }
 
-func (r *rig) close() (err error) {
+func (r *comparison) close() (err error) {
 	if r.registry != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -223,7 +223,7 @@ func (r *rig) close() (err error) {
 }
 
 // measure sends batch after batch, each of n concurrent requests of size bytes.
-func (r *rig) measure(span time.Duration, model string, n, size int) (measure.Times, error) {
+func (r *comparison) measure(span time.Duration, model string, n, size int) (measure.Times, error) {
 	answers := make(chan error, n)
 	send := func(response *infer.Response) {
 		switch {

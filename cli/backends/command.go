@@ -83,7 +83,7 @@ func test(ctx context.Context, flags *flag.FlagSet, args []string, stdout io.Wri
 	}
 	if len(list) == 0 {
 		if list = modelsOf(backend, filepath.Join(filepath.Dir(program), "models"), "models"); len(list) == 0 {
-			return fmt.Errorf("there is no model of backend %q in a folder models, here or next to %s: name one with --model", backend, program)
+			return fmt.Errorf("no folder models, here or next to %[2]s, has a model of backend %[1]q: name one with --model", backend, program)
 		}
 	}
 	p, err := newPlugin(program, settings)

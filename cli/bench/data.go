@@ -99,7 +99,8 @@ func makeSamples(o *options, config *kserve.ModelConfig) ([]sample, error) {
 	return samples, nil
 }
 
-// recordedSamples returns the inputs of recorded requests to a model. Redacted inputs are zeros or empty strings.
+// recordedSamples returns the inputs of recorded requests to a model. Redacted inputs are zeros or
+// empty strings.
 //
 // bound: the operator's files
 func recordedSamples(directory, model string) (samples []sample, err error) {

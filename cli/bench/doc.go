@@ -11,9 +11,9 @@
 // sends its next request when it has a response, or a rate. With a rate, requests are due at times
 // that do not depend on responses, and their latency counts from the due time.
 //
-// Each caller has a histogram of latencies with buckets narrower than 0.8 percent, so memory does not
-// grow with the length of a measurement. The server's statistics before and after the measurement
-// show the time spent in the server; the rest is network and client.
+// Each caller has a histogram of latencies with buckets narrower than 0.8 percent, so memory does
+// not grow with the length of a measurement. The server's statistics before and after the
+// measurement show the time spent in the server; the rest is network and client.
 //
 // Each caller has a goroutine, which alone uses its connection. One more writes the live line. The
 // only lock is that of a caller's histogram.

@@ -234,10 +234,10 @@ func (c *grpcCaller) body(r request) ([]byte, error) {
 	return append(body[:len(body):len(body)], more...), err
 }
 
-func (c *grpcCaller) call(ctx context.Context, r request) (answer, error) {
+func (c *grpcCaller) call(ctx context.Context, r request) (outcome, error) {
 	body, err := c.body(r)
 	if err != nil {
-		return answer{}, err
+		return outcome{}, err
 	}
 	if c.target.options.protocol == protocolStream {
 		return c.exchange(ctx, body)
@@ -245,9 +245,9 @@ func (c *grpcCaller) call(ctx context.Context, r request) (answer, error) {
 	ctx, cancel := c.target.within(ctx)
 	defer cancel()
 	if err := c.conn.Invoke(ctx, grpcservice.GRPCInferenceService_ModelInfer_FullMethodName, body, &discard{}); err != nil {
-		return answer{}, c.failed(err)
+		return outcome{}, c.failed(err)
 	}
-	return answer{responses: 1}, nil
+	return outcome{responses: 1}, nil
 }
 
 func (c *grpcCaller) failed(err error) error {
@@ -256,7 +256,7 @@ func (c *grpcCaller) failed(err error) error {
 }
 
 // exchange sends a request on the stream and reads its responses up to the final one.
-func (c *grpcCaller) exchange(ctx context.Context, body []byte) (a answer, refused error) {
+func (c *grpcCaller) exchange(ctx context.Context, body []byte) (a outcome, refused error) {
 	if c.stream == nil {
 		open, cancel := context.WithCancel(ctx)
 		s, err := c.conn.NewStream(open, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, grpcservice.GRPCInferenceService_ModelStreamInfer_FullMethodName)

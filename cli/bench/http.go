@@ -112,7 +112,7 @@ func (t *httpTarget) askMessage(ctx context.Context, path string, to proto.Messa
 	if err != nil {
 		return err
 	}
-	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, to)
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, to) // bound: the reply, which ask limits
 }
 
 func (t *httpTarget) serverName(ctx context.Context) (string, error) {
@@ -247,48 +247,48 @@ func (c *httpCaller) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-func (c *httpCaller) call(ctx context.Context, r request) (answer, error) {
+func (c *httpCaller) call(ctx context.Context, r request) (outcome, error) {
 	if c.conn == nil {
 		conn, err := c.dial(ctx)
 		if err != nil {
-			return answer{}, brokenf("connect: %v", err)
+			return outcome{}, brokenf("connect: %v", err)
 		}
 		c.conn, c.from = conn, &bounded{from: conn}
 		c.reader = bufio.NewReaderSize(c.from, 64<<10) // bound: 64 KiB
 		c.unhook = context.AfterFunc(ctx, panics.Guard(zerolog.Nop(), panics.Request, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }, nil))
 	}
 	if err := c.conn.SetDeadline(time.Now().Add(c.target.options.timeout)); err != nil {
-		return answer{}, c.broken(err)
+		return outcome{}, c.broken(err)
 	}
 	if err := ctx.Err(); err != nil { // clears the deadline that the end of the context has set
-		return answer{}, c.broken(err)
+		return outcome{}, c.broken(err)
 	}
 	if _, err := (&net.Buffers{c.request(r), c.bodies[r.sample]}).WriteTo(c.conn); err != nil {
-		return answer{}, c.broken(err)
+		return outcome{}, c.broken(err)
 	}
 	c.from.left = mostHead
 	reply, err := http.ReadResponse(c.reader, nil)
 	if err != nil {
-		return answer{}, c.broken(err)
+		return outcome{}, c.broken(err)
 	}
 	c.from.left = math.MaxInt64
 	defer reply.Body.Close()
 	if reply.StatusCode != http.StatusOK {
 		text, err := io.ReadAll(io.LimitReader(reply.Body, mostText)) // bound: mostText
 		if err != nil {
-			return answer{}, c.broken(err)
+			return outcome{}, c.broken(err)
 		}
 		if len(text) == mostText { // the text may be longer
 			c.close()
 		}
 		c.closeAfter(reply)
-		return answer{}, &failure{text: errorText(reply.StatusCode, text)}
+		return outcome{}, &failure{text: errorText(reply.StatusCode, text)}
 	}
 	if _, err := io.Copy(io.Discard, reply.Body); err != nil {
-		return answer{}, c.broken(err)
+		return outcome{}, c.broken(err)
 	}
 	c.closeAfter(reply)
-	return answer{responses: 1}, nil
+	return outcome{responses: 1}, nil
 }
 
 // bounded reads at most left more bytes.

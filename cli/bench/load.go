@@ -268,7 +268,7 @@ func (w *worker) next(sample int) request {
 }
 
 // record records a request that has ended during the measurement.
-func (w *worker) record(due, ended int64, a answer, err error) {
+func (w *worker) record(due, ended int64, a outcome, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := &w.tally

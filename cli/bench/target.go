@@ -18,8 +18,8 @@ type target interface {
 	statistics(ctx context.Context) ([]*kserve.ModelStatistics, error)
 	register(ctx context.Context, name, key string, bytes int64) error
 	unregister(ctx context.Context, name string) error
-	// newCaller returns a caller with its own connection. If shared memory is used, the outputs of each
-	// number have their own part of it.
+	// newCaller returns a caller with its own connection. If shared memory is used, the outputs of
+	// each number have their own part of it.
 	newCaller(number int) (caller, error)
 	close()
 }
@@ -28,7 +28,7 @@ type target interface {
 type caller interface {
 	// call sends a request and waits for the complete answer. first is the time until its first
 	// response in ns, or 0 if there is only one.
-	call(ctx context.Context, r request) (a answer, err error)
+	call(ctx context.Context, r request) (a outcome, err error)
 	close()
 }
 
@@ -39,8 +39,8 @@ type request struct {
 	start, end bool
 }
 
-// answer is the response to a request.
-type answer struct {
+// outcome is the response to a request.
+type outcome struct {
 	responses int
 	first     int64 // until the first response, in ns
 }

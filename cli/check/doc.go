@@ -1,5 +1,5 @@
-// Package check is the subcommand `nereid check`. It validates a repository as the server would, and
-// reports errors and differences from Triton. docs/check.md describes it for users.
+// Package check is the subcommand `nereid check`. It validates a repository as the server would,
+// and reports errors and differences from Triton. docs/check.md describes it for users.
 //
 //	Run ── server flags ── nereid.New ─┬─ Registry.Examine ── files ── triton ─┬─ findings ── report
 //	                    no endpoints   ├─ Load, with --import                  │  sorted, each once

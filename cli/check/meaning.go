@@ -70,8 +70,8 @@ func definition(source []byte, kind, name string, nth int) int {
 	return 0
 }
 
-// firstLine returns the number of the first line that matches a pattern, or 0. Earlier patterns take
-// precedence, and comments do not count.
+// firstLine returns the number of the first line that matches a pattern, or 0. Earlier patterns
+// take precedence, and comments do not count.
 func firstLine(source []byte, patterns ...string) int {
 	for _, text := range patterns {
 		pattern := regexp.MustCompile(text)

@@ -108,7 +108,8 @@ func reason(model string, err error) string {
 	return command.Line(strings.TrimPrefix(fault.String(), model+": "))
 }
 
-// showLocked updates the status line: the number of loaded models and the names of those in progress.
+// showLocked updates the status line: the number of loaded models and the names of those in
+// progress.
 func (p *Progress) showLocked() {
 	if p.closed {
 		return

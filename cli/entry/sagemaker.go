@@ -123,7 +123,7 @@ func (m Machine) oneModel(line *Line) error {
 	repository := m.Root + singleModel
 	line.Args = append(line.Args, "--model-repository="+repository)
 	if _, err := os.Stat(filepath.Join(repository, "config.pbtxt")); err == nil {
-		return fmt.Errorf("ERROR: Incorrect directory structure. There is a config.pbtxt in %s; want it one directory below, in that of the model", repository)
+		return fmt.Errorf("ERROR: Incorrect directory structure. There is a config.pbtxt in %s; want it one directory deeper, in the model's directory", repository)
 	}
 	name := m.Getenv(modelName)
 	if name == "" {

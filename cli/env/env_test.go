@@ -145,7 +145,7 @@ func TestVerifyTellsDamage(t *testing.T) {
 		t.Error("verify looks at bytes, want that of --deep alone")
 	}
 	status, out, _ := try(dir, "verify", "one", "--deep")
-	if status != 1 || !strings.Contains(out, "file has other bytes") || !strings.Contains(out, "nereid env prune "+filepath.Base(made["one"].Directory)) {
+	if status != 1 || !strings.Contains(out, "file has different content") || !strings.Contains(out, "nereid env prune "+filepath.Base(made["one"].Directory)) {
 		t.Errorf("verify of a changed file: got status %d and %q, want 1, the file and the remedy", status, out)
 	}
 	status, out, _ = try(dir, "verify", "--deep", "--json")

@@ -89,7 +89,7 @@ func modelLimitFlags() []flag {
 			func(o *Options) *int64 { return &o.Limits.Processes.Calls.Bytes }),
 		between("model-max-call-files", "Maximum number of files in one call of load_model.", 1, math.MaxInt32,
 			func(o *Options) *int { return &o.Limits.Processes.Calls.Files }),
-		between("model-max-memory-share", "Share of each kind of request memory that one model version may occupy, in percent: tensors kept after the response, waiting responses, strings and frames.", 1, 100,
+		between("model-max-memory-share", "Share of each kind of request memory that one model version may occupy, in percent: tensors kept after the response, outputs, waiting responses, strings and frames.", 1, 100,
 			func(o *Options) *int { return &o.Limits.Processes.MemoryShare }),
 	}
 }

@@ -182,8 +182,8 @@ func (o *Options) Endpoints() []Endpoint {
 		{"HTTPS", o.HTTPS.Allow, cmp.Or(o.HTTPS.Address, o.OtherAddress()), o.HTTPS.Port, "https-port", false},
 		{"GRPC", o.GRPC.Allow, o.GRPC.Address, o.GRPC.Port, "grpc-port", o.GRPC.ReusePort},
 		{"metrics", o.Metrics.Allow, o.Metrics.Address, o.Metrics.Port, "metrics-port", false},
-		{sageMaker, o.SageMaker.Allow, nereid.CloudAddress, o.SageMaker.Port, "sagemaker-port", false},
-		{"Vertex AI", o.VertexAI.Allow, nereid.CloudAddress, o.VertexAI.Port, "vertex-ai-port", false},
+		{sageMaker, o.SageMaker.Allow, nereid.PlatformAddress, o.SageMaker.Port, "sagemaker-port", false},
+		{"Vertex AI", o.VertexAI.Allow, nereid.PlatformAddress, o.VertexAI.Port, "vertex-ai-port", false},
 		{"OpenAI", o.OpenAI.Allow, cmp.Or(o.OpenAI.Address, o.OtherAddress()), o.OpenAI.Port, "openai-port", false},
 		{"page", o.Page.Allow && !o.Page.Dispensable, o.Page.Address, o.Page.Port, "http-ui-port", false},
 	}
@@ -202,7 +202,7 @@ func (o *Options) checkPorts() error {
 			}
 		}
 		if first, last := o.SafePorts[0], o.SafePorts[1]; o.SageMaker.Allow && o.SafePorts != [2]int{} && a.On && a.Name != sageMaker &&
-			a.Address == nereid.CloudAddress && (a.Port < first || a.Port > last) {
+			a.Address == nereid.PlatformAddress && (a.Port < first || a.Port > last) {
 			return fmt.Errorf("The server cannot listen to %s requests at port %d, allowed port range is [%d, %d]", a.Name, a.Port, first, last)
 		}
 	}
@@ -219,8 +219,8 @@ func (o *Options) checkRange() error {
 	return nil
 }
 
-// ServerOptions returns the options of the server: the flags, the log and the consoles. It rejects bad
-// settings of the metrics and the cache.
+// ServerOptions returns the options of the server: the flags, the log and the consoles. It rejects
+// bad settings of the metrics and the cache.
 func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
 	all := o.Options
 	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr

@@ -76,7 +76,8 @@ func (p *parser) finish() error {
 	return nil
 }
 
-// ParseServe parses the arguments of the command serve, which has its own defaults. Errors are those of Parse.
+// ParseServe parses the arguments of the command serve, which has its own defaults. Errors are
+// those of Parse.
 func ParseServe(args []string, getenv func(string) string, stderr io.Writer) (*Options, error) {
 	p := &parser{o: Defaults(getenv), stderr: stderr}
 	p.o.HTTP.Address, p.o.GRPC.Address = "127.0.0.1", "127.0.0.1"

@@ -1,15 +1,19 @@
 package flags_test
 
 import (
+	"io"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/server"
@@ -78,6 +82,9 @@ func TestFlagsFillOptions(t *testing.T) {
 			}}
 			o.GRPC.StreamWindowBytes, o.GRPC.StreamFullTimeout = 65536, 11*time.Second
 		}},
+		{"limits of clients", []string{"--client-max-small-body-size=1", "--client-max-id-size=2", "--client-max-parameters-size=3", "--client-max-config-size=4"}, func(o *flags.Options) {
+			o.ClientLimits = budget.Limits{SmallBody: 1, RequestID: 2, Parameters: 3, ConfigOverride: 4}
+		}},
 		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *flags.Options) {
 			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}
 		}},
@@ -119,6 +126,18 @@ func TestFlagsFillOptions(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
 		})
+	}
+}
+
+// TestGoMemoryLimitOfTheOperatorStays checks that the server sets no memory limit of the Go runtime
+// if the environment has one.
+func TestGoMemoryLimitOfTheOperatorStays(t *testing.T) {
+	for value, want := range map[string]bool{"": true, "1GiB": false, "off": false} {
+		getenv := func(name string) string { return map[string]string{"GOMEMLIMIT": value}[name] }
+		o, err := flags.Defaults(getenv).ServerOptions(nil, getenv, zerolog.Nop(), io.Discard, io.Discard)
+		if err != nil || o.LimitGoHeap != want {
+			t.Errorf("GOMEMLIMIT=%s: got %v and error %v, want %v", value, o.LimitGoHeap, err, want)
+		}
 	}
 }
 

@@ -68,7 +68,8 @@ func flagTable() []group {
 	return slices.Concat(serverFlags(), endpointFlags(), backendFlags(), deprecatedFlags(), ourFlags())
 }
 
-// Describe returns every flag of the server in the order of --help, each with the title of its group.
+// Describe returns every flag of the server in the order of --help, each with the title of its
+// group.
 func Describe() []command.Flag {
 	defaults := withoutEnvironment()
 	var list []command.Flag

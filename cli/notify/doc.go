@@ -9,7 +9,7 @@
 //
 // Stopping may come before Ready, and is the last state. Messages of a past state are not sent.
 //
-// One goroutine, from Open to Close, repeats messages and runs the probe. Ready and Stopping send from
-// their caller's goroutine. Manager.mu is held while a datagram is sent, for sendLimit at most, so no
-// message overtakes one of a later state.
+// One goroutine, from Open to Close, repeats messages and runs the probe. Ready and Stopping send
+// from their caller's goroutine. Manager.mu is held while a datagram is sent, for sendLimit at
+// most, so no message overtakes one of a later state.
 package notify

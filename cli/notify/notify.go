@@ -50,8 +50,9 @@ const (
 	stopping
 )
 
-// Open returns the manager that the environment names, or nil, and reports that the server is starting.
-// It removes the variables that it reads from this process's environment, which model processes inherit.
+// Open returns the manager that the environment names, or nil, and reports that the server is
+// starting. It removes the variables that it reads from this process's environment, which model
+// processes inherit.
 func Open(getenv func(string) string, log zerolog.Logger) *Manager {
 	name := getenv("NOTIFY_SOCKET")
 	if name == "" {

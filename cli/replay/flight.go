@@ -60,8 +60,8 @@ func (f *flight) start(r *recording.Record, send func(ctx context.Context) error
 	return f.ctx.Err() == nil
 }
 
-// order returns two channels: the record waits for before, and closes mine when it is done. Both are
-// nil outside sequences.
+// order returns two channels: the record waits for before, and closes mine when it is done. Both
+// are nil outside sequences.
 func (f *flight) order(r *recording.Record) (before, mine chan struct{}) {
 	sequence := sequenceOf(r)
 	if sequence == "" {

@@ -71,7 +71,7 @@ func (r *report) writeJSON(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
+	return encoder.Encode(r) // bound: the report
 }
 
 // fill replaces redacted inputs with zeros or empty strings, and reports whether there are any.

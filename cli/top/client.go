@@ -24,8 +24,9 @@ const (
 	// maxReply limits a reply in bytes, except the metrics, which are read line by line. The status of
 	// 10,000 models with requests has 26 MiB.
 	maxReply = 64 << 20
-	// The elements of all arrays in a reply are limited, since two bytes of text can take 264 of memory.
-	// 10,000 models have 1.1 million in the status, which counts latencies, and fewer elsewhere.
+	// The elements of all arrays in a reply are limited, since two bytes of text can take 264 of
+	// memory. 10,000 models have 1.1 million in the status, which counts latencies, and fewer
+	// elsewhere.
 	maxElements       = 500_000
 	maxStatusElements = 2_000_000
 )

@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// find returns the index of the chosen row, or -1 without rows. If the choice is gone, it chooses the first row.
+// find returns the index of the chosen row, or -1 without rows. If the choice is gone, it chooses
+// the first row.
 func (u *ui) find(rows []*Row) int {
 	at := slices.IndexFunc(rows, func(r *Row) bool { return r.key() == u.chosen })
 	if at < 0 { // perhaps of another version

@@ -18,8 +18,8 @@ import (
 // ofManyModels is the number of models that a server may have.
 const ofManyModels = 10_000
 
-// TestTheStatusOfManyModelsIsRead checks that a status of 10,000 models with requests stays below the
-// limits.
+// TestTheStatusOfManyModelsIsRead checks that a status of 10,000 models with requests stays below
+// the limits.
 func TestTheStatusOfManyModelsIsRead(t *testing.T) {
 	times := status.Times{Counts: make([]uint64, 20), Sum: 12345.678901}
 	for i := range times.Counts {
@@ -51,8 +51,8 @@ func TestTheStatusOfManyModelsIsRead(t *testing.T) {
 	}
 }
 
-// TestTheMetricsOfManyModelsAreRead checks that the metrics of 10,000 models with requests are read,
-// which are larger than other replies may be.
+// TestTheMetricsOfManyModelsAreRead checks that the metrics of 10,000 models with requests are
+// read, which are larger than other replies may be.
 func TestTheMetricsOfManyModelsAreRead(t *testing.T) {
 	page, to := io.Pipe()
 	size := 0
@@ -86,8 +86,8 @@ func TestTheMetricsOfManyModelsAreRead(t *testing.T) {
 	}
 }
 
-// TestHostileRepliesAreRefused checks replies that would take many times their length, or that do not
-// end.
+// TestHostileRepliesAreRefused checks replies that would take many times their length, or that do
+// not end.
 func TestHostileRepliesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

@@ -181,8 +181,8 @@ func (p *poller) find(ctx context.Context) *found {
 	return f
 }
 
-// lost returns the error if no endpoint that reports models responds, else nil. Metrics alone do not
-// count: their endpoint ends last, and the previous View says more.
+// lost returns the error if no endpoint that reports models responds, else nil. Metrics alone do
+// not count: their endpoint ends last, and the previous View says more.
 func (f *found) lost() error {
 	for _, err := range []error{f.metaErr, f.indexErr, f.statisticsErr, f.statusErr} {
 		if err == nil || isRefusal(err) || errors.Is(err, errNoStatus) {
@@ -400,8 +400,8 @@ func fell(before, now []uint64) bool {
 	return false
 }
 
-// between returns the percentiles of the requests between two polls. A version has no histogram before
-// its first request.
+// between returns the percentiles of the requests between two polls. A version has no histogram
+// before its first request.
 func between(before, now []uint64, bounds []float64) *status.Percentiles {
 	if len(before) == 0 {
 		before = make([]uint64, len(now))

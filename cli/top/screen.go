@@ -131,8 +131,8 @@ func (s *session) begin(ctx context.Context, a *act) {
 	})
 }
 
-// fail ends the session after a panic in one of its goroutines. The logged stack is printed once the
-// terminal is restored.
+// fail ends the session after a panic in one of its goroutines. The logged stack is printed once
+// the terminal is restored.
 func (s *session) fail(err error) {
 	select {
 	case s.failed <- err:
@@ -294,7 +294,8 @@ func (u *ui) frame(v *View, address string, width, height int) []line {
 	return append(lines[:height-1], foot)
 }
 
-// split divides the lines between the table and the lower pane. A small terminal shows only the focused one.
+// split divides the lines between the table and the lower pane. A small terminal shows only the
+// focused one.
 func (u *ui) split(room, table int) (tableRoom, lowerRoom int) {
 	const least = 4
 	if room < 2*least {

@@ -41,10 +41,10 @@
 //	bytes after the end of the archive                zeros are padding, other bytes are refused
 //	compressed data in several members or frames      read as one
 //
-// Limits bounds files, bytes, depth and ratio. Memory is bounded for any archive, and charged before
-// it is taken: some 15 MiB for blocks and batches, and one and a half times the window of the
-// compression, which is at most 128 MiB for zstd and 64 MiB for xz. Names of directories are kept
-// until the end, up to 64 MiB.
+// Limits bounds files, bytes, depth and ratio. Memory is bounded for any archive, and charged
+// before it is taken: some 15 MiB for blocks and batches, and one and a half times the window of
+// the compression, which is at most 128 MiB for zstd and 64 MiB for xz. Names of directories are
+// kept until the end, up to 64 MiB.
 //
 // # Durability
 //

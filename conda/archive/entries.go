@@ -132,7 +132,7 @@ func (e *entries) make(header *tar.Header) error {
 	case tar.TypeFifo:
 		what = "a fifo"
 	}
-	return &Error{Reason: "is " + what + "; environments have files, directories and links alone"}
+	return &Error{Reason: "is " + what + "; environments only have files, directories and links"}
 }
 
 // file creates a file and puts its content into batches.

@@ -13,7 +13,8 @@ import (
 	"github.com/mikelolasagasti/xz"
 )
 
-// Bounds of a compression's window in memory. A decoder takes up to one and a half times the window.
+// Bounds of a compression's window in memory. A decoder takes up to one and a half times the
+// window.
 const (
 	zstdWindow = 128 << 20 // as the zstd command has it without --long
 	zstdLeast  = 8 << 20   // RFC 8878, section 3.1.1.1.2

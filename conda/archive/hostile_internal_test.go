@@ -26,7 +26,7 @@ func TestFoldedNamesAreRefused(t *testing.T) {
 		t.Errorf("the same spelling: got error %v, want none", err)
 	}
 	WantError(t, named("e", tree.exact("e")),
-		`entry "e": the archive also has "E", and this file system does not tell case apart; unpack into one that does`)
+		`entry "e": the archive also has "E", and this file system ignores case; unpack into a case-sensitive one`)
 }
 
 // TestKeptNamesDoNotKeepTheirHeaders makes directories and links whose names are parts of large

@@ -100,7 +100,7 @@ func (t *tree) link(name, target string, mtime time.Time) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Reason: fmt.Sprintf("is a hard link to %q, which no entry before has made", shortened(target))}
+		return &Error{Reason: fmt.Sprintf("is a hard link to %q, which no earlier entry has created", shortened(target))}
 	case err != nil:
 		return asDiskError("look at the target of the hard link", err)
 	case info.IsDir():

@@ -22,7 +22,7 @@ func cleanName(name string, depth int) (string, error) {
 	case name[0] == '/':
 		return "", &Error{Reason: refusedHeader + "Path is absolute"}
 	case len(name) > maxName+2: // "./"
-		return "", &Error{Reason: fmt.Sprintf("its name has %d bytes, at most %d can be opened", len(name), maxName)}
+		return "", &Error{Reason: fmt.Sprintf("its name has %d bytes, at most %d are possible", len(name), maxName)}
 	}
 	clean, components := true, 0
 	for component := range strings.SplitSeq(name, "/") {

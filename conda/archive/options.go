@@ -29,8 +29,8 @@ type Limits struct {
 //   - Files: the full Anaconda distribution has some 450,000 entries.
 //   - Bytes: environments with CUDA and two frameworks have 15 GB.
 //   - Depth: real names have up to 20 components, those of JavaScript packages more.
-//   - Ratio: environments shrink to between a half and a tenth; gzip cannot exceed 1,032, while zstd and
-//     xz compress zeros ten thousandfold.
+//   - Ratio: environments shrink to between a half and a tenth; gzip cannot exceed 1,032, while
+//     zstd and xz compress zeros ten thousandfold.
 var DefaultLimits = Limits{Files: 1_000_000, Bytes: 64 << 30, Depth: 64, Ratio: 100}
 
 // WithDefaults returns l with the default in each field that is zero.

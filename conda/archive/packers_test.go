@@ -118,7 +118,7 @@ sys.stdout.buffer.write(out.getvalue())
 		"pax path":         `entry "../../evil": archive_write_header() failed with error code = -25 error message is Path contains '..'`,
 		"pax link":         `entry "fine": is a symbolic link to "/etc/passwd", outside the archive; pack the environment with conda-pack, or name its directory instead of an archive`,
 		"long name":        `entry "` + strings.Repeat("n/", 256) + `…": its name has 601 components, the limit of the depth is 64`,
-		"device":           `entry "null": is a device; environments have files, directories and links alone`,
+		"device":           `entry "null": is a device; environments only have files, directories and links`,
 		"link and through": `entry "l/x": archive_write_header() failed with error code = -25 error message is Cannot extract through symlink l/x`,
 		"twice":            "",
 		"set-uid":          "",

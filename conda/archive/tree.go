@@ -146,7 +146,7 @@ func (t *tree) setDirectory(name string, mode fs.FileMode, mtime time.Time) erro
 // remember counts and charges a name that is kept for the end.
 func (t *tree) remember(name string) error {
 	if t.names += len(name) + nameOverhead; t.names > maxNameBytes {
-		return &Error{Reason: fmt.Sprintf("the archive has so many directories that their names take more than %d bytes", maxNameBytes)}
+		return &Error{Reason: fmt.Sprintf("the names of the archive's directories take more than %d bytes", maxNameBytes)}
 	}
 	if t.names <= t.charged {
 		return nil
@@ -237,13 +237,13 @@ func (t *tree) clear(name string) error {
 	}
 	info, err := t.root.Lstat(name)
 	if err == nil && info.IsDir() {
-		return &Error{Reason: "an entry before has made a directory of this name"}
+		return &Error{Reason: "an earlier entry has created a directory of this name"}
 	}
 	if err == nil {
 		err = t.root.Remove(name)
 	}
 	if err != nil {
-		return diskError("", "replace the entry before of this name", err)
+		return diskError("", "replace the earlier entry of this name", err)
 	}
 	return nil
 }
@@ -273,5 +273,5 @@ func (t *tree) exact(name string) error {
 			return diskError("", "list its directory", err)
 		}
 	}
-	return &Error{Reason: fmt.Sprintf("the archive also has %q, and this file system does not tell case apart; unpack into one that does", other)}
+	return &Error{Reason: fmt.Sprintf("the archive also has %q, and this file system ignores case; unpack into a case-sensitive one", other)}
 }

@@ -140,7 +140,7 @@ func (r *requirements) sumFile(sum io.Writer, name string) error {
 		_, err = io.CopyN(sum, file, size)
 	}
 	if err != nil {
-		return fmt.Errorf("read what the model requires: %w", err)
+		return fmt.Errorf("read the model's requirements: %w", err)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (r *requirements) sumFile(sum io.Writer, name string) error {
 func (r *requirements) sumRequirements(sum io.Writer, name string) error {
 	text, err := read(r.directory, name, maxRequirements)
 	if err != nil {
-		return fmt.Errorf("read what the model requires: %w", err)
+		return fmt.Errorf("read the model's requirements: %w", err)
 	}
 	begin(sum, name, int64(len(text)))
 	_, _ = sum.Write(text) // a hash takes all

@@ -20,7 +20,8 @@ import (
 )
 
 // Archive returns the environment that was packed in an archive. The first caller of all processes
-// unpacks it, bounded by ctx; others wait for as long as their ctx allows. An error names the archive.
+// unpacks it, bounded by ctx; others wait for as long as their ctx allows. An error names the
+// archive.
 func (c *Cache) Archive(ctx context.Context, path string) (*Environment, error) {
 	src, err := openSource(path)
 	if err != nil {
@@ -68,7 +69,7 @@ func (c *Cache) obtain(ctx context.Context, key, what string, find, make func() 
 			return env, err
 		}
 	}
-	return nil, fmt.Errorf("the environment of %s was removed each time that it was made: is the cache's bound too small?", what)
+	return nil, fmt.Errorf("the environment of %s was removed each time it was created: is the cache's limit too small?", what)
 }
 
 // find returns the environment of an archive in the index, or nil.
@@ -131,8 +132,9 @@ func (c *Cache) findTwin(ctx context.Context, src *source) (*Environment, error)
 		if twin == nil {
 			continue
 		}
-		// A cache from an image cannot record the archive's identity on this machine, and each start would read it again. Size,
-		// time and both ends, which include the checksum of a compressed archive, must suffice.
+		// A cache from an image cannot record the archive's identity on this machine, and each start
+		// would read it again. Size, time and both ends, which include the checksum of a compressed
+		// archive, must suffice.
 		if !s.writable && twin.Modified == src.id.modified() {
 			return c.findDigest(ctx, twin.Digest)
 		}
@@ -386,6 +388,6 @@ func (c *Cache) roomless(s *store, err error) error {
 		return err
 	}
 	// A file system can be out of inodes while it has bytes.
-	return fmt.Errorf("%w: without what was unpacked the file system of the cache %s has room for %s and %d files; nereid env prune removes what is not in use, env-cache-directory names another place",
+	return fmt.Errorf("%w: before unpacking, the file system of the cache %s has room for %s and %d files; nereid env prune removes unused environments, env-cache-directory selects another directory",
 		err, s.root, bytesText(int64(fs.Bavail)*fs.Bsize), fs.Ffree)
 }

@@ -44,8 +44,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // batchFiles is the number of files that walk holds.
 const batchFiles = 1024
 
-// writeManifest writes the manifest of an environment, and returns the number of its files and their
-// bytes on disk.
+// writeManifest writes the manifest of an environment, and returns the number of its files and
+// their bytes on disk.
 func writeManifest(ctx context.Context, log zerolog.Logger, dir string, to io.Writer) (files, bytes int64, err error) {
 	out := bufio.NewWriter(to)
 	bytes, err = walk(ctx, dir, func(batch []file) error {
@@ -83,8 +83,8 @@ func (m *manifest) sort() {
 	slices.SortFunc(m.files, func(a, b file) int { return strings.Compare(a.path, b.path) })
 }
 
-// walk passes the files of a directory to each, batchFiles at a time, in no order, and returns their
-// bytes on disk, about; each inode counts once.
+// walk passes the files of a directory to each, batchFiles at a time, in no order, and returns
+// their bytes on disk, about; each inode counts once.
 func walk(ctx context.Context, dir string, each func([]file) error) (bytes int64, err error) {
 	w := &walker{ctx: ctx, dir: dir, each: each, todo: []string{"."}, seen: make(map[uint64]bool)}
 	for len(w.todo) > 0 {
@@ -118,7 +118,7 @@ func (w *walker) list(parent string) error {
 	for {
 		entries, err := in.ReadDir(batchFiles)
 		for _, entry := range entries {
-			if err := w.add(path.Join(parent, entry.Name()), entry); err != nil {
+			if err := w.add(path.Join(parent, entry.Name()), entry); err != nil { // bound: a path
 				return err
 			}
 		}
@@ -309,7 +309,7 @@ func (m *manifest) compare(now *manifest, deep bool) (damage []string) {
 		case want.kind != 'l' && (got.mode^want.mode)&owner != 0:
 			damage = append(damage, fmt.Sprintf("%s has mode %04o, had %04o", want.path, got.mode, want.mode))
 		case deep && got.sum != want.sum:
-			damage = append(damage, want.path+" has other bytes than it was made with")
+			damage = append(damage, want.path+" has different content")
 		}
 	}
 	for _, got := range now.files {

@@ -29,7 +29,7 @@ func TestCompareTellsEachDifference(t *testing.T) {
 		{"missing", func(dir string) error { return os.Remove(filepath.Join(dir, "lib", "a.py")) }, "lib/a.py is missing", false},
 		{"added", func(dir string) error { return os.WriteFile(filepath.Join(dir, "x y"), nil, 0o600) }, "x y was added", false},
 		{"longer", func(dir string) error { return os.WriteFile(filepath.Join(dir, "lib", "a.py"), []byte("12345"), 0o600) }, "lib/a.py has 5 bytes, had 4", false},
-		{"other bytes", func(dir string) error { return os.WriteFile(filepath.Join(dir, "lib", "a.py"), []byte("4321"), 0o600) }, "lib/a.py has other bytes than it was made with", true},
+		{"other bytes", func(dir string) error { return os.WriteFile(filepath.Join(dir, "lib", "a.py"), []byte("4321"), 0o600) }, "lib/a.py has different content", true},
 		{"mode", func(dir string) error { return os.Chmod(filepath.Join(dir, "lib", "a.py"), 0o500) }, "lib/a.py has mode 0500, had 0644", false},
 		{"opened to others", func(dir string) error { return os.Chmod(filepath.Join(dir, "lib"), 0o755) }, "", false},
 		{"link", func(dir string) error {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// record says which environment a digest has. An environment is complete when its record has its name.
+// record says which environment a digest has. An environment is complete when its record has its
+// name.
 type record struct {
 	Name        string    `json:"name"`
 	Digest      string    `json:"digest"`
@@ -126,7 +127,8 @@ func (s *store) acquire(ctx context.Context, digest string) (*record, *lock, err
 		l, err := tryLock(s.environmentLock(before.Name), shared, false)
 		switch {
 		case isAbsent(err) && s.writable:
-			// Either the environment is being removed, or the file alone was, by hand. The next look at the record tells.
+			// Either the environment is being removed, or the file alone was, by hand. The next look at the
+			// record tells.
 			if after, err := s.record(digest); err != nil || after == nil || after.Name != before.Name {
 				continue
 			}
@@ -160,7 +162,7 @@ func (s *store) acquire(ctx context.Context, digest string) (*record, *lock, err
 		}
 		return after, l, nil
 	}
-	return nil, nil, errors.New("the environment " + digest + " came and went too often")
+	return nil, nil, errors.New("the environment " + digest + " was created and removed too often")
 }
 
 // forget removes the record of an environment whose directory is gone.

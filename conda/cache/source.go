@@ -166,7 +166,7 @@ func (src *source) digest(ctx context.Context, read io.Writer) (string, error) {
 func (id identity) modified() int64 { return id.mtime / int64(time.Second) }
 
 // errChanged reports that an archive was written to while it was read.
-var errChanged = errors.New("the archive changed while it was read: write it under another name and rename it when it is whole")
+var errChanged = errors.New("the archive changed while it was read: write it under another name and rename it when it is complete")
 
 // unchanged checks for a change of the archive since it was opened.
 func (src *source) unchanged() error {
@@ -177,8 +177,8 @@ func (src *source) unchanged() error {
 	return err
 }
 
-// tick is the distance between two changes of a file that the file system can distinguish; coarse is
-// that of old file systems, whose times have whole seconds.
+// tick is the distance between two changes of a file that the file system can distinguish; coarse
+// is that of old file systems, whose times have whole seconds.
 const (
 	tick   = 50 * time.Millisecond
 	coarse = 2 * time.Second

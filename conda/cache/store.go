@@ -110,7 +110,7 @@ func (s *store) furnish() error {
 }
 
 // cacheTag makes backup programs skip a directory (https://bford.info/cachedir/).
-const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n# Environments of Nereid, which can be made again.\n"
+const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n# Environments of Nereid, which can be recreated.\n"
 
 // trusted checks that only this user and root can have written to a directory.
 func trusted(dir string) error {
@@ -223,7 +223,8 @@ func removeAll(path string) error {
 	}
 	_ = filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
-			// Before ReadDir of it: WalkDir calls this first. A directory that cannot be made writable makes RemoveAll fail.
+			// Before ReadDir of it: WalkDir calls this first. A directory that cannot be made writable makes
+			// RemoveAll fail.
 			_ = os.Chmod(path, 0o700)
 		}
 		return nil

@@ -1,6 +1,7 @@
 """Makes a folder of schemas for kubeconform: python3 schemas.py WHEEL CRDS FOLDER
 
-WHEEL is kubernetes-validate's, which has the schemas of Kubernetes; CRDS a folder of custom resource definitions.
+WHEEL is the package kubernetes-validate, which contains the schemas of Kubernetes. CRDS is a folder
+of custom resource definitions.
 """
 
 import json
@@ -14,7 +15,7 @@ VERSION = "v1.33.0-local-strict"
 
 
 def closed(schema):
-    """A custom resource's schema, in which objects with properties have no others."""
+    """Forbid unknown properties in a custom resource's schema."""
     if isinstance(schema, dict):
         if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
             schema.setdefault("additionalProperties", False)

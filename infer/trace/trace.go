@@ -69,8 +69,8 @@ const (
 	BackendOutput Name = "TENSOR_BACKEND_OUTPUT"
 )
 
-// Child returns the trace of a request made on behalf of t's request. It joins the tree in Begin. It
-// is nil if t is nil or Memory has no room for it.
+// Child returns the trace of a request made on behalf of t's request. It joins the tree in Begin.
+// It is nil if t is nil or Memory has no room for it.
 func (t *Trace) Child() *Trace {
 	if t == nil || !t.tree.hold(traceSize) {
 		return nil

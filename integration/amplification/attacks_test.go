@@ -34,7 +34,7 @@ const (
 )
 
 var (
-	bodyVolleys   = []volley{{3, largeBody}, {6, smallBody}}
+	bodyVolleys   = []volley{{6, largeBody}, {18, smallBody}}
 	unreadVolleys = []volley{{20, largeBody}, {40, smallBody}}
 	codings       = []string{"", "gzip", "deflate"}
 )

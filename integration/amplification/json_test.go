@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/nereid-serving/nereid/kserve"
 )
 
 // schema is the part of a JSON schema in an OpenAPI document that the forms are derived from.
@@ -166,28 +164,6 @@ func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
 	}}
 }
 
-// formsOfConfig returns the forms of a model's config, which is JSON in a string: each value alone,
-// and a list of empty objects in each field of the ModelConfig message.
-func formsOfConfig(at string, wrap func([]byte) []byte) (list []jsonForm) {
-	add := func(kind string, make func(size int) []byte) {
-		list = append(list, jsonForm{kind: at + " as JSON" + kind, make: func(size int) []byte {
-			text, _ := json.Marshal(string(make(size)))
-			return wrap(text)
-		}})
-	}
-	for _, v := range jsonValues {
-		add(": "+v.kind, v.make)
-	}
-	fields := new(kserve.ModelConfig).ProtoReflect().Descriptor().Fields()
-	for i := range fields.Len() {
-		name := string(fields.Get(i).Name())
-		add("."+name, func(size int) []byte {
-			return withMember(nil, name, many("[", "{}", "]")(size))
-		})
-	}
-	return list
-}
-
 // takes reports whether the i-th value is sent at a position. Positions that allow lists and
 // objects get all values. Other and deeply nested positions get a few, which vary by position.
 func (s *schema) takes(i, depth int, at string) bool {
@@ -332,7 +308,7 @@ func attacksOverHTTP(to *target, e endpoint, seen map[string]bool) (list []attac
 		add("a body", func(a *attack) { a.body, a.Volleys = jsonValues[0].make, bodyVolleys })
 		return list
 	}
-	known := fmt.Sprint(slices.Sorted(maps.Keys(s.Properties)))
+	known := fmt.Sprint(e.path, slices.Sorted(maps.Keys(s.Properties)))
 	again := seen[known]
 	seen[known] = true
 	for i, form := range formsOfSchema(s, "", func(b []byte) []byte { return b }, 0) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -33,8 +34,17 @@ const (
 	manyBytes = 12 << 20 // per case
 	manyMaps  = 3 << 20  // per case, in frames of msgpack
 	oneFrame  = 6 << 20
-	mostMap   = 1<<20 - 4<<10 // size of a msgpack body
+
+	// Sizes of the large values of msgpack bodies: of most kinds, of HELLO, and of calls that load a
+	// model.
+	mostMap   = 1<<20 - 4<<10
+	mostHello = 64<<10 - 4<<10
+	mostLoad  = 8 << 20
 )
+
+// ofItsType is the form of a field that has the value of its type with the highest cost for its
+// size.
+const ofItsType = "the worst of its type"
 
 // frameCase is one form of one kind of frame.
 type frameCase struct {
@@ -66,13 +76,21 @@ func goldenFrames(folder string) (map[string][]byte, error) {
 
 func kindOf(frame []byte) ipc.Kind { return ipc.Kind(le.Uint16(frame[4:])) }
 
-// formsOfFrame returns the forms of a golden frame: unchanged, with one of mapValues in each field
-// of its map, or with each length and count of its fixed parts changed.
+// formsOfFrame returns the forms of a golden frame: unchanged, with each value in each field of its
+// map, or with each length and count of its fixed parts changed.
 func formsOfFrame(frame []byte) (forms []string) {
 	forms = append(forms, "as it is", "zeros")
 	if fields, ok := mapOf(frame); ok {
-		for i, key := range append(slices.Sorted(keysOf(fields)), "another") {
-			forms = append(forms, key+": "+mapValues[(i+len(key))%len(mapValues)].name)
+		for _, key := range append(slices.Sorted(maps.Keys(fields)), "another") {
+			forms = append(forms, key+": "+ofItsType)
+			for _, v := range mapValues {
+				forms = append(forms, key+": "+v.name)
+			}
+			if key == "config" {
+				for _, config := range configForms {
+					forms = append(forms, key+": "+config.kind)
+				}
+			}
 		}
 		return append(forms, "many keys", "long key")
 	}
@@ -96,14 +114,18 @@ func commonCase(frame []byte, form string) string {
 	return fmt.Sprint(kindOf(frame), form)
 }
 
-func keysOf(fields map[string]any) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for key := range fields {
-			if !yield(key) {
-				return
-			}
-		}
+// positionOf returns the position of a form in the frames of a kind, or the form of one golden frame.
+func positionOf(frame []byte, name, form string) string {
+	if field, _, ok := strings.Cut(form, ": "); ok {
+		return fmt.Sprint(kindOf(frame), " ", field)
 	}
+	return name + " " + form
+}
+
+// needed reports whether a form belongs to each sample, so that the sample includes every field.
+func needed(form string) bool {
+	_, value, ofField := strings.Cut(form, ": ")
+	return !ofField || value == ofItsType
 }
 
 func mapOf(frame []byte) (fields map[string]any, ok bool) {
@@ -111,30 +133,65 @@ func mapOf(frame []byte) (fields map[string]any, ok bool) {
 	return fields, err == nil && fields != nil
 }
 
-// mapValues are the values with the highest cost for their size.
+// mapValues are the values with the highest cost for their size, of all types.
 var mapValues = []struct {
 	name string
-	make func() any
+	make func(size int) any
 }{
-	{"long text", func() any { return strings.Repeat("m", mostMap) }},
-	{"empty texts", func() any { return make([]string, mostMap) }},
-	{"empty maps", func() any { return make([]struct{}, mostMap) }},
-	{"nested", func() (v any) {
+	{"long text", func(size int) any { return strings.Repeat("m", size) }},
+	{"empty texts", func(size int) any { return make([]string, size) }},
+	{"empty maps", func(size int) any { return make([]struct{}, size) }},
+	{"nested", func(size int) any {
+		var v any
 		for range 12 {
 			v = []any{v}
 		}
-		return slices.Repeat([]any{v}, mostMap/16)
+		return slices.Repeat([]any{v}, size/16)
 	}},
-	{"short keys", manyKeys},
-	{"a config", func() any { return `{"input":[` + strings.Repeat("{},", mostMap/3-1<<10) + "{}]}" }},
+	{"short keys", func(size int) any { return manyKeys(size/8, 0) }},
 }
 
-func manyKeys() any {
-	m := map[string]int{}
-	for i := range mostMap / 8 {
-		m[fmt.Sprintf("%x", i)] = 0
+// manyKeys returns a map with n keys of at most seven bytes when encoded.
+func manyKeys(n int, value any) map[string]any {
+	m := make(map[string]any, n)
+	for i := range n {
+		m[fmt.Sprintf("%x", i)] = value
 	}
 	return m
+}
+
+// worst returns the value with the highest cost for its size among those that decode into the type
+// of a golden value.
+func worst(golden any, size int) any {
+	const files = 4000 // more are not decoded
+	switch golden := golden.(type) {
+	case string:
+		return strings.Repeat("m", size)
+	case []any:
+		element := empty(golden[0])
+		one, _ := msgpack.Marshal(element)
+		return slices.Repeat([]any{element}, size/len(one))
+	case map[string]any:
+		for _, value := range golden {
+			return manyKeys(files, empty(value))
+		}
+	case nil: // an unknown field
+		return valueOf("nested", nil, size)
+	}
+	return golden
+}
+
+// empty returns the shortest value of a type.
+func empty(golden any) any {
+	switch golden.(type) {
+	case string:
+		return ""
+	case []byte:
+		return []byte{}
+	case []any:
+		return []any{}
+	}
+	return 0
 }
 
 // headsOf returns the fixed parts of a kind of frame.
@@ -337,24 +394,51 @@ func (h *hostile) form(frame []byte, form string, number uint64, requests int) (
 		return id, make([]byte, oneFrame)
 	}
 	if fields, ok := mapOf(frame); ok {
+		size := mostOf(kindOf(frame), fields)
+		if fields["operation"] == "load" {
+			fields["model"] = spareModel
+		}
 		switch key, value, _ := strings.Cut(form, ": "); form {
 		case "many keys":
-			body, _ = msgpack.Marshal(manyKeys())
+			fields = manyKeys(size/8, 0)
 		case "long key":
-			fields[strings.Repeat("m", mostMap)] = 0
-			body, _ = msgpack.Marshal(fields)
+			fields[strings.Repeat("m", size)] = 0
 		default:
-			for _, v := range mapValues {
-				if v.name == value {
-					fields[key] = v.make()
-				}
-			}
-			body, _ = msgpack.Marshal(fields)
-			body = body[:min(len(body), mostMap)]
+			fields[key] = valueOf(value, fields[key], size)
 		}
+		body, _ = msgpack.Marshal(fields)
 		return id, body
 	}
 	return id, h.structured(kindOf(frame), form, number, requests)
+}
+
+// mostOf returns the size of the large value in a map.
+func mostOf(kind ipc.Kind, fields map[string]any) int {
+	switch {
+	case kind == ipc.Hello:
+		return mostHello
+	case fields["operation"] == "load":
+		return mostLoad
+	}
+	return mostMap
+}
+
+// valueOf returns the value of a form of a field with this golden value.
+func valueOf(name string, golden any, size int) any {
+	if name == ofItsType {
+		return worst(golden, size)
+	}
+	for _, v := range mapValues {
+		if v.name == name {
+			return v.make(size)
+		}
+	}
+	for _, config := range configForms {
+		if config.kind == name {
+			return string(config.make(min(size, mostMap)))
+		}
+	}
+	return nil
 }
 
 // structured returns a body whose fixed part has one large length or count, followed by that many

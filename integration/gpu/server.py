@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,10 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench" / "gpu"))
+
+from ports import Port  # noqa: E402  # only now found
+
 LIMIT = 120  # seconds, for every wait
 
 MODEL = '''
@@ -96,17 +99,12 @@ def count(environment):
     return json.loads(line)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
     """A server for the models, with environment variables and flags."""
 
     def __init__(self, binary, repository, flags=(), **variables):
-        self.http, grpc, self.metrics = free_port(), free_port(), free_port()
+        self.ports = [Port() for _ in range(3)]
+        self.http, grpc, self.metrics = (port.number for port in self.ports)
         self.log = ""
         began = time.monotonic()
         self.process = subprocess.Popen(
@@ -166,6 +164,8 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         check("the server ends", self.process.wait(LIMIT) == 0, self.process.returncode)
         self.reader.join()
+        for port in self.ports:
+            port.close()
         check("nothing of it is left", not [p for p in children if os.path.exists("/proc/%d" % p)])
 
 

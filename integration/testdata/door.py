@@ -11,7 +11,7 @@ tensor = grpc.InferInput("IN0", [1, 4], "UINT8")
 tensor.set_data_from_numpy(np.frombuffer(b"pass", np.uint8).reshape(1, 4))
 try:
     client.infer("door", [tensor], headers={"x-data-bin": b"caf\xe9"})
-    sys.exit("metadata that is no UTF-8 was forwarded")
+    sys.exit("metadata that is not UTF-8 was forwarded")
 except InferenceServerException as error:
     want = "parameter 'x-data-bin' is not valid UTF-8: \"caf\\xe9\""
     if error.status() != "StatusCode.INVALID_ARGUMENT" or want not in error.message():

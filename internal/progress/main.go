@@ -36,8 +36,8 @@ func main() {
 	os.Exit(code)
 }
 
-// halvesFlag names packages whose tests run at last, each package in two processes at once. It is for
-// many tests that start processes, and wait for them.
+// halvesFlag names packages whose tests run at last, each package in two processes at once. It is
+// for many tests that start processes, and wait for them.
 const halvesFlag = "-halves="
 
 // run returns the exit code of go test.
@@ -196,7 +196,7 @@ func (g *goTests) follow(label string, output io.Reader) error {
 			if err == io.EOF {
 				return nil
 			}
-			return fmt.Errorf("read what go test says: %w", err)
+			return fmt.Errorf("read the output of go test: %w", err)
 		}
 	}
 }

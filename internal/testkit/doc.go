@@ -5,6 +5,6 @@
 //
 //	func TestMain(m *testing.M) { testkit.Main(m) }
 //
-// Main fails the run if the tests leave goroutines, open files, processes or shared memory behind, as
-// package leaks defines.
+// Main fails the run if the tests leave goroutines, open files, processes or shared memory behind,
+// as package leaks defines.
 package testkit

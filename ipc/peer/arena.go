@@ -12,22 +12,24 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Sizes are the bytes of an arena, as INITIALIZE gives them.
+// Sizes are the sizes of an arena in bytes, as INITIALIZE gives them.
 type Sizes struct {
 	Default int64 // are kept when they are not needed
 	Growth  int64 // are reserved at a time
 	Max     int64 // may be reserved; 0: the file
 }
 
-// Exhausted says that there is no memory for a block. The text is what clients see, word for word Triton's up to the reason.
+// Exhausted is the error for a block for which there is no memory. Clients see its text, which is
+// Triton's up to the reason.
 type Exhausted struct{ Text string }
 
 func (e *Exhausted) Error() string { return e.Text }
 
-// Arena allocates blocks for outgoing bytes, lends them to the server and reuses returned ones. Sizes are
-// classes of whole pages, four to the octave, so at most a fifth of a block is wasted. A block keeps its class and its place;
-// free ones of a class are reused last in, first out, because memory that was touched a moment ago is many times
-// cheaper than fresh memory. Only if the file has no room left are free neighbours joined and cut again.
+// Arena allocates blocks for outgoing bytes, lends them to the server and reuses returned ones.
+// Block sizes are whole pages in size classes, four per power of two, so a block wastes at most a
+// fifth of its bytes. A block keeps its class and its offset. Free blocks of a class are reused
+// last in, first out, because recently touched memory is many times cheaper than fresh memory. Free
+// neighbours are joined and split again only if the file has no room left.
 //
 //	        place: in the file, sparse, cheap       memory: real, counted in backed
 //	taken   the next bytes behind top               reserved before use, in steps of growth
@@ -41,7 +43,7 @@ type Arena struct {
 	extents []extent           // by index
 	unused  []uint32           // indices whose place has been joined with others
 	free    map[int64][]uint32 // by size, hollow ones first
-	// Places below top have been taken, and memory up to reserved has been reserved.
+	// Offsets below top have been allocated, and memory up to reserved has been reserved.
 	top, reserved int64
 	backed        int64 // bytes of real memory
 	used          int64 // of these in blocks that are not free
@@ -54,7 +56,7 @@ type Arena struct {
 	since    time.Time // zero: there is nothing to give back
 }
 
-// place is where a block lies; its index and generation make the ticket.
+// extent is the location of a block; its index and generation form the ticket.
 type extent struct {
 	offset, size int64
 	references   uint32 // of the Block and of each descriptor that is out
@@ -72,13 +74,14 @@ type Block struct {
 }
 
 const (
-	// trimAfter is how long memory above the default is kept that was not needed.
+	// trimAfter is how long unneeded memory above the default is kept.
 	trimAfter = time.Second
-	// grantPatience is how long the server may take to say whether there is memory.
+	// grantPatience is how long the server may take to grant or deny memory.
 	grantPatience = 10 * time.Second
 )
 
-// OpenArena makes the arena of this side, once, before the first body that is longer than a frame and the first output.
+// OpenArena creates this side's arena. It is called once, before the first output and the first
+// body that is longer than a frame.
 func (p *Peer) OpenArena(sizes Sizes) *Arena {
 	a := &Arena{peer: p, sizes: sizes, end: p.up.Size(), free: make(map[int64][]uint32), top: shm.ArenaOffset, reserved: shm.ArenaOffset}
 	a.sizes.Growth = sizeClass(max(sizes.Growth, 1))
@@ -92,13 +95,13 @@ func (p *Peer) OpenArena(sizes Sizes) *Arena {
 	return a
 }
 
-// Bytes returns the block's bytes, as many as were asked for.
+// Bytes returns the block's bytes, in the requested length.
 func (b *Block) Bytes() []byte { return b.data }
 
-// Offset returns where the block lies in *up*.
+// Offset returns the block's offset in *up*.
 func (b *Block) Offset() uint64 { return b.offset }
 
-// Locate returns where data, a part of the block's bytes, lies in *up*; ok is false if it is something else.
+// Locate returns the offset of data in *up*; ok is false if data is not part of the block.
 func (b *Block) Locate(data []byte) (offset uint64, ok bool) {
 	offset, ok = b.arena.peer.up.Locate(data)
 	return offset, ok && offset >= b.offset && offset+uint64(len(data)) <= b.offset+uint64(len(b.data))
@@ -107,7 +110,8 @@ func (b *Block) Locate(data []byte) (offset uint64, ok bool) {
 // Retain adds a reference.
 func (b *Block) Retain() { b.refs.Add(1) }
 
-// Release gives a reference up; after the last one the block is free when the server has returned it.
+// Release drops a reference. After the last one, the block is free as soon as the server has
+// returned it.
 func (b *Block) Release() {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
@@ -120,7 +124,7 @@ func (b *Block) Release() {
 	b.arena.mu.Unlock()
 }
 
-// sizeClass returns the bytes of a block for n bytes.
+// sizeClass returns the size of a block for n bytes.
 func sizeClass(n int64) int64 {
 	pages := max(1, (n+shm.PageSize-1)/shm.PageSize)
 	if pages <= 8 {
@@ -130,7 +134,8 @@ func sizeClass(n int64) int64 {
 	return (pages + 1<<shift - 1) >> shift << shift * shm.PageSize
 }
 
-// Take takes a block for n bytes; *Exhausted if there is no memory for it. The caller has the only reference.
+// Take allocates a block for n bytes, or returns *Exhausted if there is no memory for it. The
+// caller has the only reference.
 func (a *Arena) Take(n int64) (*Block, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -158,7 +163,7 @@ func (a *Arena) Take(n int64) (*Block, error) {
 	return b, nil
 }
 
-// Lend makes the ticket for one descriptor that names a block.
+// Lend creates the ticket for one descriptor that names a block.
 func (a *Arena) Lend(b *Block) (ticket uint64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,14 +189,14 @@ func (a *Arena) Withdraw(ticket uint64) {
 	a.dropLocked(uint32(ticket))
 }
 
-// Lent reports whether something of the arena is at the server.
+// Lent reports whether the server has any block of the arena.
 func (a *Arena) Lent() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.collectLocked() == nil && a.outstanding > 0
 }
 
-// Usage returns the bytes of real memory and those of them in blocks that are not free.
+// Usage returns the bytes of real memory, and the part of them in blocks that are not free.
 func (a *Arena) Usage() (backed, used int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,8 +204,9 @@ func (a *Arena) Usage() (backed, used int64) {
 	return a.backed, a.used
 }
 
-// patience gives back memory that was not needed for a while and returns after which time another look is worth while,
-// a negative one if that is not before the next frame. It is called before sleep.
+// patience gives back memory that has not been needed for a while. It returns the time until the
+// next look is worthwhile, or a negative duration if none is before the next frame. It is called
+// before each sleep.
 func (p *Peer) patience() time.Duration {
 	a := p.arena
 	if a == nil {
@@ -211,7 +217,7 @@ func (p *Peer) patience() time.Duration {
 	if a.collectLocked() != nil {
 		return -1
 	}
-	// Nothing above the default, so nothing to give back however long it is.
+	// Nothing is above the default, so there will be nothing to give back.
 	if a.backed <= a.sizes.Default || a.backed == a.used && a.outstanding == 0 {
 		a.since = time.Time{}
 		return -1
@@ -236,8 +242,8 @@ func (p *Peer) patience() time.Duration {
 
 // collectLocked reads returned tickets. An error ends the connection.
 //
-// Ordering: the server stores a ticket in its place before the count, and reuses the place only when ours says that it
-// has been collected.
+// Ordering: the server stores a ticket in its slot before the count, and reuses the slot only when
+// our count says that it has been collected.
 func (a *Arena) collectLocked() error {
 	returned := a.peer.down.Uint64(shm.ReturnOffset).Load()
 	if returned == a.collected {
@@ -273,7 +279,8 @@ func (a *Arena) dropLocked(index uint32) {
 	a.free[p.size] = append(a.free[p.size], index)
 }
 
-// findLocked finds a free place of exactly size bytes, or makes one. The caller counts it as used.
+// findLocked finds a free extent of exactly size bytes, or allocates one. The caller counts it as
+// used.
 func (a *Arena) findLocked(size int64) (uint32, error) {
 	if free := a.free[size]; len(free) > 0 {
 		index := free[len(free)-1]
@@ -284,7 +291,8 @@ func (a *Arena) findLocked(size int64) (uint32, error) {
 			}
 			p.hollow = false
 		}
-		// Memory may have been taken from free places meanwhile, and free neighbours are never joined in advance.
+		// Memory may have been taken from free extents meanwhile, and free neighbours are never joined in
+		// advance.
 		free = a.free[size]
 		a.free[size] = free[:len(free)-1]
 		return index, nil
@@ -304,7 +312,7 @@ func (a *Arena) findLocked(size int64) (uint32, error) {
 	return a.enterLocked(a.top-size, size), nil
 }
 
-// enterLocked writes a place into the table.
+// enterLocked adds an extent to the table.
 func (a *Arena) enterLocked(offset, size int64) uint32 {
 	if last := len(a.unused) - 1; last >= 0 {
 		index := a.unused[last]
@@ -317,7 +325,8 @@ func (a *Arena) enterLocked(offset, size int64) uint32 {
 	return uint32(len(a.extents) - 1)
 }
 
-// cutLocked joins free neighbours, as there is no place behind the last block, and cuts one out of them.
+// cutLocked joins free neighbours and cuts an extent out of them, because there is no room behind
+// the last block.
 func (a *Arena) cutLocked(size int64) (uint32, error) {
 	run := a.freeRunLocked(size)
 	if run == nil {
@@ -343,7 +352,7 @@ func (a *Arena) cutLocked(size int64) (uint32, error) {
 	return a.enterLocked(start, size), nil
 }
 
-// freeRunLocked returns free places, one behind the other, that have size bytes together, or nil.
+// freeRunLocked returns adjacent free extents with a total of at least size bytes, or nil.
 func (a *Arena) freeRunLocked(size int64) []uint32 {
 	var all []uint32
 	for _, indices := range a.free {

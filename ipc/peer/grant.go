@@ -8,10 +8,12 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// reserveLocked reserves size bytes, or only the needed ones if memory is short. It returns the number.
+// reserveLocked reserves size bytes, or only the needed ones if memory is short. It returns the
+// number of reserved bytes.
 func (a *Arena) reserveLocked(offset, size, needed int64) (int64, error) {
 	reason := ""
-	// A step ahead is optional; for the needed bytes free blocks are given up, in the end all of them.
+	// Reserving ahead is optional. For the needed bytes free blocks are given up, in the end all of
+	// them.
 	for _, try := range []struct {
 		amount     int64
 		lastResort bool
@@ -28,8 +30,8 @@ func (a *Arena) reserveLocked(offset, size, needed int64) (int64, error) {
 			continue
 		}
 		if !a.grantedLocked(a.backed + try.amount) {
-			reason = fmt.Sprintf("%d bytes more are wanted, %d are in use, and the server's memory for requests, "+
-				"of which this is a part, is used up (--request-memory-byte-size)", needed, a.used)
+			reason = fmt.Sprintf("%d bytes more are wanted, %d are in use, and the model's share of the server's "+
+				"memory for requests (--model-max-memory-share), or all of it, is used up (--request-memory-byte-size)", needed, a.used)
 			continue
 		}
 		if err := a.peer.up.Reserve(offset, try.amount); err != nil {
@@ -42,8 +44,9 @@ func (a *Arena) reserveLocked(offset, size, needed int64) (int64, error) {
 	return 0, a.exhausted(needed, reason)
 }
 
-// grantedLocked reports whether size bytes may be reserved. It asks the server if that has not allowed as many before, and
-// waits for the answer with mu held: no frame is sent, so the goroutine that reads need not take part.
+// grantedLocked reports whether total bytes may be reserved. It asks the server unless that has
+// already granted as many, and waits for the reply with mu held. No frame is sent, so the goroutine
+// that reads is not involved.
 func (a *Arena) grantedLocked(total int64) bool {
 	granted, answered := a.peer.down.Uint64(shm.GrantOffset), a.peer.down.Uint64(shm.AskedOffset)
 	if most := granted.Load(); most == 0 || uint64(total) <= most {
@@ -62,9 +65,11 @@ func (a *Arena) grantedLocked(total int64) bool {
 	return uint64(total) <= granted.Load()
 }
 
-// tellLocked says how many bytes are wanted in all, and returns the number of the question.
+// tellLocked tells the server how many bytes are wanted in total, and returns the number of the
+// question.
 //
-// Ordering: wanted is stored before asked, both atomically: a server that sees the number sees the bytes.
+// Ordering: wanted is stored before asked, both atomically: a server that sees the number sees the
+// bytes.
 func (a *Arena) tellLocked(total int64) uint64 {
 	a.asked++
 	a.peer.up.Uint64(shm.GrantOffset).Store(uint64(total))
@@ -73,7 +78,8 @@ func (a *Arena) tellLocked(total int64) uint64 {
 	return a.asked
 }
 
-// giveBackLocked gives back about surplus bytes: bytes reserved ahead, then free blocks, large and old ones first.
+// giveBackLocked gives back about surplus bytes: first bytes reserved ahead, then free blocks,
+// large and old ones first.
 func (a *Arena) giveBackLocked(surplus int64) {
 	if surplus <= 0 {
 		return
@@ -104,6 +110,7 @@ func (a *Arena) giveBackLocked(surplus int64) {
 
 func (a *Arena) hollowOutLocked(offset, size int64) {
 	a.backed -= size
-	// Memory that the kernel refuses to take back stays reserved until the block is given back again.
+	// If the kernel refuses to take memory back, it stays reserved until the block is given back
+	// again.
 	_ = a.peer.up.Discard(offset, size)
 }

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loans is the file *requests* as this process sees it.
+// loans manages this process's mapping of the file *requests*.
 //
-// It is mapped copy-on-write: an author may write into an input, and the pages that are written become this process's own.
-// They must go before the block does, or the next request in it would be seen through them. The kernel knows which they
-// are, and is not asked if the process has had no page fault since the loan began.
+// The file is mapped copy-on-write: if an author writes to an input, the written pages become
+// private to this process. They must be dropped before the block is returned, or the next request
+// in it would be read through them. The kernel knows which pages are private. It is not asked if
+// the process has had no page fault since the loan began.
 type loans struct {
 	peer     *Peer
 	requests *shm.Region
@@ -26,8 +27,8 @@ type loans struct {
 	faults Faults // when they were counted last
 }
 
-// Loan is a range of *requests* that the server has lent under a ticket. It goes back with the last Release. It implements
-// infer.Memory.
+// Loan is a range of *requests* that the server has lent under a ticket. The last Release returns
+// it. It implements infer.Memory.
 type Loan struct {
 	loans  *loans
 	ticket uint64
@@ -36,11 +37,12 @@ type Loan struct {
 	faults Faults // nothing was written before this number of faults
 	at     int    // in live
 	refs   atomic.Int32
-	// settled is of the goroutine that has called Settle.
+	// settled is used only by the goroutine that calls Settle.
 	settled bool
 }
 
-// Faults is a number of page faults of this process: it includes all writes into inputs before it was read.
+// Faults is the number of this process's page faults. It includes those of all writes to inputs
+// before the number was read.
 type Faults int64
 
 func (l *loans) attach(p *Peer, file *os.File) (err error) {
@@ -53,16 +55,16 @@ func (l *loans) attach(p *Peer, file *os.File) (err error) {
 		_ = again.Close()
 		l.private = true
 		l.faults = Faults(shm.Faults())
-		// Without pagemap the pages of each loan are dropped, written or not.
+		// Without pagemap the pages of each loan are dropped, whether written or not.
 		l.pages, _ = shm.OpenPages()
 		return nil
 	}
-	// Strict accounting of memory, or a limit on it: inputs are copied then.
+	// Mapping fails under strict memory accounting or a limit. Inputs are copied then.
 	l.requests, err = shm.Attach(again, shm.ReadOnly)
 	return err
 }
 
-// Borrow takes account of a descriptor of *requests*. The caller has the only reference.
+// Borrow returns the loan for a descriptor of *requests*. The caller has the only reference.
 func (p *Peer) Borrow(ticket, offset, n uint64) (*Loan, error) {
 	l := &p.loans
 	data, err := l.requests.Bytes(offset, n)
@@ -83,14 +85,14 @@ func (p *Peer) Borrow(ticket, offset, n uint64) (*Loan, error) {
 	return loan, nil
 }
 
-// Copied reports whether its bytes are a copy, as the file cannot be mapped.
+// Copied reports whether the loan's bytes are a copy, because the file cannot be mapped.
 func (l *Loan) Copied() bool { return !l.loans.private }
 
-// Bytes returns the bytes of the loan, which may be written.
+// Bytes returns the loan's bytes. They may be written.
 func (l *Loan) Bytes() []byte { return l.data }
 
-// Faults counts this process's page faults. That is a system call of half a microsecond, so one count serves all loans of a batch:
-// Ticket and End take it.
+// Faults returns the current number of page faults. The system call takes half a microsecond, so
+// one count serves all loans of a batch: Ticket and End take it.
 func (p *Peer) Faults() Faults {
 	if !p.loans.private {
 		return 0
@@ -98,20 +100,21 @@ func (p *Peer) Faults() Faults {
 	return Faults(shm.Faults())
 }
 
-// Settle reports whether the caller has all references to the loan, which are n, and remembers that. It is called before the count for
-// End is taken.
+// Settle reports whether the caller holds all n references to the loan, and records that. It is
+// called before the count for End is taken.
 //
-// Ownership: an author's hold on an input is a reference, which it gives up with the release of the request, after its last write; and
-// a new reference is made by the owner of another alone. When the caller has all that there are, no author has one, and none gets one: the
-// author's last write came before the look at refs, and is in a count that is taken after it, whichever goroutine wrote. An author that writes
-// into an input after the release of its request breaks the SDK's contract; when that was, before the end of the loan or behind it, made
-// no difference that could be relied on before, either.
+// Ownership: an author's hold on an input is a reference, which the author drops when releasing the
+// request, after the last write. Only an owner of a reference can create another. If the caller
+// holds all references, no author has one or can get one. So the author's last write, by any
+// goroutine, came before refs was read, and a count taken after that includes it. An author that
+// writes to an input after releasing its request breaks the SDK's contract.
 func (l *Loan) Settle(n int) bool {
 	l.settled = int(l.refs.Load()) == n
 	return l.settled
 }
 
-// End is Release for the caller of Settle. now was counted after that, and spares a loan that was settled a count of its own.
+// End is Release for the caller of Settle. now was counted after Settle, so that a settled loan
+// needs no count of its own.
 func (l *Loan) End(now Faults) {
 	if !l.settled {
 		l.Release()
@@ -126,9 +129,9 @@ func (l *Loan) End(now Faults) {
 	l.loans.peer.GiveBack(l.ticket)
 }
 
-// Ticket returns the ticket, and where data, a part of the loan's bytes, lies in *requests*; ok is false if it lies elsewhere,
-// or may have been written when now was counted: then other processes see other bytes there. Later writes are seen by this process
-// alone.
+// Ticket returns the ticket and the offset of data in *requests*. ok is false if data is not part
+// of the loan's bytes, or may have been written when now was counted, because other processes see
+// other bytes then. Later writes are visible only to this process.
 func (l *Loan) Ticket(data []byte, now Faults) (ticket, offset uint64, ok bool) {
 	if !l.loans.private {
 		return 0, 0, false
@@ -143,7 +146,7 @@ func (l *Loan) Ticket(data []byte, now Faults) (ticket, offset uint64, ok bool) 
 // Retain adds a reference.
 func (l *Loan) Retain() { l.refs.Add(1) }
 
-// Release gives a reference up; the last one ends the loan.
+// Release drops a reference; the last one ends the loan.
 func (l *Loan) Release() {
 	switch n := l.refs.Add(-1); {
 	case n > 0:
@@ -157,7 +160,8 @@ func (l *Loan) Release() {
 	l.loans.peer.GiveBack(l.ticket)
 }
 
-// written reports whether the author may have written into the loan, given the process's current number of faults.
+// written reports whether the author may have written to the loan, given the process's current
+// number of faults.
 func (l *Loan) written(now Faults) bool {
 	if now == l.faults {
 		return false
@@ -165,7 +169,8 @@ func (l *Loan) written(now Faults) bool {
 	return l.loans.pages == nil || l.loans.pages.Written(l.loans.requests, l.offset, uint64(len(l.data)))
 }
 
-// end drops the private pages of a loan that no reference is left to. now was counted when no author had one any more.
+// end drops the private pages of a loan without references. now was counted when no author had a
+// reference any more.
 func (l *loans) end(loan *Loan, now Faults) {
 	written := loan.written(now)
 	l.mu.Lock()
@@ -176,7 +181,8 @@ func (l *loans) end(loan *Loan, now Faults) {
 	l.live[last] = nil
 	l.live = l.live[:last]
 	if last == 0 {
-		// Nothing is lent, so faults up to now speak against no later loan. Those after now may: the kernel is asked then.
+		// Nothing is lent, so no later loan needs to consider faults up to now. Faults after now may be
+		// writes; the kernel is asked then.
 		l.faults = now
 	}
 	if written {
@@ -184,8 +190,9 @@ func (l *loans) end(loan *Loan, now Faults) {
 	}
 }
 
-// drop drops the private pages of a loan, but for pages that another loan shows as well: tensors of one request may lie
-// side by side in one block. The rest is unmapped with the last of them. The caller holds mu.
+// drop drops the private pages of a loan, except pages that another loan shares, because tensors of
+// one request may be adjacent in a block. The shared pages are unmapped with the last of these
+// loans. The caller holds mu.
 func (l *loans) drop(loan *Loan) {
 	first := loan.offset / shm.PageSize * shm.PageSize
 	end := (loan.offset + uint64(len(loan.data)) + shm.PageSize - 1) / shm.PageSize * shm.PageSize
@@ -207,7 +214,7 @@ func (l *loans) copyOf(offset, n uint64) ([]byte, error) {
 	if size := uint64(l.requests.Size()); offset > size || n > size-offset {
 		return nil, fmt.Errorf("range [%d, +%d) lies outside the memory of requests of %d bytes", offset, n, size)
 	}
-	// By read(2), past private pages.
+	// read(2) ignores private pages.
 	data := make([]byte, n)
 	if _, err := l.requests.File().ReadAt(data, int64(offset)); err != nil {
 		return nil, err
@@ -215,7 +222,7 @@ func (l *loans) copyOf(offset, n uint64) ([]byte, error) {
 	return data, nil
 }
 
-// duplicate returns another descriptor of the same file.
+// duplicate returns a second descriptor of the same file.
 func duplicate(file *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -13,16 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone says that the server has gone.
+// ErrGone is the error of a connection whose server has ended.
 var ErrGone = errors.New("the server has gone")
 
-// Files are this side's ends, in the order in which a process is told their numbers. Attach takes them over.
+// Files are this side's ends of the connection, in the order in which a process is told their
+// numbers. Attach takes ownership of them.
 type Files struct {
 	Down, Up, Requests *os.File // read-only, read-write, read-only
 	DownBell, UpBell   *os.File // read end, write end
 }
 
-// Close closes them.
+// Close closes the files.
 func (f *Files) Close() {
 	for _, file := range []*os.File{f.Down, f.Up, f.Requests, f.DownBell, f.UpBell} {
 		if file != nil {
@@ -31,19 +32,19 @@ func (f *Files) Close() {
 	}
 }
 
-// Message is a frame as it was received.
+// Message is a received frame.
 type Message struct {
 	ipc.Frame
 	Ahead bool // of EXECUTE: ask BeginAhead before the batch is begun
-	// Lost is why a body that travelled in a block could not be read; nil mostly.
+	// Lost is the error from reading a body that travelled in a block; mostly nil.
 	Lost error
 }
 
-// Route says in which box a message is to be put; nil: nowhere, as Route has dealt with it. It is called in the order of
-// the frames and must not wait for one.
+// Route returns the box for a message, or nil if it has handled the message itself. It is called in
+// the order of the frames and must not wait for one.
 type Route func(Message) *Box
 
-// Peer is this side of the connection to the supervisor.
+// Peer is the stub's side of a connection to the supervisor.
 type Peer struct {
 	down, up *shm.Region
 	bells    [2]*os.File // read and write end
@@ -68,7 +69,7 @@ type Peer struct {
 	asleep  *atomic.Uint32 // the server's sleep word
 	seen    uint32         // value of asleep that was rung for
 
-	// begun is ours, withdrawn the server's. See BeginAhead.
+	// This side stores begun, the server stores withdrawn. See BeginAhead.
 	begun, withdrawn *atomic.Uint64
 
 	tickets tickets
@@ -83,8 +84,8 @@ type Peer struct {
 	}
 }
 
-// Attach maps the files and says so to the server. Everything that comes is given to route. After an error the
-// files are closed.
+// Attach maps the files and tells the server so. Each received message is passed to route. After an
+// error the files are closed.
 func Attach(files Files, route Route) (*Peer, error) {
 	p := &Peer{bells: [2]*os.File{files.DownBell, files.UpBell}, route: route}
 	p.ended.done = make(chan struct{})
@@ -97,7 +98,7 @@ func Attach(files Files, route Route) (*Peer, error) {
 
 func (p *Peer) attach(files Files) (err error) {
 	defer func() {
-		// Attach of package shm has taken over the files that it was given.
+		// shm.Attach has taken ownership of its files.
 		for _, rest := range []struct {
 			file  *os.File
 			taken bool
@@ -147,8 +148,9 @@ func (p *Peer) attach(files Files) (err error) {
 	return nil
 }
 
-// Close unmaps and closes everything. A goroutine that reads may still be on its way out, as the server has closed its side; no other call
-// may be under way or follow, and no Loan or Block may be in use. A process that ends need not call it.
+// Close unmaps and closes everything. A goroutine that reads may still be returning, because the
+// server has closed its side. No other call may be running or follow, and no Loan or Block may be
+// in use. A process that exits need not call Close.
 func (p *Peer) Close() {
 	p.fail(ErrGone)
 	p.reading.Lock()
@@ -166,11 +168,11 @@ func (p *Peer) Close() {
 	}
 }
 
-// Done is closed when the connection has ended; Err tells why.
+// Done returns a channel that is closed when the connection has ended; Err has the reason.
 func (p *Peer) Done() <-chan struct{} { return p.ended.done }
 
-// Err returns why the connection has ended, nil as long as it has not: ErrGone, an *ipc.ProtocolError if the server has
-// broken the protocol, or an error of the system.
+// Err returns the reason for the end of the connection, or nil while it is open: ErrGone, an
+// *ipc.ProtocolError if the server has broken the protocol, or a system error.
 func (p *Peer) Err() error {
 	if p.ended.yes.Load() {
 		return p.ended.err
@@ -186,10 +188,10 @@ func (p *Peer) fail(err error) {
 	})
 }
 
-// BeginAhead begins a batch that was handed ahead; false if the server has withdrawn it.
+// BeginAhead begins a batch that was sent ahead; it returns false if the server has withdrawn it.
 //
-// Ordering: the store is atomic, a full barrier, before withdrawn is loaded; the server stores withdrawn and loads begun
-// in the same way. So one of the two sees the other.
+// Ordering: begun is stored atomically, with a full barrier, before withdrawn is loaded; the server
+// stores withdrawn and loads begun in the same way. So one of the two sees the other.
 func (p *Peer) BeginAhead(batch uint64) bool {
 	p.begun.Store(batch)
 	return p.withdrawn.Load() != batch
@@ -204,5 +206,6 @@ var epoch, epochNanos = func() (time.Time, int64) {
 	return time.Now(), ts.Nano()
 }()
 
-// yield gives the core to another thread that can run there. It cannot block, so the runtime need not be told.
+// yield gives the core to another runnable thread. It cannot block, so the runtime need not be
+// told.
 func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Box keeps messages for a goroutine that waits for them.
+// Box holds messages for a goroutine that waits for them.
 type Box struct {
 	count    atomic.Int32 // of messages, read without the lock; usually 0
 	mu       sync.Mutex
 	messages []Message
-	// wake receives a value when there is a message, or when the goroutine is to read by itself. One is enough: the
-	// goroutine looks at everything.
+	// wake receives a value when there is a message, or when the goroutine must read by itself. One
+	// value is enough, because the goroutine checks everything.
 	wake chan struct{}
 }
 
-// NewBox makes an empty box.
+// NewBox returns an empty box.
 func NewBox() *Box { return &Box{wake: make(chan struct{}, 1)} }
 
-// Take takes the oldest message, if there is one, without waiting.
+// Take returns the oldest message, if there is one, without waiting.
 func (b *Box) Take() (m Message, ok bool) {
 	if b.count.Load() == 0 {
 		return m, false
@@ -45,7 +45,8 @@ func (b *Box) Take() (m Message, ok bool) {
 	return m, true
 }
 
-// Put puts a message in; it is for Route's caller and for messages that a goroutine of this process makes.
+// Put adds a message. It is called by the code that calls Route, and for messages that a goroutine
+// of this process creates.
 func (b *Box) Put(m Message) {
 	m.Seen = 0 // by another goroutine than the one that takes it
 	b.mu.Lock()
@@ -63,9 +64,9 @@ func (b *Box) Nudge() {
 	}
 }
 
-// Receive waits for a message for box, reading for all others meanwhile. spin decides about this wait; nil: that of
-// SetSpin. since is a reading of the clock, Now's, which the caller has just taken, and the beginning of the wait; 0: it has none. The
-// error is Err's.
+// Receive waits for a message for box, and reads for all other boxes meanwhile. spin controls this
+// wait; nil selects that of SetSpin. since is a time that the caller has just read with Now, and
+// the start of the wait; 0 means unknown. The error is that of Err.
 func (p *Peer) Receive(box *Box, spin *Spin, since int64) (Message, error) {
 	if spin == nil {
 		spin = &p.spin
@@ -81,8 +82,8 @@ func (p *Peer) Receive(box *Box, spin *Spin, since int64) (Message, error) {
 			p.handOn()
 			return m, err
 		}
-		// On the list before another try: the goroutine that reads looks at the list when it has unlocked, so one of
-		// the two sees the other.
+		// The box is enlisted before another try. The goroutine that reads checks the list after
+		// unlocking, so one of the two sees the other.
 		if !enlisted {
 			p.enlist(box)
 			enlisted = true
@@ -106,7 +107,7 @@ func (p *Peer) Receive(box *Box, spin *Spin, since int64) (Message, error) {
 	}
 }
 
-// read reads until a message for box has come. The caller holds reading.
+// read reads until a message for box has arrived. The caller holds reading.
 func (p *Peer) read(box *Box, spin *Spin, since int64) (Message, error) {
 	for {
 		if m, ok := box.Take(); ok {
@@ -127,7 +128,7 @@ func (p *Peer) read(box *Box, spin *Spin, since int64) (Message, error) {
 	}
 }
 
-// enlist has the goroutine that reads nudge box when it ends.
+// enlist asks the goroutine that reads to nudge box when it stops reading.
 func (p *Peer) enlist(box *Box) {
 	p.waiting.Lock()
 	p.waiting.boxes = append(p.waiting.boxes, box)
@@ -145,7 +146,7 @@ func (p *Peer) leave(box *Box) {
 	p.waiting.Unlock()
 }
 
-// handOn has another goroutine read, if one waits. It is called when reading is free.
+// handOn lets another waiting goroutine read, if there is one. It is called when reading is free.
 func (p *Peer) handOn() {
 	if p.waiting.count.Load() == 0 {
 		return
@@ -157,7 +158,8 @@ func (p *Peer) handOn() {
 	p.waiting.Unlock()
 }
 
-// Look gives the messages that are there to route, without waiting. While another goroutine reads, that one does it.
+// Look passes the available messages to route, without waiting. While another goroutine reads, that
+// goroutine does it.
 func (p *Peer) Look() {
 	if !p.in.Pending() || !p.reading.TryLock() {
 		return
@@ -173,8 +175,9 @@ func (p *Peer) Look() {
 	p.handOn()
 }
 
-// Attend reads for others, sleeping while nothing comes, until enough says that it is enough, which it is asked behind each message. box
-// is of the caller alone: Nudge makes it call enough again while another goroutine reads. The error is Err's.
+// Attend reads for others, and sleeps while nothing arrives, until enough returns true. It calls
+// enough after each message. Only the caller uses box: Nudge makes Attend call enough again while
+// another goroutine reads. The error is that of Err.
 func (p *Peer) Attend(box *Box, enough func() bool) error {
 	enlisted := false
 	for !enough() {
@@ -212,8 +215,8 @@ func (p *Peer) Attend(box *Box, enough func() bool) error {
 	return nil
 }
 
-// Linger reads for others until enough says that it is enough, but sleeps never: it ends when spin is over. While another goroutine reads it
-// returns at once.
+// Linger reads for others until enough returns true or spin is over. It never sleeps, and returns
+// at once while another goroutine reads.
 func (p *Peer) Linger(spin *Spin, enough func() bool) {
 	if !p.reading.TryLock() {
 		return
@@ -232,18 +235,21 @@ func (p *Peer) Linger(spin *Spin, enough func() bool) {
 	p.handOn()
 }
 
-// deliver gives a message to route, and puts it where that says. The caller holds reading.
+// deliver passes a message to route and puts it into the box that route returns. The caller holds
+// reading.
 func (p *Peer) deliver(m Message) {
 	if to := p.route(m); to != nil {
 		to.Put(m)
 	}
 }
 
-// spinFor looks for a frame as long as spin says, and reports whether one has come. The caller holds reading.
+// spinFor polls for a frame as long as spin allows, and reports whether one has arrived. The caller
+// holds reading.
 func (p *Peer) spinFor(spin *Spin) bool {
 	began := Now()
 	if !spin.worthwhile() {
-		// The true wait is not known here. That it is shorter than it was is tried again and again.
+		// The actual wait is not known here. Halving it makes later waits try again whether it has become
+		// shorter.
 		spin.waited(spin.budget / 2)
 		return false
 	}
@@ -256,7 +262,8 @@ func (p *Peer) spinFor(spin *Spin) bool {
 	return true
 }
 
-// wait takes the next frame out of the ring, waiting for it since then; 0: since now. The caller holds reading.
+// wait takes the next frame out of the ring. It has been waiting since the given time; 0 means now.
+// The caller holds reading.
 func (p *Peer) wait(spin *Spin, since int64) (Message, error) {
 	seen := int64(0)
 	for {
@@ -284,7 +291,7 @@ func (p *Peer) wait(spin *Spin, since int64) (Message, error) {
 	}
 }
 
-// unspill copies a body that lies in *requests*, and gives its block back.
+// unspill copies a body out of *requests*, and returns its block.
 func (p *Peer) unspill(body []byte) ([]byte, error) {
 	d, err := ipc.ParseSpilled(body, ipc.InRequests)
 	if d.Region == ipc.InRequests && len(body) >= ipc.DescriptorSize {
@@ -296,11 +303,12 @@ func (p *Peer) unspill(body []byte) ([]byte, error) {
 	return p.loans.copyOf(d.Offset, d.Length)
 }
 
-// lonely is true where this process has one processor: a goroutine that spins gives it to others now and then.
+// lonely is true if this process has one processor: a goroutine that spins must yield it to others
+// now and then.
 var lonely = runtime.GOMAXPROCS(0) == 1
 
-// awaitTail waits until something is in the ring, as wait, and returns when that was seen; 0: not by a look, but after a sleep. The caller
-// holds reading.
+// awaitTail waits until the ring is not empty, like wait, and returns the time at which that was
+// seen by polling, or 0 after a sleep. The caller holds reading.
 func (p *Peer) awaitTail(spin *Spin, since int64) (seen int64, err error) {
 	if since == 0 {
 		since = Now()
@@ -318,11 +326,13 @@ func (p *Peer) awaitTail(spin *Spin, since int64) (seen int64, err error) {
 	return seen, nil
 }
 
-// look looks for a frame for the budget of spin, giving the core away between looks, and returns when it last did. The caller holds reading.
+// look polls for a frame for the budget of spin, yields the core between polls, and returns the
+// time of the last poll. The caller holds reading.
 func (p *Peer) look(spin *Spin, began int64) (last int64) {
 	before := began
 	for round := 1; ; round++ {
-		// SCHED_YIELD and not Gosched, which would hand this processor to other goroutines, but not to the server.
+		// SCHED_YIELD, because Gosched would yield this processor to other goroutines, but not to the
+		// server.
 		yield()
 		now := Now()
 		there := p.in.Pending()
@@ -341,10 +351,11 @@ func (p *Peer) look(spin *Spin, began int64) (last int64) {
 	}
 }
 
-// sleepOnce sleeps until the bell rings or memory is to be given back.
+// sleepOnce sleeps until the bell rings or memory must be given back.
 //
-// Ordering: the word is odd before the ring is looked at a last time, with an atomic store, a full barrier, in between.
-// A frame that this look misses was published after the word became odd, and its producer rings.
+// Ordering: the word becomes odd before the ring is checked a last time, by an atomic store, a full
+// barrier. A frame that this check misses was published after the word became odd, and its producer
+// rings.
 func (p *Peer) sleepOnce() error {
 	patience := p.patience()
 	p.sleeps++
@@ -361,8 +372,8 @@ func (p *Peer) sleepOnce() error {
 	return err
 }
 
-// awaitBell blocks this thread until the bell rings, or for as long as patience, if that is not negative. The runtime's
-// poller would wake the goroutine 2 µs later.
+// awaitBell blocks this thread until the bell rings, or until patience has passed if it is not
+// negative. The runtime's poller would wake the goroutine 2 µs later.
 func (p *Peer) awaitBell(patience time.Duration) (gone bool, err error) {
 	if patience >= 0 {
 		rung := []unix.PollFd{{Fd: int32(p.rung[0]), Events: unix.POLLIN}}
@@ -384,11 +395,12 @@ func (p *Peer) awaitBell(patience time.Duration) (gone bool, err error) {
 	return n == 0, nil
 }
 
-// SetSpin says how long to look for a frame before sleeping. It is called before other goroutines receive.
+// SetSpin sets how long to poll for a frame before sleeping. It is called before other goroutines
+// receive.
 func (p *Peer) SetSpin(spin Spin) { p.spin = spin }
 
-// moment waits a millisecond, or less if the server has gone meanwhile: for a word of the server's that comes without a
-// bell.
+// moment waits a millisecond for a word of the server's that comes without a bell, or less if the
+// server has ended.
 func (p *Peer) moment() error {
 	hung := []unix.PollFd{{Fd: int32(p.rung[0])}}
 	if n, err := unix.Poll(hung, 1); n > 0 && err == nil {

@@ -10,24 +10,25 @@ import (
 )
 
 const (
-	// patientTickets wait for the answer to the batch that is executed; if there are more, they go by themselves.
+	// patientTickets is the number of tickets that wait for the response to the current batch; more
+	// are sent on their own.
 	patientTickets = 64
-	// mostTickets travel in one frame.
+	// mostTickets is the number of tickets in one frame.
 	mostTickets = ipc.MaxInlineBody / 8 / 2
-	// quickLooks is how often a side looks at a word before it waits a millisecond between looks.
+	// quickLooks is how often a side checks a word before it waits a millisecond between checks.
 	quickLooks = 100
 )
 
 var oneByte = []byte{1}
 
-// Fill sends a frame whose body of n bytes write writes; all of it. It waits while the ring is full. A long body travels
-// in a block, or returns *Exhausted.
+// Fill sends a frame with a body of n bytes. write fills in all of it. Fill waits while the ring is
+// full. A long body is sent in a block, or Fill returns *Exhausted.
 func (p *Peer) Fill(kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
 	return p.FillAt(0, kind, id, n, write)
 }
 
-// FillAt is Fill for a caller that has just read the clock: at, which is Now's, is when the frame is published, unless it has to wait for
-// room or is long. 0: the caller has not.
+// FillAt is Fill for a caller that has just read the clock: at is a time from Now at which the
+// frame is published, unless the frame is long or must wait for room. 0 means unknown.
 func (p *Peer) FillAt(at int64, kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
 	if n > ipc.MaxInlineBody {
 		return p.fillBlock(kind, id, n, write)
@@ -42,7 +43,8 @@ func (p *Peer) FillAt(at int64, kind ipc.Kind, id uint64, n int, write func(body
 	return err
 }
 
-// fill publishes a frame and reports whether the server must be rung. If write panics, nothing was begun.
+// fill publishes a frame and reports whether the server must be rung. If write panics, no frame was
+// begun.
 func (p *Peer) fill(at int64, kind ipc.Kind, id uint64, n int, spilled bool, write func(body []byte)) (ring bool, err error) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
@@ -67,7 +69,7 @@ func (p *Peer) Send(kind ipc.Kind, id uint64, body []byte) error {
 
 func (p *Peer) fillBlock(kind ipc.Kind, id uint64, n int, write func(body []byte)) error {
 	if n > ipc.MaxSpilledBody {
-		return &Exhausted{fmt.Sprintf("an answer has %d bytes without its tensors, at most %d can be", n, ipc.MaxSpilledBody)}
+		return &Exhausted{fmt.Sprintf("a response has %d bytes without its tensors, at most %d are allowed", n, ipc.MaxSpilledBody)}
 	}
 	if p.arena == nil {
 		return fmt.Errorf("a body of %d bytes came before INITIALIZE", n)
@@ -98,8 +100,8 @@ func (p *Peer) fillBlock(kind ipc.Kind, id uint64, n int, write func(body []byte
 // spilledType is UINT8, as infer.DataType numbers it.
 const spilledType = 2
 
-// begin gives room for a frame, waiting for it, and reports whether it had to wait. No bell tells of room: the server reads as fast as it
-// can. The caller holds sending.
+// begin returns room for a frame and reports whether it had to wait for it. No bell announces room,
+// because the server reads as fast as it can. The caller holds sending.
 func (p *Peer) begin(kind ipc.Kind, id uint64, size int) (frame []byte, waited bool, err error) {
 	for look := 0; ; look++ {
 		if err := p.Err(); err != nil {
@@ -120,16 +122,18 @@ func (p *Peer) begin(kind ipc.Kind, id uint64, size int) (frame []byte, waited b
 	}
 }
 
-// commit publishes what begin began, at that time, 0: now, and reports whether the server must be rung. The caller holds sending.
+// commit publishes the frame of begin, with the given time (0: now), and reports whether the server
+// must be rung. The caller holds sending.
 //
-// Ordering: tail is stored atomically, a full barrier, before the server's sleep word is loaded; the server makes its
-// word odd before it looks at tail a last time. So one of the two sees the other.
+// Ordering: tail is stored atomically, a full barrier, before the server's sleep word is loaded;
+// the server makes its word odd before it looks at tail a last time. So one of the two sees the
+// other.
 func (p *Peer) commit(at int64) (ring bool) {
 	if at == 0 {
 		at = Now()
 	}
 	p.out.Commit(at)
-	// Each sleep has an odd value of its own: one ring wakes it, more would be system calls for nothing.
+	// Each sleep has its own odd value. One ring wakes it; more would be needless system calls.
 	if word := p.asleep.Load(); word&1 == 1 && word != p.seen {
 		p.seen = word
 		return true
@@ -137,21 +141,21 @@ func (p *Peer) commit(at int64) (ring bool) {
 	return false
 }
 
-// ring wakes the server, whether it sleeps or not. A full pipe has bytes enough to wake it; that it has gone is
-// noticed by the goroutine that reads.
+// ring wakes the server, even if it is awake. A full pipe already has enough bytes to wake it. If
+// the server has ended, the goroutine that reads notices that.
 func (p *Peer) ring() { _, _ = shm.RawWrite(uintptr(p.rung[1]), oneByte) }
 
-// tickets are those of loans that have ended and wait for a frame to carry them.
+// tickets holds the tickets of ended loans until a frame carries them.
 type tickets struct {
 	count atomic.Int32 // of list, read without the lock; usually 0
-	// held: they wait for the answer to the batch that is executed; strictly: however many they are.
+	// held: they wait for the response to the current batch; strictly: regardless of their number.
 	held, strictly atomic.Bool
 
 	mu   sync.Mutex
 	list []uint64
 }
 
-// GiveBack gives a ticket of a loan back, with the answer to the batch that is executed or at once.
+// GiveBack returns the ticket of a loan, with the response to the current batch or at once.
 func (p *Peer) GiveBack(ticket uint64) {
 	t := &p.tickets
 	t.mu.Lock()
@@ -164,14 +168,16 @@ func (p *Peer) GiveBack(ticket uint64) {
 	}
 }
 
-// HoldTickets says whether tickets that are given back wait for the answer to a batch, which takes them by TakeTickets.
+// HoldTickets sets whether returned tickets wait for the response to a batch, which takes them by
+// TakeTickets.
 func (p *Peer) HoldTickets(yes bool) { p.tickets.held.Store(yes) }
 
-// KeepTickets has all tickets wait for TakeTickets, however many they are: descriptors of the frame that is being made may name their
-// loans.
+// KeepTickets makes all tickets wait for TakeTickets, regardless of their number, because
+// descriptors of the frame under construction may name their loans.
 func (p *Peer) KeepTickets() { p.tickets.strictly.Store(true) }
 
-// TakeTickets takes the tickets that wait, for a frame that carries them, and appends them to list. It ends what KeepTickets has begun.
+// TakeTickets appends the waiting tickets to list, for a frame that carries them. It ends the
+// effect of KeepTickets.
 func (p *Peer) TakeTickets(list []uint64) []uint64 {
 	t := &p.tickets
 	t.strictly.Store(false)
@@ -187,14 +193,14 @@ func (p *Peer) TakeTickets(list []uint64) []uint64 {
 	return list
 }
 
-// flush sends the tickets that wait for no batch.
+// flush sends the tickets that do not wait for a batch.
 func (p *Peer) flush() {
 	if t := &p.tickets; t.count.Load() > 0 && !t.held.Load() && !t.strictly.Load() {
 		p.ReleaseTickets()
 	}
 }
 
-// ReleaseTickets sends the tickets that wait, in frames of their own. An error is Err's.
+// ReleaseTickets sends the waiting tickets in frames of their own. An error is that of Err.
 func (p *Peer) ReleaseTickets() {
 	for {
 		list := p.TakeTickets(nil)

@@ -159,7 +159,7 @@ func (s *Space) insert(m Miss, r *infer.Response) error {
 	}
 	if coming := c.coming; size > c.config.Size-coming {
 		c.mu.Unlock()
-		return infer.Errorf(infer.Internal, "Requested byte_size: %d is greater than what other responses leave that are being stored: %d", size, c.config.Size-coming)
+		return infer.Errorf(infer.Internal, "Requested byte_size: %d is greater than the cache size that is left while other responses are being stored: %d", size, c.config.Size-coming)
 	}
 	evicted := c.makeRoomLocked(size)
 	c.mu.Unlock()

@@ -189,8 +189,8 @@ func (k *Catalog) modelLocked(id repository.Identity) *model {
 	return m
 }
 
-// publishLocked makes the current states visible to requests. A model that has not changed keeps its
-// part of the snapshot.
+// publishLocked makes the current states visible to requests. A model that has not changed keeps
+// its part of the snapshot.
 //
 // bound: the models and their versions
 func (k *Catalog) publishLocked() {

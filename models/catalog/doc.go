@@ -45,18 +45,19 @@
 // that Shutdown waits for. LockTable.mu is a leaf; Operation.Outdates runs without it.
 //
 // Any goroutine may look up at any time. The steps (Want, Aim, Invalidate, Begin, Turn, Commit,
-// Fail, Restore, Exchange, Forget, Discard) belong to the operation that holds the model in the lock
-// table. Between two of its steps only RetireAll and Ended change the model.
+// Fail, Restore, Exchange, Forget, Discard) belong to the operation that holds the model in the
+// lock table. Between two of its steps only RetireAll and Ended change the model.
 //
 // # Memory
 //
-// The catalog keeps a model until Forget or Discard. Clients choose the names and versions of models
-// whose files come with a load request, and may never use them again. So Surplus lists the oldest
-// models to Discard if the records of models that serve nothing and have no directory exceed a
-// limit. Beyond another limit a model's lowest versions that do not serve are forgotten. Ordinary
+// The catalog keeps a model until Forget or Discard. Clients choose the names and versions of
+// models whose files come with a load request, and may never use them again. So Surplus lists the
+// oldest models to Discard if the records of models that serve nothing and have no directory exceed
+// a limit. Beyond another limit a model's lowest versions that do not serve are forgotten. Ordinary
 // numbers reach neither, and the index shows only models with a directory. Ended ignores a version
 // whose model has been forgotten.
 //
-// A wanted Source is a user of its upload and its charge, a served one of its charge; Want, Restore and Discard return the
-// sources that are no longer wanted, and the caller drops them without the lock.
+// A wanted Source is a user of its upload and its charge, a served one of its charge; Want, Restore
+// and Discard return the sources that are no longer wanted, and the caller drops them without the
+// lock.
 package catalog

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// Clients that may load models choose names and versions, and their records stay after a failed load
-// or an unload. Beyond some memory the catalog forgets the oldest.
+// Clients that may load models choose names and versions, and their records stay after a failed
+// load or an unload. Beyond some memory the catalog forgets the oldest.
 const (
 	// maxUnserved bounds the memory of one model's versions that failed to load or were unloaded:
 	// some 1,000.

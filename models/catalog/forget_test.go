@@ -8,8 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestLowestVersionsAreForgotten checks that ordinary numbers of versions that do not serve are kept,
-// and that beyond them the lowest are forgotten, but none that serves, loads or ends.
+// TestLowestVersionsAreForgotten checks that ordinary numbers of versions that do not serve are
+// kept, and that beyond them the lowest are forgotten, but none that serves, loads or ends.
 func TestLowestVersionsAreForgotten(t *testing.T) {
 	for _, c := range []struct {
 		versions    int64
@@ -68,8 +68,8 @@ func TestOldestModelsAreSurplus(t *testing.T) {
 	}
 }
 
-// TestUnchangedModelsKeepTheirSnapshot checks that a step of one model does not copy the versions of
-// the others.
+// TestUnchangedModelsKeepTheirSnapshot checks that a step of one model does not copy the versions
+// of the others.
 func TestUnchangedModelsKeepTheirSnapshot(t *testing.T) {
 	k := graphOf(t, false, "a UNAVAILABLE", "b UNAVAILABLE")
 	a, b := repository.Identity{Name: "a"}, repository.Identity{Name: "b"}

@@ -214,8 +214,8 @@ func (f *failures) done() string {
 }
 
 // Fail discards the versions that came up beside failed ones; versions that served before continue.
-// It returns the combined error of the failed versions, printed with status, which the catalog keeps
-// for each version. The caller has shortened the errors, and ends the versions that came up.
+// It returns the combined error of the failed versions, printed with status, which the catalog
+// keeps for each version. The caller has shortened the errors, and ends the versions that came up.
 func (k *Catalog) Fail(id repository.Identity, results []Result, status func(error) string) *infer.Error {
 	var told, details failures
 	k.mu.Lock()

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/kserve"
@@ -49,8 +50,8 @@ func TestGroupsThatABackendPrefers(t *testing.T) {
 	}
 }
 
-// TestShortTextsMakeNothingLarge checks that short configs make neither many names of groups nor
-// many warnings.
+// TestShortTextsMakeNothingLarge checks that short configs make neither many or long names of
+// groups nor many warnings.
 func TestShortTextsMakeNothingLarge(t *testing.T) {
 	many := make([]*kserve.ModelInstanceGroup, 4097)
 	for i := range many {
@@ -60,6 +61,13 @@ func TestShortTextsMakeNothingLarge(t *testing.T) {
 		err := config.Rules{}.Fill(&kserve.ModelConfig{Name: "m", Backend: "b", InstanceGroup: many[:n]}, "m", nil)
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 			t.Errorf("%d groups: got error %v, want %q", n, err, want)
+		}
+	}
+	for n, want := range map[int]string{4096: "<nil>", 4097: "an instance group of m has a name of 4097 bytes, want 4096 at most"} {
+		group := &kserve.ModelInstanceGroup{Name: strings.Repeat("g", n), Count: 4096}
+		err := config.Rules{}.Fill(&kserve.ModelConfig{Name: "m", Backend: "b", InstanceGroup: []*kserve.ModelInstanceGroup{group}}, "m", nil)
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("a name of %d bytes: got error %s, want %s", n, got, want)
 		}
 	}
 	specific := &kserve.ModelVersionPolicy_Specific{Versions: []int64{7}}

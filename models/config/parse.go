@@ -52,7 +52,7 @@ func (e *ParseError) Detail() string {
 // ParseText parses the text of a config.pbtxt. path is only for the error, which is a *ParseError.
 func ParseText(path string, text []byte) (*kserve.ModelConfig, error) {
 	config := &kserve.ModelConfig{}
-	if err := prototext.Unmarshal(text, config); err != nil {
+	if err := prototext.Unmarshal(text, config); err != nil { // bound: the readers of configs limit or charge the text
 		return nil, parseError(path, text, err)
 	}
 	return config, nil

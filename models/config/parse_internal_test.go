@@ -18,8 +18,8 @@ func TestConfigsNestToTheDepthOfAllJSON(t *testing.T) {
 	}
 }
 
-// TestConfigsAreReadInOnePass checks that the memory for reading a config grows with its length, not
-// with the square.
+// TestConfigsAreReadInOnePass checks that the memory for reading a config grows with its length,
+// not with the square.
 func TestConfigsAreReadInOnePass(t *testing.T) {
 	for _, value := range []string{"true", "false", "null", "1", "'a'", "{}", "{a:1}", "[]"} {
 		half, whole := allocated(t, value, 10_000), allocated(t, value, 20_000)

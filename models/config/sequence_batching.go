@@ -46,7 +46,7 @@ func validateControl(name string, sequence *kserve.ModelSequenceBatching, kind k
 		case tensors[input.Name]:
 			return invalid("sequence batching control tensor '%s' is specified for multiple control kinds for %s", input.Name, name)
 		}
-		tensors[input.Name] = true
+		tensors[input.Name] = true // bound: the config
 		for _, control := range input.Control {
 			if control.Kind != kind {
 				continue

@@ -143,10 +143,10 @@ func validateBatchTypes(config *kserve.ModelConfig) error {
 func batchFault(config *kserve.ModelConfig) string {
 	inputs, outputs := make(map[string]bool), make(map[string]bool)
 	for _, in := range config.Input {
-		inputs[in.Name] = true
+		inputs[in.Name] = true // bound: the config
 	}
 	for _, out := range config.Output {
-		outputs[out.Name] = true
+		outputs[out.Name] = true // bound: the config
 	}
 	for _, in := range config.BatchInput {
 		if !known(in.Kind) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 )
@@ -66,6 +67,11 @@ func validate(config *kserve.ModelConfig) error {
 	}
 	if n := len(config.InstanceGroup); n > maxGroups {
 		return invalid("%s has %d instance groups, want %d at most", name, n, maxGroups)
+	}
+	for _, group := range config.InstanceGroup {
+		if n := len(group.Name); n > budget.MaxName { // each of its instances has a name with this one
+			return invalid("an instance group of %s has a name of %d bytes, want %d at most", name, n, budget.MaxName)
+		}
 	}
 	if err := validateWarmup(config); err != nil {
 		return err
@@ -165,7 +171,7 @@ func FirstResponseBuckets(config *kserve.ModelConfig) (buckets []float64) {
 func MetricWarnings(config *kserve.ModelConfig) (warnings []string) {
 	for _, control := range config.GetModelMetrics().GetMetricControl() {
 		if family := control.GetMetricIdentifier().GetFamily(); family != firstResponse {
-			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has none that a model can set", config.GetName(), family)) // bound: the config
+			warnings = append(warnings, fmt.Sprintf("model '%s' sets the buckets of metric family '%s', which has no buckets that a model can set", config.GetName(), family)) // bound: the config
 		}
 	}
 	return warnings

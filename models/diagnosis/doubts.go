@@ -84,8 +84,8 @@ func Doubts(c *kserve.ModelConfig) (list []Doubt) {
 	return list
 }
 
-// LabelDoubts returns the doubts about the labels of outputs, by the names of the outputs: the first
-// maxDoubts.
+// LabelDoubts returns the doubts about the labels of outputs, by the names of the outputs: the
+// first maxDoubts.
 func LabelDoubts(c *kserve.ModelConfig, labels map[string][]string) (list []Doubt) {
 	for _, out := range c.GetOutput() {
 		given := labels[out.GetName()]
@@ -94,7 +94,7 @@ func LabelDoubts(c *kserve.ModelConfig, labels map[string][]string) (list []Doub
 		}
 		file, name := infer.Cut(out.GetLabelFilename(), maxShown), infer.Cut(out.GetName(), maxShown)
 		if dims := out.GetDims(); given != nil && len(dims) == 1 && dims[0] > 0 && int64(len(given)) != dims[0] {
-			list = append(list, Doubt{
+			list = append(list, Doubt{ // bound: maxDoubts
 				RuleLabels, "label_filename", out.GetLabelFilename(),
 				fmt.Sprintf("%s has %d lines, and output '%s' has %d elements", file, len(given), name, dims[0]),
 				"each line is the label of one element, in order",
@@ -104,7 +104,7 @@ func LabelDoubts(c *kserve.ModelConfig, labels map[string][]string) (list []Doub
 	return list
 }
 
-func tensorNames(c *kserve.ModelConfig, kind string) (names []string) {
+func tensorNames(c *kserve.ModelConfig, kind string) (names []string) { // bound: the config
 	if kind == "output" {
 		for _, out := range c.GetOutput() {
 			names = append(names, out.GetName())

@@ -216,9 +216,9 @@ func (a *Archives) doorLocked(directory objectstore.Location) *door {
 	return d
 }
 
-// forgetLocked forgets archives that no model has asked for in a while and none uses, the one that
-// was asked for first if there are too many, and closes doors without archives: uploaded models may
-// bring new names forever. Callers hold a.mu.
+// forgetLocked removes archives that no model has requested for a while and none uses. If there are
+// too many, it removes the archive whose request is the oldest. It also closes doors without
+// archives, because uploaded models may bring new names forever. Callers hold a.mu.
 func (a *Archives) forgetLocked() {
 	unused, first := 0, ""
 	for name, known := range a.known {
@@ -464,7 +464,7 @@ func (a *Archives) Fetch(ctx context.Context, l objectstore.Location) (*Archive,
 			return got, err
 		}
 		if try == archiveTries {
-			return nil, infer.Errorf(infer.Unavailable, "%s changes while it is fetched: %d fetches were begun, and none became complete; load the model when its upload has ended", known.location, try)
+			return nil, infer.Errorf(infer.Unavailable, "%s changes while it is fetched: %d fetches were started, and none was completed; load the model when its upload has ended", known.location, try)
 		}
 		if err := a.pause(ctx, time.Duration(try)*100*time.Millisecond); err != nil {
 			return nil, err
@@ -491,8 +491,8 @@ func (a *Archives) join(ctx context.Context, known *archive, f *fetcher, o objec
 	a.mu.Lock()
 	now, sum := known.newest, sumOf(o)
 	for !a.closed && now != nil && now.sum == sum && now.over && now.copy != nil && !now.lost && now.copy.TryHold() {
-		// The disk is asked without the lock, so that a hanging disk delays no other model. The hold keeps the file
-		// in place meanwhile.
+		// The disk is asked without the lock, so that a hanging disk delays no other model. The hold
+		// keeps the file in place meanwhile.
 		a.mu.Unlock()
 		if _, err := os.Lstat(now.path); err == nil {
 			return &Archive{now.copy, now.path, now.sum}, nil

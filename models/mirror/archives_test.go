@@ -187,7 +187,7 @@ func TestArchivesThatChangeWhileTheyAreFetched(t *testing.T) {
 	s.mustFetch("s3://one/env.tar.gz", "new").Drop()
 	changes = 100
 	_, err := s.fetch("s3://one/env.tar.gz")
-	if err == nil || !strings.Contains(err.Error(), "s3://one/env.tar.gz changes while it is fetched: 5 fetches were begun") {
+	if err == nil || !strings.Contains(err.Error(), "s3://one/env.tar.gz changes while it is fetched: 5 fetches were started") {
 		t.Errorf("got error %v", err)
 	}
 	if s.folders() != 0 {
@@ -363,8 +363,8 @@ func TestArchivesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestUnusedArchivesAreFew checks that archives which no model uses are forgotten when there are many,
-// the oldest first, while those in use stay.
+// TestUnusedArchivesAreFew checks that archives which no model uses are forgotten when there are
+// many, the oldest first, while those in use stay.
 func TestUnusedArchivesAreFew(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "one")
@@ -393,8 +393,8 @@ func TestUnusedArchivesAreFew(t *testing.T) {
 	s.mustFetch("s3://one/env.tar.gz", "one").Drop() // known again
 }
 
-// TestFewLooksAtATime checks that Renew looks at a bounded number of directories at a time, and at all
-// of them in the end.
+// TestFewLooksAtATime checks that Renew looks at a bounded number of directories at a time, and at
+// all of them in the end.
 func TestFewLooksAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t, func(c *ArchivesConfig) { c.Changed = nil })

@@ -144,7 +144,8 @@ func (m *Mirror) link(from *living, directory string, o objectstore.Object, file
 	if os.Link(source, target) != nil {
 		return false
 	}
-	// The model may have written to its file or replaced it, so the link is examined and not the source.
+	// The model may have written to its file or replaced it, so the link is examined and not the
+	// source.
 	info, err := os.Lstat(target)
 	if err == nil && info.Mode().IsRegular() && info.Size() == o.Size && inodeOf(info) == file.inode && info.ModTime().UnixNano() == file.time {
 		files[o.Key] = file

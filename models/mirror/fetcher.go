@@ -69,7 +69,7 @@ func (f *fetcher) fetch(ctx context.Context, file named, o objectstore.Object, r
 	case err != nil:
 		return changedOr(stallOf(w, err))
 	case size != o.Size:
-		return fmt.Errorf("%s has %d bytes, and its listing said %d: %w", f.config.Location.Join(o.Key), size, o.Size, objectstore.ErrChanged)
+		return fmt.Errorf("%s has %d bytes, but its listing said %d: %w", f.config.Location.Join(o.Key), size, o.Size, objectstore.ErrChanged)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (f *fetcher) unwritable(directory string, err error) error {
 
 // uncopied is the error of a copy for which there is no space. Clients do not learn the path.
 func uncopied(format string, args ...any) error {
-	return &infer.Error{Code: infer.Internal, Message: "there is no room for a copy on the server, whose log says more", Detail: fmt.Sprintf(format, args...)}
+	return &infer.Error{Code: infer.Internal, Message: "the server has no room for a copy; its log has details", Detail: fmt.Sprintf(format, args...)}
 }
 
 // reason returns the kernel's text.

@@ -18,7 +18,8 @@ import (
 const (
 	// maxTextBytes bounds a configuration.
 	maxTextBytes = 4 << 20
-	// lookTries bounds the listings of a model whose configuration changes between listing and reading.
+	// lookTries bounds the listings of a model whose configuration changes between listing and
+	// reading.
 	lookTries = 4
 	// mostGone bounds the results of looks for missing models, whose names may come from any client.
 	mostGone = 1000
@@ -163,7 +164,7 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string
 	defer w.limit(m.config.Log, m.config.Location, mostListing)()
 	models = make(map[string]*Model) // bound: Config.MaxObjects
 	count, bytes := 0, 0
-	tooMany := infer.Errorf(infer.Internal, "%s has more than %d objects, which is as many as a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxObjects)
+	tooMany := infer.Errorf(infer.Internal, "%s has more than %d objects, the maximum for a model repository: name only the directory of the models", m.config.Location, m.config.MaxObjects)
 	err = m.bucket.List(w.ctx, prefix, func(o objectstore.Object) error {
 		w.listed()
 		if count++; count > m.config.MaxObjects {
@@ -208,7 +209,7 @@ func (m *Mirror) objectsOf(ctx context.Context, prefix string, before map[string
 }
 
 func (m *Mirror) tooLong() error {
-	return infer.Errorf(infer.Internal, "the keys and configurations of %s have more than %d bytes, which is as many as those of a model repository may have: name the directory of the models alone", m.config.Location, m.config.MaxBytes)
+	return infer.Errorf(infer.Internal, "the keys and configurations of %s have more than %d bytes, the maximum for a model repository: name only the directory of the models", m.config.Location, m.config.MaxBytes)
 }
 
 // ordered sorts objects by key. Stores differ in their order, and a store that changes during a

@@ -172,7 +172,7 @@ func TestCopiesThatFailLeaveNothing(t *testing.T) {
 		want   string
 		is     error
 	}{
-		"replaced":    {func(w *world) { w.store.Put("a/1/y", "new") }, "the object is another by now", objectstore.ErrChanged},
+		"replaced":    {func(w *world) { w.store.Put("a/1/y", "new") }, "the object has changed", objectstore.ErrChanged},
 		"deleted":     {func(w *world) { w.store.Delete("a/1/y") }, "File does not exist at ", objectstore.ErrChanged},
 		"open fails":  {func(w *world) { w.store.Fail(mirrortest.Open, broken) }, "broken", broken},
 		"read fails":  {func(w *world) { w.store.Fail(mirrortest.Read, broken) }, "broken", broken},
@@ -511,7 +511,7 @@ func TestOpensThatFail(t *testing.T) {
 		"stops":    {"s3://b/p", func(s *mirrortest.Store) { s.Hang(mirrortest.List) }, "the store of s3://b/p has sent nothing for 50ms"},
 		"no path":  {"s3://b/p", func(s *mirrortest.Store) { s.Delete("a/1/x") }, "repository path is not a valid directory"},
 		"empty":    {"s3://b", func(s *mirrortest.Store) { s.Delete("a/1/x") }, ""},
-		"too much": {"s3://b/p", func(s *mirrortest.Store) { s.Put("a/1/y", ""); s.Put("a/1/z", "") }, "s3://b/p has more than 2 objects, which is as many as a model repository may have: name the directory of the models alone"},
+		"too much": {"s3://b/p", func(s *mirrortest.Store) { s.Put("a/1/y", ""); s.Put("a/1/z", "") }, "s3://b/p has more than 2 objects, the maximum for a model repository: name only the directory of the models"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := mirrortest.New()

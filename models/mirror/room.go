@@ -28,8 +28,8 @@ func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*r
 	}
 	r := &room{fetcher: f}
 	var disk unix.Statfs_t
-	// Locked before the disk is read: bytes that another copy writes meanwhile may briefly count twice, but never
-	// not at all.
+	// Locked before the disk is read: bytes that another copy writes meanwhile may briefly count
+	// twice, but never not at all.
 	f.space.Lock()
 	defer f.space.Unlock()
 	if unix.Statfs(directory, &disk) != nil {

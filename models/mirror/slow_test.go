@@ -79,7 +79,7 @@ func TestSlowDownloadsGiveUpTheirTurn(t *testing.T) {
 		synctest.Wait() // all turns are taken
 		go func() {
 			for range mostCopies {
-				if err := <-failed; !errors.Is(err, objectstore.ErrUnreachable) || !strings.Contains(err.Error(), "has sent 4 bytes of an object in 30s, at least 65536 are wanted") {
+				if err := <-failed; !errors.Is(err, objectstore.ErrUnreachable) || !strings.Contains(err.Error(), "has sent 4 bytes of an object in 30s, at least 65536 are required") {
 					t.Errorf("got error %v", err)
 				}
 			}
@@ -118,7 +118,7 @@ func (d *slowDisk) Write(p []byte) (int, error) {
 func TestSlowDiskIsNotAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil, "a/1/x")
-		for wait, want := range map[time.Duration]string{time.Second: "", 11 * time.Second: "the store of s3://bucket/models has sent 2 bytes of an object in 30s, at least 65536 are wanted"} {
+		for wait, want := range map[time.Duration]string{time.Second: "", 11 * time.Second: "the store of s3://bucket/models has sent 2 bytes of an object in 30s, at least 65536 are required"} {
 			var disk slowDisk
 			watch := w.mirror.watch(t.Context())
 			body := slowBody{io.NopCloser(strings.NewReader("text")), watch.ctx, slow{piece: 1, wait: wait}}
@@ -166,8 +166,8 @@ func TestListingsThatTrickleAreGivenUp(t *testing.T) {
 		took  time.Duration
 		want  string
 	}{
-		{"one each 29 s", 29 * time.Second, 1 << 20, 30 * time.Second, "has listed 1 objects in 30s, at least 100 are wanted"},
-		{"one a second", 1100 * time.Millisecond, 1 << 20, 30 * time.Second, "has listed 27 objects in 30s, at least 100 are wanted"},
+		{"one each 29 s", 29 * time.Second, 1 << 20, 30 * time.Second, "has listed 1 objects in 30s, at least 100 are required"},
+		{"one a second", 1100 * time.Millisecond, 1 << 20, 30 * time.Second, "has listed 27 objects in 30s, at least 100 are required"},
 		{"without end", 290 * time.Millisecond, 1 << 20, time.Hour, "has not ended its listing in 1h0m0s"},
 		{"enough", 290 * time.Millisecond, 1000, 290 * time.Second, ""},
 		{"few and late", 7 * time.Second, 4, 28 * time.Second, ""},

@@ -25,7 +25,8 @@ const leastObjects = 100
 // mostListing bounds a listing as a whole. The maximum of 1,048,576 objects takes a tenth of it.
 const mostListing = time.Hour
 
-// watch ends a call of the store that makes no progress for a period. One goroutine makes the call and uses the watch.
+// watch ends a call of the store that makes no progress for a period. One goroutine makes the call
+// and uses the watch.
 type watch struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
@@ -43,11 +44,11 @@ func (f *fetcher) watch(ctx context.Context) *watch {
 	w.until = time.Now().Add(w.stall)
 	w.timer = panics.AfterFunc(f.config.Log, panics.Models, w.stall, func() {
 		if came := w.came.Load(); came > 0 {
-			w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent %d bytes of an object in %s, at least %d are wanted", f.config.Location, came, w.stall, leastBytes))
+			w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent %d bytes of an object in %s, at least %d are required", f.config.Location, came, w.stall, leastBytes))
 			return
 		}
 		if named := w.named.Load(); named > 0 {
-			w.end(infer.Errorf(infer.Unavailable, "the store of %s has listed %d objects in %s, at least %d are wanted", f.config.Location, named, w.stall, leastObjects))
+			w.end(infer.Errorf(infer.Unavailable, "the store of %s has listed %d objects in %s, at least %d are required", f.config.Location, named, w.stall, leastObjects))
 			return
 		}
 		w.end(infer.Errorf(infer.Unavailable, "the store of %s has sent nothing for %s", f.config.Location, w.stall))

@@ -129,7 +129,7 @@ func TestBucketsOfOtherFamiliesAreWarnedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"model 'm' sets the buckets of metric family 'other', which has none that a model can set"}
+	want := []string{"model 'm' sets the buckets of metric family 'other', which has no buckets that a model can set"}
 	if !slices.Equal(description.Warnings, want) {
 		t.Errorf("warnings: got %q, want %q", description.Warnings, want)
 	}

@@ -45,9 +45,9 @@ func (r *Roots) archiveOf(c *kserve.ModelConfig, l *listed) *archive {
 		if l == nil || !relative || !strings.HasPrefix(rest, "/") {
 			return nil
 		}
-		model := path.Join(l.location.Path, l.model.Name)
+		model := path.Join(l.location.Path, l.model.Name) // bound: the config
 		location = l.location.At(model + rest)
-		clean := path.Clean(model + rest)
+		clean := path.Clean(model + rest) // bound: the config
 		if inside, below := strings.CutPrefix(clean, model+"/"); below {
 			if inside == strings.TrimPrefix(rest, "/") {
 				return nil // as a path of the copy
@@ -150,7 +150,7 @@ func (r *Roots) fetchEnvironment(ctx context.Context, d *Description, files Foot
 func (d *Description) unfetched(err error) error {
 	own := infer.AsError(err)
 	return &infer.Error{
-		Code: own.Code, Message: fmt.Sprintf("the execution environment of model '%s' cannot be fetched, the log of the server says why", d.Name),
+		Code: own.Code, Message: fmt.Sprintf("the execution environment of model '%s' cannot be fetched, the server's log has the reason", d.Name),
 		Detail: own.Detailed().Message,
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// Bounds of the watched files of one version outside its model's directory, and of the bytes of one path.
+// Bounds of the watched files of one version outside its model's directory, and of the bytes of one
+// path.
 const (
 	maxImports    = 4096
 	maxImportPath = 4096

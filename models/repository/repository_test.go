@@ -28,7 +28,7 @@ func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
 		{"none", nil, 0, ""},
 		{"missing", []string{a, root + "/none"}, 0, "Internal: failed to stat file " + root + "/none"},
 		{"empty", []string{""}, 0, "Internal: failed to stat file "},
-		{"bucket", []string{a, "s3://bucket/models"}, 0, "Internal: s3:// file-system not supported. To enable, build with -DTRITON_ENABLE_S3=ON. (That is for a Triton; this server reads directories alone: copy s3://bucket/models into one first.)"},
+		{"bucket", []string{a, "s3://bucket/models"}, 0, "Internal: s3:// file-system not supported. To enable, build with -DTRITON_ENABLE_S3=ON. (Triton supports that; this server only reads directories: copy s3://bucket/models into one first.)"},
 		{"file", []string{root + "/file"}, 0, "Invalid argument: repository path is not a valid directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

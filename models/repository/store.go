@@ -124,7 +124,7 @@ func (l *listed) footprint() Footprint {
 func (r *Roots) openStore(l objectstore.Location) (*rootDir, error) {
 	if r.options.Objects == nil {
 		unsupported := l.Unsupported()
-		return nil, infer.Errorf(infer.Internal, "%s (That is for a Triton; this server reads directories alone: copy %s into one first.)", unsupported, l)
+		return nil, infer.Errorf(infer.Internal, "%s (Triton supports that; this server only reads directories: copy %s into one first.)", unsupported, l)
 	}
 	variable := mountVariables[l.Scheme]
 	workspace := copies.NewWorkspace(r.options.Mounts[l.Scheme], r.options.Log)
@@ -311,7 +311,7 @@ func (r *Roots) fetchModel(ctx context.Context, d *Description, files Footprint,
 			return nil, files, nil, err
 		}
 		if try == fetchTries {
-			return nil, files, nil, infer.Errorf(infer.Unavailable, "model '%s' of %s changes while it is copied: %d copies were begun, and none became complete; load it when its upload has ended",
+			return nil, files, nil, infer.Errorf(infer.Unavailable, "model '%s' of %s changes while it is copied: %d copies were started, and none was completed; load it when its upload has ended",
 				d.Name, d.store.mirror.Location(), try)
 		}
 		if reread != nil {
@@ -421,7 +421,7 @@ func (r *Roots) fetchBeside(ctx context.Context, o *rootDir, model *mirror.Model
 	if a.err != nil {
 		return a.err, nil
 	}
-	below, inside := path.Clean(a.location.Path), true
+	below, inside := path.Clean(a.location.Path), true // bound: the config
 	if location.Path != "" {
 		below, inside = strings.CutPrefix(below, location.Path+"/")
 	}

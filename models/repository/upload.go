@@ -90,7 +90,7 @@ func fill(directory string, files map[string][]byte, config []byte, most int) er
 				return infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%s', directory has been created as a file", name)
 			}
 			if err != nil {
-				return infer.Errorf(infer.Internal, "failed to create directory %s: %s", path.Join(directory, parent), strerror(err))
+				return infer.Errorf(infer.Internal, "failed to create directory %s: %s", path.Join(directory, parent), strerror(err)) // bound: maxPathBytes
 			}
 		}
 		if err := writeFile(directory, root, local, files[name]); err != nil {
@@ -114,12 +114,13 @@ func targetPaths(directory string, files map[string][]byte, most int) (map[strin
 	inside := make(map[string]string, len(files)) // bound: the files, which are charged
 	entries := make(map[string]bool)              // bound: most
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		relative := strings.TrimLeft(name, "/")
-		local := path.Clean(relative)
-		shown := path.Join(directory, name)
-		switch {
-		case len(directory)+len(name) >= maxPathBytes:
+		if len(directory)+len(name) >= maxPathBytes {
 			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%.64s...', its path has %d bytes, want less than %d", name, len(directory)+len(name)+1, maxPathBytes)
+		}
+		relative := strings.TrimLeft(name, "/")
+		local := path.Clean(relative)       // bound: maxPathBytes
+		shown := path.Join(directory, name) // bound: maxPathBytes
+		switch {
 		case relative != "" && !filepath.IsLocal(relative):
 			return nil, infer.Errorf(infer.InvalidArg, "Invalid file parameter 'file:%s' with normalized path '%s' must stay within model directory.", name, shown)
 		case local == "." || strings.HasSuffix(relative, "/"):

@@ -26,7 +26,7 @@ type Writes struct {
 	underWay  bool
 	before    Footprint
 	latest    Footprint      // the last argument of MayOvertake, or before
-	contents  map[string]int // number of new contents of a file that MayOvertake has seen during this load
+	contents  map[string]int // bound: the sources; number of new contents of a file that MayOvertake has seen during this load
 	overtaken map[string]int // number of loads overtaken for a change of a file since a load ended without such a change
 	// For files that each of the last completed loads has changed:
 	ended map[string]int // number of loads, doubled; a load during which MayOvertake saw the change counts 1, others 2

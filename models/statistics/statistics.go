@@ -149,8 +149,8 @@ func (s *Version) batchesOfLocked(size int64) *batchStatistics {
 	return b
 }
 
-// failureOf returns the reason of a batch's failures. A batch for which the server lacks memory never
-// reaches its backend.
+// failureOf returns the reason of a batch's failures. A batch for which the server lacks memory
+// never reaches its backend.
 func failureOf(r *backend.Report) metrics.Reason {
 	if !r.Executed && r.Err != nil && infer.AsError(r.Err).NoRoom {
 		return metrics.ReasonOther

@@ -102,7 +102,7 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 	b := l.settings.Backends[config.BackendPython]
 	switch {
 	case runtime != "" && runtime != runtimeScript:
-		var paths strings.Builder
+		var paths strings.Builder // bound: three paths
 		for _, path := range searched {
 			fmt.Fprintf(&paths, "'%s' ", path)
 		}

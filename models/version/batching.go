@@ -62,7 +62,7 @@ func (l *Loader) newStrategy(v *Version, d *repository.Description) (batching.St
 		return nil, nil
 	}
 	if config.GetSequenceBatching() != nil {
-		return nil, invalid("model '%s' has %s '%s', which sequence_batching has no use for", config.Name, strategyParameter, name)
+		return nil, invalid("model '%s' has %s '%s', which sequence_batching does not use", config.Name, strategyParameter, name)
 	}
 	make, found := l.settings.Strategies[name]
 	if !found {

@@ -73,7 +73,7 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 			want: "Unable to find MAX_BATCH_VOLUME_BYTES parameter in model config"},
 		{name: "volume of a word", config: dynamic + named("volume") + limit("many"), code: infer.InvalidArg, want: "failed to convert 'many' to unsigned int64"},
 		{name: "with sequences", config: sequence + named("single"), code: infer.InvalidArg,
-			want: "model 'm' has BATCH_STRATEGY 'single', which sequence_batching has no use for"},
+			want: "model 'm' has BATCH_STRATEGY 'single', which sequence_batching does not use"},
 		{name: "a library with sequences", config: sequence + at("1/lib.so"), code: infer.InvalidArg,
 			want: "TRITON_BATCH_STRATEGY_PATH cannot be specified with sequence batcher, using default batching strategy"},
 		{name: "a library that is not there", config: dynamic + at("1/lib.so"), code: infer.NotFound, want: "Batching library path not found: 1/lib.so"},

@@ -42,7 +42,7 @@ func (l *Loader) newSequence(v *Version) scheduler.Scheduler {
 	c := v.info.Config
 	var outputs []string
 	for _, out := range c.GetOutput() {
-		outputs = append(outputs, out.GetName())
+		outputs = append(outputs, out.GetName()) // bound: the config
 	}
 	return sequence.New(sequence.Config{
 		Model: v.info.Name, Batching: c.GetSequenceBatching(), MaxBatch: int(c.GetMaxBatchSize()), States: v.states,

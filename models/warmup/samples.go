@@ -44,12 +44,17 @@ type Samples struct {
 const againAtLeast = 30 * time.Second
 
 // repeatAtMost bounds the repetitions of samples on an instance: a count of a million would delay a
-// load for hours. Each sample is executed once, however long that takes.
-const repeatAtMost = 5 * time.Minute
+// load for hours, and so would ten thousand samples. Each of the first onceAtLeast samples is
+// executed once, however long that takes: the model may compile for each of them.
+const (
+	repeatAtMost = 5 * time.Minute
+	onceAtLeast  = 64
+)
 
 // Run warms an instance up. The error is for clients.
 func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) error {
 	begin := time.Now()
+	until := begin.Add(repeatAtMost)
 	if !first {
 		w.mu.Lock()
 		limit := againAtLeast + 2*w.longest
@@ -63,16 +68,21 @@ func (w *Samples) Run(ctx context.Context, in backend.Instance, first bool) erro
 		return err
 	}
 	defer directory.Close()
-	for _, sample := range w.Configured {
+	for i, sample := range w.Configured {
 		if sample.GetBatchSize() == 0 {
 			w.Log.Debug().Msgf("skipping batch 0 warmup sample '%s'", sample.GetName())
 			continue
+		}
+		if i >= onceAtLeast && time.Now().After(until) {
+			w.Log.Warn().Msgf("model '%s' instance %s executed %d of %d warmup samples within the limit of %s; use fewer samples in model_warmup",
+				w.Model, in.Name(), i, len(w.Configured), repeatAtMost)
+			break
 		}
 		// An instance holds one sample's data at a time.
 		held := w.hold(directory, sample)
 		err := held.err
 		if err == nil {
-			err = w.repeat(ctx, in, held.batch, begin.Add(repeatAtMost))
+			err = w.repeat(ctx, in, held.batch, until)
 		}
 		w.drop(sample, held)
 		if err != nil {

@@ -380,6 +380,41 @@ func TestRepetitionsEndInTime(t *testing.T) {
 	})
 }
 
+// TestManySamplesEndInTime checks that the first samples are executed however long they take, that
+// later ones are skipped after five minutes, and that the log has their number.
+func TestManySamplesEndInTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		each time.Duration // length of an execution
+		want int           // executions
+	}{
+		"quick": {time.Second, int(repeatAtMost/time.Second) + 1},
+		"slow":  {time.Minute, onceAtLeast},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, counts, _ := newWarmup(t, strings.Repeat(sample("batch_size: 1", "IN", "INT32", "2", "zero_data: true"), 400), nil)
+				var log bytes.Buffer
+				w.Log = zerolog.New(&log).Level(zerolog.WarnLevel)
+				instance := &scripted{Gated: Gated{"a"}, does: func(_ int, b *backend.Batch) {
+					time.Sleep(test.each - time.Second) // each execution takes a second more
+					answer(b, nil)
+					b.Done(b, backend.Report{Executed: true})
+				}}
+				if err := w.Run(t.Context(), instance, true); err != nil {
+					t.Fatal(err)
+				}
+				if n := len(counts.sizes); n != test.want {
+					t.Errorf("%d samples were executed, want %d", n, test.want)
+				}
+				want := fmt.Sprintf("model 'm' instance a executed %d of 400 warmup samples within the limit of 5m0s; use fewer samples in model_warmup", test.want)
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("the log is %s, want %s", log.String(), want)
+				}
+			})
+		})
+	}
+}
+
 // TestSamplesAreCharged checks that data and requests that exceed the memory limit are rejected,
 // and that nothing stays charged.
 func TestSamplesAreCharged(t *testing.T) {

@@ -26,7 +26,8 @@ const patience = 30 * time.Second // of a store's start
 
 // Store is a store that runs.
 type Store struct {
-	// Address is its host:port, Bucket the only bucket, of which URL is the URL of a repository, without a path.
+	// Address is its host:port, Bucket the only bucket, of which URL is the URL of a repository,
+	// without a path.
 	Address, Bucket, URL string
 	// Environment is what its readers need, as NAME: value.
 	Environment map[string]string
@@ -208,7 +209,8 @@ func find(t testing.TB, name string) string {
 	return path
 }
 
-// start runs a program until the test ends or end is called. If the test has failed, its last words are in the log.
+// start runs a program until the test ends or end is called. If the test has failed, its last words
+// are in the log.
 func start(t testing.TB, directory, program string, args ...string) (end func()) {
 	t.Helper()
 	var output bytes.Buffer

@@ -45,7 +45,8 @@ func (k connector) connectAzure(l objectstore.Location, c objectstore.Credential
 		endpoint = "https://" + account + ".blob.core.windows.net"
 	}
 	if usesIdentity(c) && !strings.HasPrefix(endpoint, "https://") {
-		// The SDK refuses it as well, in the same form as an identity that is not there. Emulators and sidecars of this machine may read the token.
+		// The SDK refuses it as well, in the same form as an identity that is not there. Emulators and
+		// sidecars of this machine may read the token.
 		if !isLoopback(endpoint) {
 			return nil, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InsecureEndpoint", Message: "the token of an identity is sent by HTTPS alone, and " + azureEndpoint + " names an endpoint without it"}
 		}
@@ -54,7 +55,7 @@ func (k connector) connectAzure(l objectstore.Location, c objectstore.Credential
 	at := endpoint + "/" + url.PathEscape(l.Bucket) // bound: the text of a location
 	client, err := newContainer(at, account, c, &container.ClientOptions{ClientOptions: options})
 	if err != nil {
-		cause := objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InvalidCredential", Message: "the endpoint and the credentials make no client"}
+		cause := objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InvalidCredential", Message: "the endpoint or the credentials are not valid"}
 		if base64 := base64.CorruptInputError(0); errors.As(err, &base64) {
 			cause.Message = "the key of the account is not base64"
 		}

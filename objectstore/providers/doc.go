@@ -7,7 +7,7 @@
 //	gcs.go    two requests of the JSON API; the tokens are from golang.org/x/oauth2/google
 //
 // Only command nereid imports this package: the SDKs make binaries a third larger, and each test
-// binary would link them. The build tag nereid_noclouds leaves it out there.
+// binary would link them. The build tag nereid_nostores leaves it out there.
 //
 // Each client has its own HTTP connections (transport.go). On them, no bytes for stallTime is an
 // error, whatever the call's context says, and a reply to a listing is at most mostReply long.

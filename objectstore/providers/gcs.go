@@ -25,7 +25,8 @@ import (
 const (
 	gcsEndpoint = "https://storage.googleapis.com"
 	gcsScope    = "https://www.googleapis.com/auth/devstorage.read_only"
-	// gcsEmulator is the environment variable, known to all clients of Google's, that names an emulator. It gets no token.
+	// gcsEmulator is the environment variable, known to all clients of Google's, that names an
+	// emulator. It gets no token.
 	gcsEmulator = "STORAGE_EMULATOR_HOST"
 )
 
@@ -221,7 +222,7 @@ func (t *googleTokens) fetch(ctx context.Context) (string, time.Time, error) {
 		Type google.CredentialsType `json:"type"`
 	}
 	if err := json.Unmarshal(key, &kind); err != nil { // bound: the operator's file
-		return "", time.Time{}, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InvalidCredentials", Message: "the file with the key is no JSON"}
+		return "", time.Time{}, objectstore.Cause{Reason: objectstore.ErrDenied, Name: "InvalidCredentials", Message: "the file with the key is not JSON"}
 	}
 	// The source made here gets one token. It passes no context to its requests: the client does.
 	client := &http.Client{Transport: called{ctx, t.client.Transport}, CheckRedirect: t.client.CheckRedirect}
@@ -252,7 +253,7 @@ func errnoOf(err error) string {
 	if errors.As(err, &number) {
 		return number.Error()
 	}
-	return "it is no file"
+	return "it is not a file"
 }
 
 // causeOfToken shows a token server's own reason for a refusal, and no other text: with federated

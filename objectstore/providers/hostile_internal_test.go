@@ -35,8 +35,8 @@ func TestStoresThatStall(t *testing.T) {
 }
 
 // TestSmallTagsAreBounded checks that a page of S3 with more tags than objects can have is an error
-// before it takes many times its length, and that a page of a thousand objects with the longest names
-// is not.
+// before it takes many times its length, and that a page of a thousand objects with the longest
+// names is not.
 func TestSmallTagsAreBounded(t *testing.T) {
 	page := func(contents string) error {
 		l := Serve(t, Protocols[0], func(w http.ResponseWriter, r *http.Request) {

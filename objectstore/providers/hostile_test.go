@@ -312,7 +312,7 @@ func TestChecksums(t *testing.T) {
 				switch {
 				case !test.fails && (err != nil || text != content):
 					t.Errorf("got %q, %v", text, err)
-				case test.fails && (err == nil || !strings.Contains(err.Error(), "ChecksumMismatch: the bytes that came have the ") && !strings.Contains(err.Error(), "ChecksumMismatch, error message: the bytes that came have the ")):
+				case test.fails && (err == nil || !strings.Contains(err.Error(), "ChecksumMismatch: the received bytes have the ") && !strings.Contains(err.Error(), "ChecksumMismatch, error message: the received bytes have the ")):
 					t.Errorf("got %q, %v; want that the sums differ", text, err)
 				}
 			})

@@ -136,7 +136,7 @@ func TestKeysOfGoogleThatCannotBeRead(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", path)
 	for content, want := range map[string]string{
 		"":                            "no such file",
-		"{":                           "is no JSON",
+		"{":                           "is not JSON",
 		`{"type": "SECRET"}`:          "has no key of a known kind",
 		`{"type": "service_account"}`: "private key",
 		`{"type": "external_account", "audience": "a", "subject_token_type": "t", "token_url": "https://sts.googleapis.com/v1/token", "credential_source": {"file": "` + path + `.SECRET"}}`: "the file with the key gives no token",
@@ -292,15 +292,15 @@ func TestTextsOfIdentitiesStayHere(t *testing.T) {
 		want         string
 	}{
 		{"program", "s3", map[string]string{"AWS_PROFILE": "p", "AWS_CONFIG_FILE": write(noProgram)},
-			`Exception: 'NoCredentials' Message: 'the credentials of profile "p" cannot be had: the program of credential_process fails, or prints something else than credentials'`},
+			`Exception: 'NoCredentials' Message: 'the credentials of profile "p" cannot be obtained: the program of credential_process fails, or prints something else than credentials'`},
 		{"profile", "s3", map[string]string{"AWS_PROFILE": "q", "AWS_CONFIG_FILE": write(noProgram)},
 			`Exception: 'InvalidConfiguration' Message: 'the profile "q" is in neither file of Amazon's configuration'`},
 		{"role", "s3", map[string]string{"AWS_PROFILE": "p", "AWS_CONFIG_FILE": write("[profile p]\nrole_arn = SECRET\ncredential_source = SECRET\n")},
 			`Exception: 'InvalidConfiguration' Message: 'a variable or a file of Amazon's configuration has a value that cannot be used'`},
 		{"token's file", "s3", map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": "/nowhere/SECRET", "AWS_ROLE_ARN": "arn:aws:iam::1:role/a"},
-			`Exception: 'NoCredentials' Message: 'the credentials of Amazon's configuration cannot be had'`},
+			`Exception: 'NoCredentials' Message: 'the credentials of Amazon's configuration cannot be obtained'`},
 		{"container", "s3", map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": refusing.URL},
-			`Exception: 'NoCredentials' Message: 'the credentials of Amazon's configuration cannot be had`},
+			`Exception: 'NoCredentials' Message: 'the credentials of Amazon's configuration cannot be obtained`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := Serve(t, Protocol{Scheme: test.scheme}, func(w http.ResponseWriter, r *http.Request) { t.Errorf("the store is asked: %s", r.URL) })
@@ -402,7 +402,7 @@ func TestBucketsForAll(t *testing.T) {
 	}
 	private.Store(true)
 	err := b.List(t.Context(), "", func(objectstore.Object) error { return nil })
-	if want := "NoCredentials, error message: there are none, and the store answers AccessDenied to a request without a signature"; err == nil || !strings.HasSuffix(err.Error(), want) || !errors.Is(err, objectstore.ErrDenied) {
+	if want := "NoCredentials, error message: no credentials were found, and the store answers AccessDenied to a request without a signature"; err == nil || !strings.HasSuffix(err.Error(), want) || !errors.Is(err, objectstore.ErrDenied) {
 		t.Errorf("a private bucket: got %v, want …%s", err, want)
 	}
 	t.Setenv("AWS_PROFILE", "absent")

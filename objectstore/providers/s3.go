@@ -181,7 +181,7 @@ func ask[T any](ctx context.Context, c *s3Client, do func(func(*s3.Options)) (T,
 	}
 	cause := causeOfS3(err)
 	if c.unsigned.Load() && errors.Is(cause.Reason, objectstore.ErrDenied) {
-		why := "there are none"
+		why := "no credentials were found"
 		if c.anonymous {
 			why = "a model names the endpoint, and neither --model-repository, TRITON_CLOUD_CREDENTIAL_PATH nor AWS_ENDPOINT_URL does"
 		}
@@ -201,7 +201,8 @@ func (c *s3Client) identify(ctx context.Context) error {
 	if c.unsigned.Load() {
 		return nil
 	}
-	// Asked for by itself, since the SDK's errors do not say that it was this that failed. It is kept until it expires.
+	// Asked for by itself, since the SDK's errors do not say that it was this that failed. It is kept
+	// until it expires.
 	_, err := c.credentials.Retrieve(ctx)
 	switch {
 	case err == nil:
@@ -231,9 +232,9 @@ func whyNoConfiguration(err error) string {
 // whyNoCredentials explains why there are no credentials. The SDK's texts may quote a program's
 // output, or a server's reply.
 func (c *s3Client) whyNoCredentials(err error) string {
-	text := "the credentials of Amazon's configuration cannot be had"
+	text := "the credentials of Amazon's configuration cannot be obtained"
 	if c.profile != "" {
-		text = fmt.Sprintf("the credentials of profile %q cannot be had", c.profile)
+		text = fmt.Sprintf("the credentials of profile %q cannot be obtained", c.profile)
 	}
 	var program *processcreds.ProviderError
 	var api smithy.APIError

@@ -1,7 +1,7 @@
-"""The classes that models use, under the name that Triton builds into its stub.
+"""The classes that models use, in a module with the name that Triton compiles into its stub.
 
-Models see them in `triton_python_backend_utils` as well. The modules of this package are private; `runtime` is where
-the stub plugs itself in.
+`triton_python_backend_utils` imports them as well. The modules of this package are private; the
+stub attaches itself through `runtime`.
 """
 
 from .control import is_model_ready, load_model, unload_model

@@ -1,7 +1,8 @@
-"""Common parts of all classes that models see: the arguments they accept, and unsupported operations.
+"""Common parts of the bound classes: conversion of arguments, rejection of other operations.
 
-Triton binds these classes with pybind11, so its conversions are part of the contract: text may come as bytes, any
-sequence is a list, an integer is whatever counts, and everything else is a TypeError with a list of signatures.
+Triton binds these classes with pybind11, whose conversions are part of the contract: text may be
+bytes, any sequence is accepted as a list, and anything with __index__ or __int__ as an integer.
+Other arguments cause a TypeError that lists the signatures.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import Any, Callable, ClassVar, Dict, NoReturn, Optional, Sequence, 
 
 MODULE = "c_python_backend_utils"
 
-#: Text as a model gave it: bytes only where they are no UTF-8, which the getters then report.
+#: Text from a model: bytes only if they are not valid UTF-8; the getters then fail.
 Text = Union[str, bytes]
 T = TypeVar("T")
-#: Stands for an argument that was not given.
+#: Marks an argument that was not given.
 NOTHING: Any = object()
 _FLOAT = struct.Struct("d")
 
 
 class Mismatch(Exception):
-    """An argument does not convert; the function that was called turns this into its TypeError."""
+    """An argument cannot be converted; the called function turns this into its TypeError."""
 
 
 def show(value: object) -> str:
-    """The repr of an argument for an error text; a failing __repr__ must not hide the error."""
+    """Return the repr of an argument for an error text, even if its __repr__ fails."""
     try:
         return repr(value)
     except Exception:
@@ -34,7 +35,7 @@ def show(value: object) -> str:
 
 
 def incompatible(function: str, signatures: Sequence[str], args: Sequence[object], named: dict[str, Any]) -> TypeError:
-    """Make the TypeError for a call of function with arguments that fit none of its signatures."""
+    """Make the TypeError for a call whose arguments fit none of the signatures."""
     kind = "constructor" if function == "__init__" else "function"
     lines = "".join(f"    {number}. {signature}\n" for number, signature in enumerate(signatures, 1))
     invoked = ", ".join(show(value) for value in args)
@@ -47,7 +48,7 @@ def incompatible(function: str, signatures: Sequence[str], args: Sequence[object
 
 
 def as_text(value: object) -> Text:
-    """Convert a string argument: str, or bytes and bytearray taken as they are."""
+    """Convert a string argument: str, or bytes and bytearray unchanged."""
     if isinstance(value, str):
         if not value.isascii():
             try:
@@ -65,16 +66,16 @@ def as_text(value: object) -> Text:
 
 
 def from_text(text: Text) -> str:
-    """Give text back to a model; undecodable bytes are a UnicodeDecodeError."""
+    """Convert text for a model; undecodable bytes raise UnicodeDecodeError."""
     return text if isinstance(text, str) else text.decode()
 
 
 def as_integer(value: object, low: int, high: int) -> int:
-    """Convert an integer argument in [low, high]: int, bool and whatever counts, but no float."""
+    """Convert an integer in [low, high]: int, bool or an object that converts, but not float."""
     if isinstance(value, float):
         raise Mismatch
     try:
-        number = int(operator.index(value))  # type: ignore[arg-type]  # the TypeError is the answer
+        number = int(operator.index(value))  # type: ignore[arg-type]  # a TypeError is handled below
     except TypeError:
         if not hasattr(type(value), "__int__"):
             raise Mismatch from None
@@ -88,18 +89,18 @@ def as_integer(value: object, low: int, high: int) -> int:
 
 
 def as_float(value: object) -> float:
-    """Convert a float argument: float, int, numpy's scalars and whatever makes a float of itself, but no text."""
+    """Convert a float: float, int, numpy scalars and objects that convert, but not text."""
     if value.__class__ is float:
         return value
     try:
-        number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]  # as C does it: float() would read texts too
+        number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]  # as C does; float() would accept text
     except Exception:
         raise Mismatch from None
     return number
 
 
 def as_bool(value: object) -> bool:
-    """Convert a bool argument: whatever says by itself whether it is true, but not None."""
+    """Convert a bool argument: any object that defines its truth value, but not None."""
     if isinstance(value, bool):
         return value
     if value is None or not hasattr(type(value), "__bool__"):
@@ -111,7 +112,7 @@ def as_bool(value: object) -> bool:
 
 
 def as_list(value: object) -> list[Any]:
-    """Convert a list argument: any sequence that is no text; sets, generators and dicts are refused."""
+    """Convert a list: any sequence except text. Sets, generators and dicts are rejected."""
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, (str, bytes, dict)) or not hasattr(type(value), "__getitem__"):
@@ -121,7 +122,7 @@ def as_list(value: object) -> list[Any]:
 
 
 def as_objects(value: object, cls: type[T]) -> list[Any]:
-    """Convert a list of objects of a bound class. None stays None: its meaning differs between functions."""
+    """Convert a list of objects of a bound class. None stays None; functions interpret it."""
     items = as_list(value)
     for item in items:
         if item is not None and not isinstance(item, cls):
@@ -130,7 +131,7 @@ def as_objects(value: object, cls: type[T]) -> list[Any]:
 
 
 def uncastable(value: object) -> RuntimeError:
-    """Make the RuntimeError for a value that passes the signature but not the conversion behind it."""
+    """Make the RuntimeError for a value that the signature accepts but the conversion rejects."""
     return RuntimeError(
         f"Unable to cast Python instance of type {type(value)} to C++ type '?' "
         "(#define PYBIND11_DETAILED_ERROR_MESSAGES or compile in debug mode for details)"
@@ -141,16 +142,16 @@ _type_name: Any = type.__dict__["__name__"]
 
 
 class BoundType(type):
-    """The type of all classes here. Python's own error texts name their objects with the module, as they do Triton's.
+    """The metaclass of the bound classes. As in Triton, Python's error texts include their module.
 
-    For that the name that Python keeps holds the module; what is seen as `__name__` is without it.
+    For this, the name stored in the type includes the module, and `__name__` omits it.
     """
 
     def __init__(cls, name: str, bases: Tuple[type, ...], namespace: Dict[str, Any], **named: Any) -> None:
         super().__init__(name, bases, namespace, **named)
         cls.__name__ = name
         if cls.__module__ == MODULE:
-            cls.__annotations__ = {}  # they are of slots; typing.get_type_hints would not find the types in MODULE
+            cls.__annotations__ = {}  # they describe slots; typing.get_type_hints would not find the types in MODULE
 
     def _name(cls) -> str:
         name: str = _type_name.__get__(cls)
@@ -159,11 +160,11 @@ class BoundType(type):
     def _rename(cls, name: str) -> None:
         _type_name.__set__(cls, f"{MODULE}.{name}" if cls.__module__ == MODULE else name)
 
-    __name__: str = property(_name, _rename)  # type: ignore[assignment]  # for callers it is a text
+    __name__: str = property(_name, _rename)  # type: ignore[assignment]  # callers see a str
 
 
 class Bound(metaclass=BoundType):
-    """Base of all classes: no new attributes, compared by identity, neither picklable nor copyable."""
+    """Base of the bound classes: no new attributes, identity comparison, no pickling or copying."""
 
     __module__ = MODULE
     __slots__ = ("__weakref__",)
@@ -175,7 +176,7 @@ class Bound(metaclass=BoundType):
 
 
 class Unmakeable(Bound):
-    """Base of the classes that models cannot construct; the runtime makes them without __init__."""
+    """Base of classes that models cannot construct; the runtime creates them without __init__."""
 
     __module__ = MODULE
     __slots__ = ()
@@ -185,10 +186,10 @@ class Unmakeable(Bound):
 
 
 def checked(**methods: str) -> Callable[[Type[T]], Type[T]]:
-    """Make methods without arguments, given with their results, reject other calls with Triton's text.
+    """Make methods without parameters reject arguments with Triton's text.
 
-    That costs 0.1 µs with each call, so it is not for what every request needs: there Python itself refuses, with a
-    TypeError in its own words.
+    The argument maps each method's name to its result type. This costs 0.1 µs per call, so methods
+    that every request uses are left out: Python itself rejects such calls there, with its own text.
     """
 
     def decorate(cls: Type[T]) -> Type[T]:
@@ -211,7 +212,7 @@ def _checked(cls: type, function: Callable[[Any], Any], signature: str) -> Calla
 
 
 class _Members:
-    """The members of an enumeration by their names, a new dictionary with each look, on the class and on members."""
+    """The members of an enumeration by name: a new dictionary each time, for class and members."""
 
     __slots__ = ()
 
@@ -222,7 +223,7 @@ class _Members:
 class BoundEnum(metaclass=BoundType):
     """An enumeration as pybind11 makes it: equal to its integer, unordered, printed as Type.NAME.
 
-    Any integer that the C++ type holds makes a member; one without a name is shown as ???.
+    Any integer that fits the C++ type makes a member; members without a name print as ???.
     """
 
     __module__ = MODULE

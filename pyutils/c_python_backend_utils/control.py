@@ -1,4 +1,4 @@
-"""load_model, unload_model and is_model_ready: which models the server has."""
+"""load_model, unload_model and is_model_ready: control of the server's models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _READY = ("(model_name: str, model_version: str = '') -> bool",)
 
 
 def load_model(*args: Any, **named: Any) -> None:
-    """Load or reload the model `model_name`, and return when it serves.
+    """Load or reload the model `model_name` and wait until it is ready.
 
-    `config` is JSON that takes the place of its config.pbtxt; `files` maps names such as "file:1/model.py" to bytes.
+    `config` is JSON that replaces its config.pbtxt; `files` maps names such as "file:1/model.py" to
+    bytes.
     """
     try:
         name, config, files = _load_arguments(*args, **named)
@@ -47,7 +48,10 @@ def load_model(*args: Any, **named: Any) -> None:
 
 
 def unload_model(*args: Any, **named: Any) -> None:
-    """Begin to unload the model `model_name`, and with `unload_dependents` what needs it; it need not be loaded."""
+    """Start unloading `model_name`, even if it is not loaded.
+
+    With `unload_dependents`, its dependents are unloaded too.
+    """
     try:
         name, dependents = _unload_arguments(*args, **named)
         name, dependents = as_text(name), as_bool(dependents)
@@ -60,7 +64,10 @@ def unload_model(*args: Any, **named: Any) -> None:
 
 
 def is_model_ready(*args: Any, **named: Any) -> bool:
-    """Whether version `model_version` of `model_name` can be used, by default the highest; it must be known."""
+    """Return whether version `model_version` (default: the highest) of `model_name` is ready.
+
+    The server must know the model.
+    """
     try:
         name, version = _ready_arguments(*args, **named)
         name, version = as_text(name), as_text(version)

@@ -1,18 +1,21 @@
-"""The CUDA driver by ctypes, as far as tensors on devices need it.
+"""The CUDA driver through ctypes, limited to the functions that tensors on devices need.
 
-    libcuda.so.1 ─▶ cuInit ─▶ the primary context of a device ─▶ a private stream of it
+    libcuda.so.1 ─▶ cuInit ─▶ the primary context of a device ─▶ a private stream in it
 
-Each step is taken when a tensor on a device is met the first time, and never before: a process whose model computes on
-the CPU has no driver in it, and can be forked. The primary context of a device is the one of torch, cupy and jax. It
-is made the current one of the calling thread for the time of each call here, then the one before is current again.
+Each step is taken when the first tensor on a device needs it: a process whose model computes on the
+CPU never loads the driver and can be forked. The primary context of a device is shared with torch,
+cupy and jax. Each call here makes it the calling thread's current context and then restores the
+previous one.
 
-Order: what a library has queued in a stream of its own is done when that library has been asked for a capsule and the
-private stream has been synchronised. Copies are queued in the legacy default stream, behind everything there.
+Order: work that a library has queued in its own streams is complete once the library was asked for
+a capsule and the private stream has been synchronised. Copies are queued in the legacy default
+stream, after everything queued there.
 
-A process that was forked after cuInit cannot use the driver, and the driver may crash there: it is not called.
+A process that was forked after cuInit cannot use the driver, which may crash there, so it is not
+called.
 
-Lock: `_mu` is held while driver and devices are made, and while nothing else is called. It is reentrant, because
-destructors may come in between.
+Lock: `_mu` is held while the driver and devices are created, and only calls for that purpose are
+made under it. It is reentrant because destructors may run at any time.
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ from typing import Any, NamedTuple
 
 _LIBRARY = "libcuda.so.1"
 
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: it neither waits for the legacy default stream nor holds it up
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the stream and the legacy default stream do not wait for each other
 
-#: What cuInit says where the parent of this process has initialized the driver, by torch perhaps, and without devices.
+#: The result of cuInit if a parent of this process, perhaps through torch, initialized the driver,
+#: and also without devices.
 _NOT_INITIALIZED = 3
 _NO_DEVICE = 100
 
@@ -39,7 +43,7 @@ _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
 
 class IpcHandle(ctypes.Structure):
-    """By which other processes open an allocation."""
+    """A handle by which other processes open an allocation."""
 
     _fields_ = (("bytes", ctypes.c_ubyte * 64),)
 
@@ -72,20 +76,20 @@ _INVALID_HANDLE = 400
 
 _INVALID_CONTEXT = 201
 
-#: What cuIpcOpenMemHandle says of a handle, too: its maker has ended, or is this very process.
+#: Errors of cuIpcOpenMemHandle for a bad handle: its process has exited, or is this process.
 _OF_HANDLES = (_INVALID_HANDLE, _INVALID_CONTEXT)
 
-#: Errors of a context that the model has destroyed, by cudaDeviceReset perhaps. It is retained anew next time, and its
-#: memory is no more.
+#: Errors of a context that the model has destroyed, perhaps with cudaDeviceReset. It is retained
+#: again next time; its memory is lost.
 _CONTEXT_GONE = (_INVALID_CONTEXT, _INVALID_HANDLE, 709)  # CUDA_ERROR_CONTEXT_IS_DESTROYED
 
 
 _popped = c_void_p()
-_POPPED = ctypes.addressof(_popped)  # where the driver writes a context that was current; never read
+_POPPED = ctypes.addressof(_popped)  # where the driver writes the context that it pops; never read
 
 
 class CudaError(Exception):
-    """A call of the driver has failed. The text is the driver's, such as "out of memory"."""
+    """A call of the driver failed. The text is the driver's, such as "out of memory"."""
 
     def __init__(self, function: str, code: int, text: str) -> None:
         super().__init__(text)
@@ -94,13 +98,13 @@ class CudaError(Exception):
 
 
 class Unavailable(CudaError):
-    """There is no driver, it has no device, or not the device that is wanted."""
+    """There is no driver, or it has no device, or not the requested one."""
 
     def __init__(self, text: str, function: str = "cuInit", code: int = 0) -> None:
         super().__init__(function, code, text)
 
-    def anew(self) -> Unavailable:
-        """The same, for one more raise: an exception keeps the frames that it has passed, and the tensors in them."""
+    def copy(self) -> Unavailable:
+        """Return a copy to raise: raising the same exception keeps old frames and their tensors."""
         return Unavailable(str(self), self.function, self.code)
 
 
@@ -109,14 +113,14 @@ class Forked(CudaError):
 
     def __init__(self) -> None:
         text = (
-            "CUDA was in use when this process was forked, and does not work in it: use the start method 'spawn' of "
-            "multiprocessing"
+            "CUDA was in use when this process was forked, and does not work in the fork: use multiprocessing's start "
+            "method 'spawn'"
         )
         super().__init__("cuInit", 3, text)
 
 
 class Range(NamedTuple):
-    """The allocation that an address lies in."""
+    """The allocation that contains an address."""
 
     base: int
     size: int
@@ -126,7 +130,7 @@ class Range(NamedTuple):
 
 
 class Driver:
-    """The driver of this process, initialized."""
+    """The initialized driver of this process."""
 
     def __init__(self) -> None:
         try:
@@ -142,7 +146,7 @@ class Driver:
             raise Forked
         if code == _NO_DEVICE:
             raise Unavailable(self._text(code), "cuInit", code)
-        if code:  # that may pass, and is tried again
+        if code:  # may be temporary, so it is tried again
             raise CudaError("cuInit", code, self._text(code))
         count = c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
@@ -152,13 +156,13 @@ class Driver:
         if self._ident is not None:
             self._ident.argtypes = (c_void_p, POINTER(c_uint64))
             self._ident.restype = c_int
-        # Called for each copy, hence looked up once.
+        # Called for each copy, so it is looked up once.
         self.push = self._library.cuCtxPushCurrent_v2
         self.pop = self._library.cuCtxPopCurrent_v2
         self.to_host = self._library.cuMemcpyDtoH_v2
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function; CudaError if it fails. Other threads run meanwhile."""
+        """Call a function without the GIL; CudaError if it fails."""
         code = getattr(self._library, function)(*arguments)
         if code:
             raise self.error(function, code)
@@ -167,7 +171,10 @@ class Driver:
         return CudaError(function, code, self._text(code))
 
     def life_of(self, context: c_void_p) -> tuple[int, int]:
-        """An error, or 0, and a number that no other context of this process has or had; 0 before CUDA 12."""
+        """Return an error code or 0, and a context number unique in this process.
+
+        Before CUDA 12 the number is 0.
+        """
         if self._ident is None:
             return 0, 0
         ident = c_uint64()
@@ -175,11 +182,11 @@ class Driver:
         return code, ident.value
 
     def uuid(self, number: int) -> bytes:
-        """The UUID of a device."""
+        """Return the UUID of a device."""
         handle = c_int()
         self.call("cuDeviceGet", ctypes.byref(handle), number)
         raw = ctypes.create_string_buffer(16)
-        # Of a part of a device (MIG) the older function knows only the whole.
+        # The older function returns the UUID of the whole device for a part of it (MIG).
         function = "cuDeviceGetUuid_v2" if hasattr(self._library, "cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
         self.call(function, raw, handle)
         return raw.raw
@@ -191,7 +198,7 @@ class Driver:
 
 
 class Device:
-    """A device with its primary context, by the number that it has in this process."""
+    """A device with its primary context, by the device's number in this process."""
 
     def __init__(self, driver: Driver, number: int) -> None:
         handle = c_int()
@@ -202,21 +209,22 @@ class Device:
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
         self.number = number
         self.context = context
-        #: Whether the context is no more, and all memory that was made here with it; another Device has the new one.
+        #: Whether the context was destroyed, with all memory allocated here. Another Device has the
+        #: new context.
         self.gone = False
         self._driver = driver
         self._stream: int = 0
         self._life = driver.life_of(context)[1]
 
     def check(self) -> None:
-        """Find out whether the context was reset, and created again by another library at the same address."""
-        if not self.gone and _driver is self._driver:  # a process that was forked asks nothing
+        """Detect that another library has reset and recreated the context at the same address."""
+        if not self.gone and _driver is self._driver:  # a forked process does not call the driver
             code, life = self._driver.life_of(self.context)
             if code:
                 self._failed(code)
             elif life != self._life:
                 self._failed(_INVALID_CONTEXT)
-        if self.gone:  # the old addresses may belong to others
+        if self.gone:  # the old addresses may be in use by others
             raise self._driver.error("cuCtxGetId", _INVALID_CONTEXT)
 
     def __enter__(self) -> Device:
@@ -231,7 +239,7 @@ class Device:
         self._driver.pop(_POPPED)
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Call a function; within `with`, if it needs a current context."""
+        """Call a function, inside `with` if it needs a current context."""
         try:
             self._driver.call(function, *arguments)
         except CudaError as error:
@@ -244,7 +252,7 @@ class Device:
             self._driver.devices.pop(self.number, None)
 
     def stream(self) -> int:
-        """The private stream, made at the first need."""
+        """Return the private stream, created on first use."""
         with _mu:
             if not self._stream:
                 stream = c_void_p()
@@ -253,7 +261,7 @@ class Device:
                 self._stream = stream.value or 0
             return self._stream
 
-    # Copies. When they return the bytes are there.
+    # Copies. The bytes have arrived when they return.
 
     def copy_to_host(self, to: int, source: int, size: int) -> None:
         here = self._driver
@@ -270,10 +278,10 @@ class Device:
     def copy_from_host(self, to: int, source: int, size: int) -> None:
         with self:
             self.call("cuMemcpyHtoD_v2", to, source, size)
-            self.call("cuStreamSynchronize", 0)  # the last bytes may be on their way still
+            self.call("cuStreamSynchronize", 0)  # the last bytes may still be in transit
 
     def copy(self, to: int, source: int, size: int, device: Device | None = None) -> None:
-        """Copy on this device, or to here from another device."""
+        """Copy within this device, or to it from another device."""
         with self:
             if device is None or device.number == self.number:
                 self.call("cuMemcpyDtoD_v2", to, source, size)
@@ -282,11 +290,11 @@ class Device:
             self.call("cuStreamSynchronize", 0)
 
     def synchronize_all(self) -> None:
-        """Wait for this process's work in all streams of the device."""
+        """Wait for the work of this process in all streams of the device."""
         with self:
             self.call("cuCtxSynchronize")
 
-    # Memory that processes share. Addresses are those of whole allocations.
+    # Memory shared between processes. Addresses are those of whole allocations.
 
     def allocate(self, size: int) -> int:
         """Make an allocation that other processes can open."""
@@ -300,7 +308,7 @@ class Device:
             self.call("cuMemFree_v2", address)
 
     def handle_of(self, address: int) -> bytes:
-        """The handle by which another process opens an allocation of this one."""
+        """Return the handle by which another process opens an allocation of this one."""
         handle = IpcHandle()
         with self:
             self.call("cuIpcGetMemHandle", ctypes.byref(handle), address)
@@ -326,18 +334,18 @@ class Device:
             self.call("cuIpcCloseMemHandle", address)
 
     def uuid(self) -> bytes:
-        """The device's UUID, 16 bytes: the same in all processes, whatever number it has there."""
+        """Return the device's UUID, 16 bytes, which is the same in all processes."""
         return self._driver.uuid(self.number)
 
     def room_at(self, address: int) -> int:
-        """The bytes of an allocation from an address on."""
+        """Return the number of bytes from an address to the end of its allocation."""
         base, size = c_uint64(), c_size_t()
         with self:
             self.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
         return base.value + size.value - address
 
     def range_of(self, address: int) -> Range:
-        """Find out what an address is in."""
+        """Return the allocation that contains an address."""
         base, size = c_uint64(), c_size_t()
         with self:
             self.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
@@ -354,15 +362,19 @@ class Device:
 
 _mu = threading.RLock()
 
-#: How often this process's line has been forked since this module was loaded. It tells processes apart without a system
-#: call for each tensor.
+#: The number of forks between the process that loaded this module and this one. It identifies the
+#: process without a system call for each tensor.
 forks = [0]
 
 _driver: Driver | Unavailable | Forked | None = None  # an error if this process has no driver
 
 
 def driver() -> Driver:
-    """Return the driver; Unavailable without a driver, Forked if this process cannot use it, CudaError if it fails."""
+    """Return the driver.
+
+    Raises Unavailable without a driver, Forked if this process cannot use it, CudaError if it
+    fails.
+    """
     global _driver  # noqa: PLW0603  # one driver in a process
     found = _driver
     if found is None:
@@ -372,19 +384,19 @@ def driver() -> Driver:
                 try:
                     found = Driver()
                 except Unavailable as error:
-                    found = error.anew()
+                    found = error.copy()
                 except Forked:
                     found = Forked()
                 _driver = found
     if isinstance(found, Unavailable):
-        raise found.anew()
+        raise found.copy()
     if isinstance(found, Forked):
         raise Forked
     return found
 
 
 def device(number: int) -> Device:
-    """Return a device with a context; Unavailable if no device has this number."""
+    """Return a device with its context; Unavailable if no device has this number."""
     here = driver()
     found = here.devices.get(number)
     if found is not None:
@@ -401,7 +413,7 @@ def device(number: int) -> Device:
 
 
 def device_of(uuid: bytes) -> Device:
-    """The device with a UUID; Unavailable if this process does not see it."""
+    """Return the device with a UUID; Unavailable if this process does not see it."""
     here = driver()
     for number in range(here.count):
         if here.uuid(number) == uuid:
@@ -410,13 +422,13 @@ def device_of(uuid: bytes) -> Device:
 
 
 def met(uuid: bytes) -> bool:
-    """Whether this process has a context of the device with a UUID. It loads no driver."""
+    """Return whether this process has a context of the device with a UUID. Loads no driver."""
     here = _driver
     return isinstance(here, Driver) and any(here.uuid(number) == uuid for number in list(here.devices))
 
 
 def _forget() -> None:
-    """In a process that was just forked. A lock that another thread held would stay locked for ever."""
+    """Reset a process that was just forked: a lock held by another thread would stay locked."""
     global _driver, _mu  # noqa: PLW0603
     _mu = threading.RLock()
     forks[0] += 1

@@ -1,4 +1,4 @@
-"""The element types of tensors: Triton's numbers, numpy's dtypes, DLPack's codes."""
+"""Data types of tensors: Triton's numbers, numpy's dtypes, DLPack's codes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BOOL = 1
 BYTES = 13
 BF16 = 14
 
-#: The dtype of a tensor's array by Triton's number; BF16 has none.
+#: The dtype of a tensor's array by Triton's number; numpy lacks BF16.
 NUMPY: tuple[np.dtype | None, ...] = (
     None,
     np.dtype(np.bool_),
@@ -27,13 +27,14 @@ NUMPY: tuple[np.dtype | None, ...] = (
     None,
 )
 
-#: The dtype that holds a tensor's bytes: as NUMPY, and plain 16 bits for BF16.
+#: The dtype that stores a tensor's bytes: like NUMPY, but 16-bit integers for BF16.
 STORAGE: tuple[np.dtype | None, ...] = (*NUMPY[:13], None, np.dtype(np.uint16))
 
-#: Triton's number of a dtype. Platform aliases (longlong, intc) equal one of the keys; foreign byte orders do not.
+#: Triton's number of a dtype. Platform aliases (longlong, intc) equal one of the keys; dtypes in
+#: another byte order do not.
 CODES: dict[np.dtype, int] = {dtype: code for code, dtype in enumerate(NUMPY) if dtype is not None}
 
-#: DLPack's (code, bits) by Triton's number, None where DLPack has no such type.
+#: DLPack's (code, bits) by Triton's number, None for types that DLPack lacks.
 DLPACK: tuple[tuple[int, int] | None, ...] = (
     None,
     (6, 8),

@@ -1,15 +1,17 @@
-"""Tensors from and to other libraries by DLPack, on the CPU and on CUDA devices.
+"""Tensors from and to other libraries through DLPack, on the CPU and on CUDA devices.
 
-Export. numpy makes the capsule where it can (1.22), over an array whose base holds the Tensor: then its destructor and
-its deleter are C, which may run at any moment, even while an exception is on its way. What numpy cannot say, bool in
-older versions, BF16 and memory of a device, is written into the structure afterwards. For older versions there is a
-capsule of our own.
+Export. If possible (numpy 1.22), numpy makes the capsule, from an array whose base holds the
+Tensor. Its destructor and deleter are then C code, which may run at any time, even while an
+exception propagates. Properties that numpy cannot express (bool in older versions, BF16, device
+memory) are written into the structure afterwards. Older versions of numpy use a capsule made here.
 
-Import. The capsule is renamed, and the producer's deleter runs once, in the thread that lets go of the memory last:
-of its last view, or of the tensor. Until the renaming it is the producer's, whose destructor releases what was refused.
+Import. The capsule is renamed, and the producer's deleter runs once, in the thread that releases
+the last view or the tensor. Before it is renamed, the capsule belongs to the producer, whose
+destructor releases it if it is rejected.
 
-Order. A producer on a device is given our private stream, lets it wait for its own work, and we wait for that stream.
-A bare capsule says nothing of order: its maker has seen to it, or its work is in the legacy default stream.
+Order. A producer on a device is given our private stream and makes it wait for the producer's work;
+then we wait for the stream. A bare capsule says nothing about order: its creator has ensured it, or
+its work is in the legacy default stream.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ _CUDA = 2
 _CUDA_HOST = 3
 
 _FRESH = b"dltensor"
-_USED = b"used_dltensor"  # capsules keep the pointer: module level, so that it lives as long as they may
+_USED = b"used_dltensor"  # at module level because capsules keep the pointer
 _FRESH_VERSIONED = b"dltensor_versioned"
 _USED_VERSIONED = b"used_dltensor_versioned"
-_VERSION = (1, 0)  # the newest that is understood; all of major version 1 have the same structure
+_VERSION = (1, 0)  # the newest known version; all of major version 1 share the structure
 
 _BFLOAT = 4
 
@@ -54,13 +56,16 @@ _TENSOR = (
 
 
 class _Managed(ctypes.Structure):
-    """DLManagedTensor, its DLTensor written out in place."""
+    """DLManagedTensor, with its DLTensor inline."""
 
     _fields_ = (*_TENSOR, ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned, its DLTensor written out in place. Of other major versions flags and tensor differ."""
+    """DLManagedTensorVersioned, with its DLTensor inline.
+
+    Other major versions differ after the deleter.
+    """
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -72,7 +77,8 @@ class _Versioned(ctypes.Structure):
     )
 
 
-# An instance of our own: the types set below must not meet those that other libraries set on ctypes.pythonapi.
+# A separate instance: types set below must not collide with types that other libraries set on
+# ctypes.pythonapi.
 _api = ctypes.PyDLL(None)
 _is_valid = _api.PyCapsule_IsValid
 _is_valid.restype = ctypes.c_int
@@ -86,11 +92,11 @@ _set_name.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 _call_deleter = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p
-)  # without the GIL: deleters of other libraries take it if needed
+)  # without the GIL: deleters of other libraries acquire it if needed
 
 
 class _Holder:
-    """The base of an array over memory that something else owns."""
+    """The base of an array over memory owned by another object."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -117,15 +123,15 @@ _STAND_IN = ctypes.addressof(_stand_in)
 
 
 def export(tensor: object, memory: np.ndarray, code: int) -> object:
-    """Make a capsule over memory, the tensor's, that holds one reference to the tensor while it is in use."""
+    """Make a capsule over the tensor's memory. It holds a reference to the tensor while in use."""
     wanted = DLPACK[code]
     assert wanted is not None
     if not hasattr(memory, "__dlpack__"):
         return _export_without_numpy(tensor, memory, wanted)
-    # numpy refuses to export read-only arrays and, in older versions, bool: it is shown writable unsigned bytes.
+    # numpy does not export read-only arrays or, in older versions, bool: it sees writable uint8.
     dtype = memory.dtype if code != 1 else np.dtype(np.uint8)
     holder = _Holder(memory.__array_interface__["data"][0], dtype, memory.shape, tensor)
-    shared: Any = np.asarray(holder)  # an array by its interface
+    shared: Any = np.asarray(holder)  # through __array_interface__
     capsule: object = shared.__dlpack__()
     managed = _Managed.from_address(_get_pointer(capsule, _FRESH))
     managed.dtype.code, managed.dtype.bits = wanted
@@ -133,10 +139,11 @@ def export(tensor: object, memory: np.ndarray, code: int) -> object:
 
 
 def export_device(tensor: object, memory: DeviceMemory, shape: tuple[int, ...], code: int) -> object:
-    """Make a capsule over memory of a device, as `export` does."""
+    """Make a capsule over memory of a device, like `export`."""
     wanted = DLPACK[code]
     assert wanted is not None
-    # An array of this shape for numpy, all of whose elements are one byte of the host. No consumer sees it.
+    # For numpy, an array of this shape whose elements all are one byte on the host. No consumer
+    # sees it.
     holder = _Holder(_STAND_IN, np.dtype(np.uint8), shape, tensor, (0,) * len(shape))
     shared: Any = np.asarray(holder)
     if hasattr(shared, "__dlpack__"):
@@ -152,28 +159,28 @@ def export_device(tensor: object, memory: DeviceMemory, shape: tuple[int, ...], 
 
 
 class _Owner:
-    """Runs the producer's deleter when nothing looks at its memory any more."""
+    """Runs the producer's deleter when nothing references its memory any more."""
 
     __slots__ = ("_address", "_forks", "_form")
 
     def __init__(self, address: int, form: type[_Managed | _Versioned], forks: int = -1) -> None:
         self._address = address
         self._form: Any = form
-        self._forks = forks  # of the only process that may run it, -1 for any
+        self._forks = forks  # identifies the only process that may run it; -1 for any
 
-    # Its names are bound here: at the end of the interpreter the module's names may be gone.
+    # Names are bound as defaults: during interpreter shutdown the module's names may be gone.
     def __del__(self, _call: Any = _call_deleter, _now: list[int] = cuda.forks) -> None:
         if self._forks >= 0 and self._forks != _now[0]:
-            return  # a child of the model's process, in which CUDA must not be called
+            return  # a fork of the model's process, where CUDA must not be called
         deleter = self._form.from_address(self._address).deleter
         if deleter:
             _call(deleter)(self._address)
 
 
 def consume(source: Any) -> tuple[int, tuple[int, ...], np.ndarray | DeviceMemory]:
-    """Take over a capsule, or that of an object which makes one: data type, shape, and the memory.
+    """Take over a capsule, or one that an object makes. Returns data type, shape and memory.
 
-    Memory of the CPU is an array, of 16-bit integers for BF16.
+    CPU memory is returned as an array, of 16-bit integers for BF16.
     """
     capsule = source
     if type(source).__name__ != "PyCapsule":
@@ -214,7 +221,7 @@ def consume(source: Any) -> tuple[int, tuple[int, ...], np.ndarray | DeviceMemor
 
 
 def _ask(source: Any) -> object:
-    """Have an object make its capsule, with Triton's texts for those that cannot."""
+    """Request a capsule from an object, with Triton's error texts."""
     if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
         raise TritonModelException(
             "Provided tensor is not supported. Tensor must be a DLPack capsule         "
@@ -233,7 +240,7 @@ def _ask(source: Any) -> object:
 
 
 def _ask_on_device(source: Any, device: cuda.Device) -> object:
-    """Have an object on a device make its capsule, and wait until its bytes are there."""
+    """Request a capsule from an object on a device, and wait until its bytes are written."""
     try:
         stream = device.stream()
     except cuda.CudaError as error:
@@ -257,9 +264,10 @@ def _ask_on_device(source: Any, device: cuda.Device) -> object:
 
 
 def _call(source: Any, stream: int | None) -> tuple[Any, bool]:
-    """Call `__dlpack__` as the producer knows it: the capsule, and whether the producer was told of the stream.
+    """Call `__dlpack__` with the arguments that the producer supports.
 
-    Of versioned capsules read-only memory may come; there is no telling by another way what a producer knows.
+    Returns the capsule, and whether the producer was told the stream. Only versioned capsules may
+    have read-only memory. Calling is the only way to detect the supported arguments.
     """
     try:
         return source.__dlpack__(stream=stream, max_version=_VERSION), True
@@ -273,7 +281,7 @@ def _call(source: Any, stream: int | None) -> tuple[Any, bool]:
 
 
 def _device(number: int) -> cuda.Device:
-    """Return the device of a tensor, or Triton's value for tensors without one."""
+    """Return the device of a tensor, or raise Triton's error for a device that is not available."""
     try:
         return cuda.device(number)
     except cuda.Forked as error:
@@ -291,12 +299,13 @@ def _unknown_device(device: int) -> TritonModelException:
 
 
 def _check_layout(managed: Any, shape: tuple[int, ...]) -> None:
-    """Refuse all but C order. Triton lets an outermost stride pass that leaves gaps, and misreads the tensor."""
+    """Reject layouts other than C order. Triton misreads gaps in the first axis."""
     if not managed.strides:
         return
     expected = 1
     for axis in reversed(range(len(shape))):
-        # As in Triton, an empty slice of a larger tensor counts as not contiguous, but for what its first axis says.
+        # As in Triton, an empty slice of a larger tensor is not contiguous, except for its first
+        # axis.
         if managed.strides[axis] != expected and shape[axis] != 1 and not (axis == 0 and 0 in shape):
             raise TritonModelException(
                 "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
@@ -316,10 +325,11 @@ def _triton_code(dtype: _DataType) -> int:
     return code
 
 
-# The capsule for numpy before 1.22. Its destructor is Python, which must not run while an exception is on its way:
-# a capsule that dies unconsumed at such a moment turns that exception into a SystemError.
+# The capsule for numpy before 1.22. Its destructor is Python code, which must not run while an
+# exception propagates: a capsule that is destroyed unconsumed at that time turns the exception into
+# a SystemError.
 
-_exported: dict[int, tuple[object, ...]] = {}  # objects that must stay alive, by the address of the structure
+_exported: dict[int, tuple[object, ...]] = {}  # objects to keep alive, by the address of the structure
 
 
 def _forget(address: int) -> None:
@@ -329,7 +339,7 @@ def _forget(address: int) -> None:
 _release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_forget)
 
 
-# The capsule is dying: its address is passed on without ever becoming a Python reference.
+# The capsule is being destroyed: its address is passed without creating a Python reference.
 _is_valid_dying = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _get_pointer_dying = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", _api)

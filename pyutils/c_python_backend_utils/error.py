@@ -1,4 +1,4 @@
-"""TritonError, which models answer with, and TritonModelException, which they raise."""
+"""TritonError, which models return to clients, and TritonModelException, which they raise."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from .binding import MODULE, Bound, BoundEnum, BoundType, Mismatch, Text, as_tex
 
 
 class TritonModelException(Exception):
-    """Raised by this module where Triton finds fault with a call, and by models as they like."""
+    """Raised by this module where Triton rejects a call. Models may raise it too."""
 
     __module__ = MODULE
 
 
 class ErrorCode(BoundEnum):
-    """The codes of TritonError; the numbers cross the wire. Models reach it as getattr(TritonError, "__ErrorCode")."""
+    """The codes of TritonError. Their numbers are sent.
+
+    Models access this class as getattr(TritonError, "__ErrorCode").
+    """
 
     __module__ = MODULE
     __slots__ = ()
@@ -35,7 +38,10 @@ ErrorCode.__qualname__ = "TritonError.__ErrorCode"
 
 
 class _Code:
-    """A code as an attribute of class and instances. As in Triton each look makes a new member."""
+    """A code as an attribute of the class and its instances.
+
+    As in Triton, each access creates a member.
+    """
 
     __slots__ = ("_code",)
 
@@ -50,7 +56,7 @@ class _Code:
 
 
 class _ReadOnlyCodes(BoundType):
-    """Keeps the codes from being replaced on the class; other attributes may be added."""
+    """Prevents the codes from being replaced on the class; other attributes may be added."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
         if any(isinstance(vars(base).get(name), _Code) for base in cls.__mro__):
@@ -65,13 +71,13 @@ _SIGNATURE = (
 
 @checked(code=f"{MODULE}.TritonError.__ErrorCode", message="str")
 class TritonError(Bound, metaclass=_ReadOnlyCodes):
-    """An error for one request: the client's text, and a code."""
+    """An error for one request: the text for the client, and a code."""
 
     __module__ = MODULE
     __slots__ = ("_code", "_given", "_message")
 
-    _code: int  # as sent
-    _given: int  # what code() says
+    _code: int  # the code that is sent
+    _given: int  # the code that code() returns
     _message: Text
 
     UNKNOWN = _Code(0)
@@ -101,7 +107,7 @@ class TritonError(Bound, metaclass=_ReadOnlyCodes):
         return from_text(self._message)
 
 
-setattr(TritonError, "__ErrorCode", ErrorCode)  # in the class body the name would be mangled
+setattr(TritonError, "__ErrorCode", ErrorCode)  # the class body would mangle the name
 
 _DEFAULT = ErrorCode(1)
 

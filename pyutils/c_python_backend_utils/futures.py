@@ -1,4 +1,4 @@
-"""Handling of a coroutine that is not awaited."""
+"""The callback for coroutines that are not awaited."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SIGNATURE = ("(py_future: object) -> None",)
 
 
 def async_event_future_done_callback(*args: Any, **named: Any) -> None:
-    """Log how a future failed, if it did. It is given to add_done_callback, where it may not fail itself."""
+    """Log the exception of a failed future. As a done callback it must not fail itself."""
     try:
         future = _argument(*args, **named)
     except (Mismatch, TypeError):
         raise incompatible("async_event_future_done_callback", _SIGNATURE, args, named) from None
     try:
         error = future.exception()
-    except BaseException as failure:  # it was cancelled, or is no future
+    except BaseException as failure:  # it was cancelled, or is not a future
         error = failure
     if error is not None:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))

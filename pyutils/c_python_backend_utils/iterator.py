@@ -13,19 +13,19 @@ Arrival = Tuple[InferenceResponse, bool]
 
 
 class Source(Protocol):
-    """Where the responses come from, in their order."""
+    """The source of the responses, in order."""
 
     def take(self) -> Arrival:
         """Wait for the next response. Not called after the last one."""
 
     async def take_soon(self) -> Arrival:
-        """As `take`, for the event loop that runs."""
+        """Like `take`, for the running event loop."""
 
     def cancel(self) -> None:
-        """Say that the request is to be cancelled; its responses are still taken."""
+        """Request cancellation; the remaining responses are still taken."""
 
     def stop(self) -> None:
-        """Say that no more responses are taken. Never waits; may be called from a destructor."""
+        """Stop taking responses. Does not wait; may be called from a destructor."""
 
 
 _SIGNATURE = (f"{MODULE}.ResponseIterator(arg0: {MODULE}.InferenceResponse)",)
@@ -33,16 +33,16 @@ _SIGNATURE = (f"{MODULE}.ResponseIterator(arg0: {MODULE}.InferenceResponse)",)
 
 @checked(cancel="None")
 class ResponseIterator(Bound):
-    """Gives the responses to a request one after another, and once it is finished all of them again.
+    """Iterates over the responses to a request. When finished, it starts again from the first.
 
-    It keeps them for that as long as it lives. Unlike Triton's it can be used in `async for` too, and does not wait for
-    the responses that are left when it is deleted: the request is cancelled then.
+    For this it keeps all responses. Unlike Triton's, it supports `async for`, and deleting it does
+    not wait for the remaining responses but cancels the request.
     """
 
     __module__ = MODULE
     __slots__ = ("_at", "_cancelled", "_finished", "_mu", "_received", "_source")
 
-    _at: int  # of the response that comes next
+    _at: int  # index of the next response
     _cancelled: bool
     _finished: bool
     _mu: threading.Lock  # one thread at a time waits for the next response
@@ -50,7 +50,10 @@ class ResponseIterator(Bound):
     _source: Source
 
     def __init__(self, *args: Any, **named: Any) -> None:
-        """Make one over a single response. The iterators over those of models are made by `exec`."""
+        """Make an iterator over a single response.
+
+        `exec` makes the iterators over a model's responses.
+        """
         if len(args) != 1 or named or not isinstance(args[0], InferenceResponse):
             raise incompatible("__init__", _SIGNATURE, args, named)
         _fill(self, None, [(args[0], True)])
@@ -96,26 +99,26 @@ class ResponseIterator(Bound):
         return response
 
     def cancel(self) -> None:
-        """Cancel the request. Responses sent before, and the model's last response, still arrive."""
+        """Cancel the request. Earlier responses, and the model's last one, still arrive."""
         if not self._cancelled and not self._finished:
             self._cancelled = True
             self._source.cancel()
 
     def __del__(self) -> None:
-        # An object that was never filled has no slots.
+        # An object whose __init__ failed has no slots.
         if not getattr(self, "_finished", True):
             self._source.stop()
 
 
 def iterator_over(source: Source, *received: Arrival) -> ResponseIterator:
-    """Make the iterator over received responses and those of source."""
+    """Make an iterator over received responses, followed by those of source."""
     iterator = ResponseIterator.__new__(ResponseIterator)
     _fill(iterator, source, received)
     return iterator
 
 
 def _fill(iterator: ResponseIterator, source: Optional[Source], received: Sequence[Arrival]) -> None:
-    iterator._source = source  # type: ignore[assignment]  # a finished one needs none
+    iterator._source = source  # type: ignore[assignment]  # a finished iterator needs no source
     iterator._received = [response for response, _ in received]
     iterator._finished = any(last for _, last in received)
     iterator._at = 0

@@ -1,4 +1,4 @@
-"""Logger: messages of models, in the server's log."""
+"""Logger: messages of models in the server's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .binding import MODULE, BoundEnum, Mismatch, Text, Unmakeable, as_text, inc
 
 
 class LogLevel(BoundEnum):
-    """The levels; the numbers cross the wire."""
+    """The levels. Their numbers are sent."""
 
     __module__ = MODULE
     __qualname__ = "Logger.LogLevel"
@@ -17,7 +17,7 @@ class LogLevel(BoundEnum):
     names = ("INFO", "WARNING", "ERROR", "VERBOSE")
 
 
-_levels: Any = LogLevel  # it has its members by name
+_levels: Any = LogLevel  # its members are attributes
 _INFO: LogLevel = _levels.INFO
 _LEVEL = f"{MODULE}.Logger.LogLevel"
 _SIGNATURE = ("(message: str) -> None",)
@@ -25,7 +25,7 @@ _LOG = (f"(message: str, level: {_LEVEL} = <LogLevel.INFO: 0>) -> None",)
 
 
 def _log(function: str, level: int, args: Tuple[Any, ...], named: Dict[str, Any]) -> None:
-    """Log the only argument for the model's frame, two levels up."""
+    """Log the only argument with the position of the model's frame, two levels up."""
     try:
         text = as_text(_message(*args, **named))
     except (Mismatch, TypeError):
@@ -42,7 +42,7 @@ def _message_and_level(message: object, level: object = _INFO) -> Tuple[object, 
 
 
 def _log_at(args: Tuple[Any, ...], named: Dict[str, Any]) -> None:
-    """Log a message and perhaps its level for the model's frame, two levels up."""
+    """Log a message, optionally with a level, for the model's frame two levels up."""
     try:
         message, level = _message_and_level(*args, **named)
         text = as_text(message)
@@ -61,9 +61,9 @@ def _write(level: int, text: Text) -> None:
 
 
 class Logger(Unmakeable):
-    """Static methods only. The place in a log line is the file and line of the caller.
+    """Static methods that log with the file and line of the caller.
 
-    Each takes the text as `message`; `log` takes a `level` too, INFO unless given.
+    Each takes the text as `message`; `log` also takes a `level`, INFO by default.
     """
 
     __module__ = MODULE

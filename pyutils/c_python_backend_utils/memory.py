@@ -1,4 +1,4 @@
-"""Where tensors lie: on devices, where a BLS request prefers, and the free bytes that leak tests look at."""
+"""Memory of tensors: devices, preferred memory of BLS requests, free bytes for leak tests."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _SIGNATURE = (
 
 
 class MemoryType(BoundEnum):
-    """The kinds of memory; not the numbers of Triton's C interface."""
+    """The kinds of memory. Their numbers differ from Triton's C API."""
 
     __module__ = MODULE
     __slots__ = ()
     names = ("TRITONSERVER_MEMORY_GPU", "TRITONSERVER_MEMORY_CPU")
 
 
-_members: Any = MemoryType  # it has them by name
+_members: Any = MemoryType  # its members are attributes
 TRITONSERVER_MEMORY_GPU: MemoryType = _members.TRITONSERVER_MEMORY_GPU
 TRITONSERVER_MEMORY_CPU: MemoryType = _members.TRITONSERVER_MEMORY_CPU
 
 
 class PreferredMemory(Bound):
-    """Where a BLS request wants its outputs."""
+    """The preferred memory for the outputs of a BLS request."""
 
     __module__ = MODULE
     __slots__ = ("_device", "_kind")
@@ -57,13 +57,13 @@ def _arguments(preferred_memory_type: object, preferred_device_id: object = 0) -
 
 @checked(free_memory="int")
 class SharedMemory(Unmakeable):
-    """The memory that a stub has for tensors of its own."""
+    """The memory of a stub for its own tensors."""
 
     __module__ = MODULE
     __slots__ = ()
 
     def free_memory(self) -> int:
-        """Bytes that can still be taken; the same number again once all that was taken has gone."""
+        """Return the number of free bytes; restored when all allocations are freed."""
         return runtime.current().free_memory()
 
 
@@ -71,13 +71,16 @@ shared_memory = SharedMemory.__new__(SharedMemory)
 
 
 class DeviceError(TritonModelException):
-    """The bytes of a tensor on a device cannot be had. The text is Triton's, with the driver's reason."""
+    """The bytes of a tensor on a device are not available.
+
+    The text is Triton's, with the driver's reason.
+    """
 
 
 class DeviceMemory:
-    """The bytes of one tensor on a CUDA device. They belong to the owner, which goes with this object.
+    """The bytes of one tensor on a CUDA device. Its owner frees them when this object is deleted.
 
-    They may be read as long as the object lives. What is queued for them in the legacy default stream comes first.
+    They may be read while this object lives. Work queued in the legacy default stream comes first.
     """
 
     __slots__ = ("address", "device", "nbytes", "owner")
@@ -89,10 +92,10 @@ class DeviceMemory:
         self.owner = owner
 
     def copy_to_host(self, to: int) -> None:
-        """Copy the bytes to an address of the host; when this returns they are there. DeviceError says why not."""
+        """Copy the bytes to an address of the host and wait. Raises DeviceError."""
         if not self.nbytes:
             return
-        from . import cuda  # ctypes is loaded by those who need it
+        from . import cuda  # ctypes is only loaded if needed
 
         try:
             cuda.device(self.device).copy_to_host(to, self.address, self.nbytes)

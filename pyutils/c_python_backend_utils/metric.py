@@ -1,4 +1,4 @@
-"""MetricFamily and Metric: metrics of a model, shown beside the server's own metrics."""
+"""MetricFamily and Metric: metrics of a model, exposed with the server's own metrics."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .runtime import Refused, Runtime
 
 
 class MetricKind(BoundEnum):
-    """The kinds of metrics; the numbers cross the wire."""
+    """The kinds of metrics. Their numbers are sent."""
 
     __module__ = MODULE
     __slots__ = ()
     names = ("COUNTER", "GAUGE", "HISTOGRAM")
 
 
-_kinds: Any = MetricKind  # it has its members by name
+_kinds: Any = MetricKind  # its members are attributes
 COUNTER: MetricKind = _kinds.COUNTER
 GAUGE: MetricKind = _kinds.GAUGE
 HISTOGRAM: MetricKind = _kinds.HISTOGRAM
@@ -46,7 +46,7 @@ _GONE = (
     "be deleted AFTER its corresponding 'Metric' objects have been deleted."
 )
 _ONLY_UP = "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
-#: By operation, what its errors begin with, and the kinds that do not have it.
+#: By operation, the start of its error texts, and the kinds that do not support it.
 _OPERATIONS: Dict[int, Tuple[str, Tuple[int, ...]]] = {
     runtime.INCREMENT: ("Failed to increment metric value: ", (runtime.HISTOGRAM,)),
     runtime.SET: ("Failed to set metric value: ", (runtime.COUNTER, runtime.HISTOGRAM)),
@@ -63,7 +63,10 @@ def refusal(prefix: str, reason: object) -> TritonModelException:
 
 
 class _Family:
-    """State that a family shares with its metrics. It outlives the family, so that metrics notice the end."""
+    """State shared by a family and its metrics.
+
+    It outlives the family, so that metrics notice its end.
+    """
 
     __slots__ = ("alive", "kind", "number", "runtime")
 
@@ -75,7 +78,7 @@ class _Family:
 
 
 class Metric(Unmakeable):
-    """One series of a family; models get it from `MetricFamily.Metric`."""
+    """One series of a family, made by `MetricFamily.Metric`."""
 
     __module__ = MODULE
     __slots__ = ("_family", "_number")
@@ -88,11 +91,11 @@ class Metric(Unmakeable):
         self._change("increment", runtime.INCREMENT, args, named)
 
     def set(self, *args: Any, **named: Any) -> None:
-        """Give a gauge its value."""
+        """Set a gauge."""
         self._change("set", runtime.SET, args, named)
 
     def observe(self, *args: Any, **named: Any) -> None:
-        """Count a value in a histogram."""
+        """Add an observation to a histogram."""
         self._change("observe", runtime.OBSERVE, args, named)
 
     def _change(self, function: str, operation: int, args: Tuple[Any, ...], named: Dict[str, Any]) -> None:
@@ -117,7 +120,7 @@ class Metric(Unmakeable):
             raise refusal(prefix, error) from None
 
     def value(self, *args: Any, **named: Any) -> float:
-        """The value of a counter or a gauge, including changes of other processes."""
+        """Return the value of a counter or gauge, including changes by other processes."""
         if args or named:
             raise incompatible("value", _VALUE, (self, *args), named)
         family = self._family
@@ -132,7 +135,7 @@ class Metric(Unmakeable):
 
 
 class MetricFamily(Bound):
-    """A family of metrics. Its metrics end with it, however many of them the model still has."""
+    """A family of metrics. Its metrics end with it, even if the model still references them."""
 
     __module__ = MODULE
     __slots__ = ("_known", "_state")
@@ -174,7 +177,10 @@ class MetricFamily(Bound):
                 os.write(2, f"Error when deleting MetricFamily: {error}\n".encode("utf-8", "backslashreplace"))
 
     def Metric(self, *args: Any, **named: Any) -> Metric:
-        """Make a metric: `labels` is a dict of str, `buckets` the upper bounds of a histogram, a list of float."""
+        """Make a metric.
+
+        `labels` is a dict of str, `buckets` a list of float with the upper bounds of a histogram.
+        """
         try:
             labels, buckets = _metric_arguments(*args, **named)
         except TypeError:
@@ -201,7 +207,7 @@ class MetricFamily(Bound):
         return metric
 
 
-_Metric = Metric  # in the class above, Metric is its method
+_Metric = Metric  # inside the class, Metric is the method
 
 
 def _family_arguments(name: object, description: object, kind: object) -> Tuple[Any, Any, Any]:
@@ -213,7 +219,7 @@ def _metric_arguments(labels: object = None, buckets: object = None) -> Tuple[An
 
 
 def _bounds(kind: int, buckets: object) -> List[float]:
-    """Check the buckets of a metric of that kind."""
+    """Check the buckets of a metric of this kind."""
     if buckets is not None and not isinstance(buckets, list):
         raise TritonModelException("Failed to create metric. Buckets must be a list.")
     if kind != runtime.HISTOGRAM:
@@ -232,7 +238,7 @@ def _bounds(kind: int, buckets: object) -> List[float]:
 
 
 def _pairs(text: str) -> Dict[str, str]:
-    """Read labels out of JSON, which Triton passes them through: keys have become texts, values must be texts."""
+    """Parse labels from JSON, as Triton does: keys have become strings, values must be strings."""
     pairs: Dict[str, str] = json.loads(text) if text else {}
     for key, value in pairs.items():
         if not isinstance(value, str):

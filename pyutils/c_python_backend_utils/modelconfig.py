@@ -1,4 +1,4 @@
-"""ModelConfig: the config of a model while the model's own `auto_complete_config` completes it."""
+"""ModelConfig: the config that the model's `auto_complete_config` completes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _UNSET = "TYPE_INVALID"
 class ModelConfig:
     """A model's config, parsed from its JSON text.
 
-    All methods change the one dict that `as_dict` returns. Of that dict the server takes `max_batch_size`, `input`,
-    `output`, the scheduling choice if the config has none, and whether the model is decoupled.
+    All methods change the same dict, which `as_dict` returns. The server uses its `max_batch_size`,
+    `input`, `output`, its scheduling choice if the config has none, and whether the model is
+    decoupled.
     """
 
     __module__ = "triton_python_backend_utils"
@@ -24,7 +25,7 @@ class ModelConfig:
         self._model_config: Dict[str, Any] = json.loads(model_config)
 
     def as_dict(self) -> Dict[str, Any]:
-        """The config itself, not a copy. `input` and `output` are lists, perhaps empty ones."""
+        """Return the config itself, not a copy. `input` and `output` are lists, possibly empty."""
         return self._model_config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
@@ -38,7 +39,7 @@ class ModelConfig:
         self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Have requests batched by the dynamic batcher; ValueError if the config has another scheduler."""
+        """Choose the dynamic batcher; ValueError if the config has another scheduler."""
         for choice in ("sequence_batching", "ensemble_scheduling"):
             if choice in self._model_config:
                 raise ValueError(
@@ -48,21 +49,21 @@ class ModelConfig:
         self._model_config.setdefault("dynamic_batching", {})
 
     def add_input(self, input: Dict[str, Any]) -> None:  # noqa: A002  # the name is Triton's
-        """Add an input: a dict with `name`, `data_type`, `dims` and perhaps `optional`.
+        """Add an input: a dict with `name`, `data_type`, `dims` and optionally `optional`.
 
-        One that the config has is completed; ValueError if the two contradict each other.
+        An existing input is completed; ValueError if the two contradict each other.
         """
         self._add("input", input, _INPUT, "'name', 'data_type', 'dims' and 'optional'")
 
     def add_output(self, output: Dict[str, Any]) -> None:
         """Add an output: a dict with `name`, `data_type` and `dims`.
 
-        One that the config has is completed; ValueError if the two contradict each other.
+        An existing output is completed; ValueError if the two contradict each other.
         """
         self._add("output", output, _OUTPUT, "'name', 'data_type' and 'dims'")
 
     def set_model_transaction_policy(self, transaction_policy_dict: Dict[str, Any]) -> None:
-        """Set `{"decoupled": bool}`; ValueError if the config says otherwise."""
+        """Set `{"decoupled": bool}`; ValueError if the config contradicts it."""
         for key in transaction_policy_dict:
             if key != "decoupled":
                 raise ValueError(
@@ -79,7 +80,7 @@ class ModelConfig:
             )
 
     def _add(self, kind: str, given: Dict[str, Any], allowed: Tuple[str, ...], listed: str) -> None:
-        """Add an input or an output, or complete the one of that name."""
+        """Add an input or output, or complete the existing one of that name."""
         for key in given:
             if key not in allowed:
                 raise ValueError(f"{kind} '{given['name']}' in {self._where()} contains property other than {listed}.")
@@ -95,7 +96,7 @@ class ModelConfig:
         tensors.append(given)
 
     def _complete(self, kind: str, known: Dict[str, Any], given: Dict[str, Any]) -> None:
-        """Complete an input or an output that the config has."""
+        """Complete an input or output of the config."""
         name = known["name"]
         if known["data_type"] not in (_UNSET, given["data_type"]):
             raise ValueError(

@@ -6,12 +6,12 @@ import json
 
 from .error import TritonModelException
 
-#: The text of no parameters.
+#: The text of empty parameters.
 NONE = "{}"
 
 
 def encode(parameters: object) -> str:
-    """Check a model's dictionary and turn it into JSON; TritonModelException names what does not fit."""
+    """Check a model's dict and encode it as JSON; TritonModelException names the bad entry."""
     if parameters is None:
         return NONE
     if not isinstance(parameters, dict):

@@ -1,4 +1,4 @@
-"""InferenceRequest: requests to a model, and its own requests to others."""
+"""InferenceRequest: requests to a model, and its own requests to other models."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ _SET_FLAGS = (f"(self: {MODULE}.InferenceRequest, arg0: int) -> None",)
 
 @checked(get_context="object")
 class InferenceTrace(Unmakeable):
-    """The trace that a request belongs to."""
+    """The trace of a request."""
 
     __module__ = MODULE
     __slots__ = ("_context",)
 
-    _context: Optional[str]  # the server's number of the trace, and the context behind it if there is one
+    _context: Optional[str]  # the server's number of the trace, followed by the context, if any
 
     def get_context(self) -> Optional[str]:
-        """The context to propagate, JSON text, or None."""
+        """Return the context to propagate, as JSON text, or None."""
         context = self._context
         at = -1 if context is None else context.find("{")
         return None if context is None or at < 0 else context[at:]
 
 
 def trace_of(context: Optional[str]) -> InferenceTrace:
-    """Make the trace that the server calls by this text."""
+    """Make the trace that the server identifies by this text."""
     trace = InferenceTrace.__new__(InferenceTrace)
     trace._context = context
     return trace
 
 
 _NO_TRACE = trace_of(None)
-_NO_MEMORY = PreferredMemory.__new__(PreferredMemory)  # wherever the other model likes
+_NO_MEMORY = PreferredMemory.__new__(PreferredMemory)  # no preference
 
 _SIGNATURE = (
     (
@@ -87,7 +87,7 @@ _SIGNATURE = (
     get_response_sender="triton::backend::python::ResponseSender",
 )
 class InferenceRequest(Bound):
-    """A request. The stub makes those for `execute`, by filling the slots."""
+    """A request. The stub makes those for `execute` by setting the slots."""
 
     __module__ = MODULE
     __slots__ = (
@@ -108,19 +108,19 @@ class InferenceRequest(Bound):
 
     _correlation: Union[int, str]
     _flags: int
-    _handle: int  # the server's number, 0 of a request that the model made
+    _handle: int  # the server's number, 0 if the model made the request
     _id: Text
     _inputs: List[Tensor]
     _model_name: Text
     _model_version: int
     _parameters: str  # JSON
-    _preferred_memory: Optional[PreferredMemory]  # of a request that the model made
-    _sender: Optional[InferenceResponseSender]  # None until the model asks for it, or the request was answered
+    _preferred_memory: Optional[PreferredMemory]  # only if the model made the request
+    _sender: Optional[InferenceResponseSender]  # None until the model requests it or the request is complete
     _timeout: int  # µs; 0: no timeout
-    _trace: Union[InferenceTrace, str, None]  # a str is the server's, not asked for yet
-    _wanted: Iterable[Text]  # names of outputs; the stub's mapping has them as keys
+    _trace: Union[InferenceTrace, str, None]  # a str is the server's text, not converted yet
+    _wanted: Iterable[Text]  # names of outputs; in the stub, the keys of a mapping
 
-    # Called for each request to another model: the usual arguments are checked without a function call.
+    # Called for each BLS request: the usual arguments are checked without a function call.
     def __init__(self, *args: Any, **named: Any) -> None:
         if len(named) == 3 and not args:
             inputs, outputs = named.get("inputs"), named.get("requested_output_names")
@@ -212,22 +212,22 @@ class InferenceRequest(Bound):
             raise incompatible("set_flags", _SET_FLAGS, (self, *args), named) from None
 
     def timeout(self) -> int:
-        """The timeout in microseconds, 0 without one."""
+        """Return the timeout in microseconds, or 0 if there is no timeout."""
         return self._timeout
 
     def is_cancelled(self) -> bool:
-        """Whether the client has gone. After the answer the last known state."""
+        """Return whether the client has gone away. After completion, the last known state."""
         return (self._sender or self._make_sender()).is_cancelled()
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """The sender of this request's responses, the same object with each call."""
+        """Return the sender of this request's responses. Each call returns the same object."""
         return self._sender or self._make_sender()
 
     def _make_sender(self) -> InferenceResponseSender:
         with making:
             if self._sender is None:
                 sender = sender_of(runtime.current().outlet(self))
-                # A destructor or signal handler may have been faster.
+                # A destructor or signal handler may have created it meanwhile.
                 if self._sender is None:
                     self._sender = sender
                 else:
@@ -235,7 +235,7 @@ class InferenceRequest(Bound):
             return self._sender
 
     def set_release_flags(self, *args: Any, **named: Any) -> None:
-        """Say what becomes of the request when `execute` returns: it is over, or it is executed again."""
+        """Choose whether the request is released or executed again when `execute` returns."""
         try:
             flags = args[0] if len(args) == 1 and not named else NOTHING
             if not args and list(named) == ["flags"]:
@@ -244,11 +244,11 @@ class InferenceRequest(Bound):
         except Mismatch:
             raise incompatible("set_release_flags", _SET_RELEASE_FLAGS, (self, *args), named) from None
         sender = self.get_response_sender()
-        if not sender._closed:  # those of answered requests may be one
+        if not sender._closed:  # answered requests may share one
             sender._release = number
 
     def parameters(self) -> str:
-        """The custom parameters as JSON text."""
+        """Return the custom parameters as JSON text."""
         return self._parameters
 
     def requested_output_names(self) -> Set[str]:
@@ -261,17 +261,17 @@ class InferenceRequest(Bound):
         return trace
 
     def exec(self, *args: Any, **named: Any) -> Union[InferenceResponse, ResponseIterator]:
-        """Have the model that the request names execute it: `exec(decoupled=False)`.
+        """Have the named model execute the request: `exec(decoupled=False)`.
 
-        Returns its response, or with decoupled an iterator over its responses once the first is there. What goes wrong
-        is a response with an error.
+        Returns its response, or if decoupled, an iterator over its responses after the first has
+        arrived. If the request fails, the response has the error.
         """
         decoupled = self._decoupled("exec", args, named) if args or named else False
         result: Union[InferenceResponse, ResponseIterator] = runtime.current().infer(self, decoupled)
         return result
 
     def async_exec(self, *args: Any, **named: Any) -> Awaitable[Union[InferenceResponse, ResponseIterator]]:
-        """As `exec`, for coroutines: the request is under way when this returns, and the future gets the result.
+        """Like `exec`, for coroutines: sends the request and returns a future of the result.
 
         It is an asyncio.Future; cancelling it cancels the request.
         """
@@ -295,7 +295,7 @@ def _flag(decoupled: object = False) -> object:
 
 
 def _correlation(value: object) -> Union[int, str]:
-    """Convert a correlation id; other types and numbers out of range are not a TypeError."""
+    """Convert a correlation id; bad types and values raise TritonModelException, not TypeError."""
     if isinstance(value, int):
         if not 0 <= value <= _U64:
             raise uncastable(value)

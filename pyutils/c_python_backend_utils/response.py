@@ -21,7 +21,7 @@ _NO_PARAMETERS = parameter_text.NONE
 
 @checked(has_error="bool", error=f"{MODULE}.TritonError", parameters="str")
 class InferenceResponse(Bound):
-    """The answer to one request. One with an error keeps its tensors, but they are not sent."""
+    """The response to one request. With an error, its tensors are kept but not sent."""
 
     __module__ = MODULE
     __slots__ = ("_error", "_outputs", "_parameters")
@@ -31,7 +31,7 @@ class InferenceResponse(Bound):
     _parameters: str  # JSON
 
     # Called once for each request: the usual list of tensors is checked without a function call.
-    # Texts of errors distinguish positional from named arguments; tensors are often given either way.
+    # Error texts distinguish positional from named arguments; tensors are often given either way.
     def __init__(self, first: Any = NOTHING, /, *rest: Any, output_tensors: Any = NOTHING, **named: Any) -> None:
         outputs = first
         if first is NOTHING:
@@ -73,7 +73,7 @@ class InferenceResponse(Bound):
         return self._error
 
     def parameters(self) -> str:
-        """The parameters as JSON text."""
+        """Return the parameters as JSON text."""
         return self._parameters
 
 

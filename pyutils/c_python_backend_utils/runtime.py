@@ -1,4 +1,4 @@
-"""The interface of these classes to their process. The stub installs it once, at its start."""
+"""The interface of these classes to their process. The stub installs it once, at startup."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import numpy as np
 
 from .binding import Text
 
-#: Levels of log messages, with the letters that a log line begins with.
+#: Levels of log messages, and the first letters of their log lines.
 INFO, WARNING, ERROR, VERBOSE = range(4)
 _LETTERS = "IWEI"
 
-#: Kinds of custom metrics, and what is done to them; the numbers cross the wire.
+#: Kinds of custom metrics, and operations on them; the numbers are sent.
 COUNTER, GAUGE, HISTOGRAM = range(3)
 INCREMENT, SET, OBSERVE = range(1, 4)
 
 
 class Refused(Exception):
-    """The server, or whatever is in its place, refuses a call; the text says why."""
+    """The server, or its replacement, rejects a call; the text says why."""
 
 
 class Origin(Protocol):
-    """The bytes of one input tensor, where they lie outside of the message that named them."""
+    """The bytes of an input tensor that are outside of the message that named it."""
 
     def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        """Make a private, writable array of them, another one with each call."""
+        """Make a private, writable array of the bytes; each call returns another one."""
 
     def read(self) -> bytes:
-        """Copy them as they came, whatever has been written into arrays."""
+        """Copy the bytes as they arrived, regardless of writes to the arrays."""
 
 
 class Outlet(Protocol):
@@ -40,18 +40,19 @@ class Outlet(Protocol):
 
     @property
     def decoupled(self) -> bool:
-        """Whether the model may send any number of responses."""
+        """Return whether the model may send any number of responses."""
 
     def send(self, response: Any, final: bool) -> None:
-        """Send an InferenceResponse, or None with final alone. TritonModelException says why that failed."""
+        """Send an InferenceResponse, or the final flag alone; may raise TritonModelException."""
 
     def is_cancelled(self) -> bool:
-        """Whether no client waits for the responses any more; when they are over, whether none did then."""
+        """Return whether the client has gone away; after completion, whether it had."""
 
     def dropped(self, sends: int) -> None:
-        """End the request: the model cannot do it any more, and has not.
+        """End a request that the model can no longer complete.
 
-        Sends says how often it has sent something. A destructor calls this: at any moment, in any thread.
+        sends is the number of responses and flags sent so far. Destructors call this, at any time
+        and in any thread.
         """
 
 
@@ -59,81 +60,84 @@ class Runtime(Protocol):
     """Services of the process."""
 
     def log(self, level: int, file: str, line: int, message: str) -> None:
-        """Log a message of the model; file is a base name. It neither fails nor waits for long."""
+        """Log a message of the model; file is a base name. Does not fail or block for long."""
 
     def model_directory(self) -> str:
-        """The directory of the model's version."""
+        """Return the directory of the model's version."""
 
     def outlet(self, request: Any) -> Optional[Outlet]:
-        """Where the responses to an unanswered InferenceRequest go; None if the model has made it."""
+        """Return the destination of an open request's responses; None for BLS requests."""
 
     def free_memory(self) -> int:
-        """Bytes that the process can still take for tensors of its own."""
+        """Return the number of bytes that the process can still allocate for its own tensors."""
 
     def instance(self) -> str:
-        """The name of the model's instance, for error texts."""
+        """Return the name of the model's instance, for error texts."""
 
-    # Each of these raises Refused. They wait without holding the interpreter's lock.
+    # Each of these raises Refused. They wait without holding the GIL.
 
     def load_model(self, name: Text, config: Text, files: dict[Text, bytes]) -> None:
-        """Load a model and wait until it serves. `config` is JSON that overrides its config, "" for none."""
+        """Load a model and wait until it is ready.
+
+        `config` overrides its config.pbtxt unless "".
+        """
 
     def unload_model(self, name: Text, dependents: bool) -> None:
-        """Begin to unload a model, and what needs it."""
+        """Start unloading a model and, if requested, its dependents."""
 
     def is_model_ready(self, name: Text, version: Text) -> bool:
-        """Whether a version of a model, "" for the highest, can be used."""
+        """Return whether a version of a model is ready; "" is the highest."""
 
     def new_family(self, name: Text, description: Text, kind: int) -> int:
-        """Make a metric family, or refer to the one of that name; returns a number for it."""
+        """Make a metric family, or reference the existing one; returns its number."""
 
     def drop_family(self, family: int) -> None:
-        """End a family and its metrics. It does not wait, and may be called anywhere."""
+        """End a family and its metrics. Does not wait, and may be called anywhere."""
 
     def new_metric(self, family: int, labels: list[tuple[str, str]], buckets: list[float]) -> int:
-        """Make a metric of a family, or refer to the one with these labels; returns a number for it."""
+        """Make a metric, or reference the existing one with these labels; returns its number."""
 
     def change_metric(self, metric: int, operation: int, value: float) -> None:
-        """Change a metric in a way that its kind allows. It does not wait for the server."""
+        """Apply an operation that the metric's kind allows. Does not wait for the server."""
 
     def metric_value(self, metric: int) -> float:
-        """The value of a counter or a gauge, after all changes of this thread."""
+        """Return the value of a counter or gauge, after all changes by this thread."""
 
-    # Requests and responses are not named by their types: their modules import this one.
+    # Requests and responses are typed as Any: their modules import this one.
 
     def infer(self, request: Any, decoupled: bool) -> Any:
-        """Execute an InferenceRequest and return its InferenceResponse, or a ResponseIterator if it is decoupled.
+        """Execute an InferenceRequest; returns an InferenceResponse, or if decoupled, an iterator.
 
-        An iterator is returned after the first response. Errors of the request are responses; TritonModelException
-        means that models may not be called now.
+        A ResponseIterator is returned after the first response. Errors of the request are
+        responses; TritonModelException means that BLS is not possible now.
         """
 
     def infer_soon(self, request: Any, decoupled: bool) -> Any:
-        """Return a future of the running event loop for what `infer` returns; RuntimeError if no loop runs."""
+        """Like `infer`, but return a future of the running event loop; RuntimeError without one."""
 
 
 def print_line(level: int, file: str, line: int, message: str) -> None:
-    """Write a log line to stderr, for times when no supervisor listens."""
+    """Write a log line to stderr, for use while no supervisor is connected."""
     now = time.time()
     stamp = time.strftime("%m%d %H:%M:%S", time.gmtime(now))
     text = f"{_LETTERS[level]}{stamp}.{int(now % 1 * 1e6):06d} {os.getpid()} {file}:{line}]  {message}\n"
-    # One write, past Python's buffers: other processes write to the same pipe. A failure can be told nowhere.
+    # One unbuffered write: other processes write to the same pipe. A failure cannot be reported.
     with contextlib.suppress(OSError):
         os.write(2, text.encode("utf-8", "backslashreplace"))
 
 
 def _alone(*_arguments: object) -> NoReturn:
-    raise Refused("this needs a server around the model")
+    raise Refused("this is only possible in a server")
 
 
 class Alone:
-    """The runtime of an interpreter that is no stub, such as a unit test of a model."""
+    """The runtime of an interpreter that is not a stub, such as a unit test of a model."""
 
     def log(self, level: int, file: str, line: int, message: str) -> None:
         print_line(level, file, line, message)
 
     def model_directory(self) -> str:
-        raise RuntimeError("get_model_dir() needs a server around the model")
+        raise RuntimeError("get_model_dir() is only available in a server")
 
     def outlet(self, _request: Any) -> Optional[Outlet]:
         return None
@@ -151,26 +155,26 @@ class Alone:
         pass
 
     def infer(self, _request: Any, _decoupled: bool) -> NoReturn:
-        raise RuntimeError("InferenceRequest.exec() needs a server around the model")
+        raise RuntimeError("InferenceRequest.exec() is only available in a server")
 
     def infer_soon(self, _request: Any, _decoupled: bool) -> NoReturn:
-        raise RuntimeError("InferenceRequest.async_exec() needs a server around the model")
+        raise RuntimeError("InferenceRequest.async_exec() is only available in a server")
 
 
 _installed: list[Runtime] = [Alone()]
 
 
 def install(runtime: Runtime) -> None:
-    """Make runtime the one that all classes use from now on."""
+    """Set the runtime that all classes use from now on."""
     _installed[0] = runtime
 
 
 def current() -> Runtime:
-    """The runtime of this process."""
+    """Return the runtime of this process."""
     return _installed[0]
 
 
 def caller(depth: int) -> tuple[str, int]:
-    """Base name and line of the frame depth levels above the function that asks."""
+    """Return base name and line of the frame that is depth levels above the caller."""
     frame: Any = sys._getframe(depth + 1)
     return os.path.basename(frame.f_code.co_filename), frame.f_lineno

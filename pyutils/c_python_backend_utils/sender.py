@@ -1,11 +1,13 @@
-"""InferenceResponseSender: the answers to one request, one by one, from any thread, also after `execute` has returned.
+"""InferenceResponseSender: sends responses from any thread, even after `execute` has returned.
 
-A sender is made when it is asked for, or when `execute` has returned and left the request unanswered. The request holds
-it, so it lives until the model has forgotten both. If FINAL was not sent by then, its end says so to the client.
+A sender is created when the model requests it, or when `execute` has returned without completing
+the request. The request references it, so it lives until the model has released both. If FINAL was
+not sent by then, its destructor reports this to the client.
 
-Locks: `making` decides who of several threads makes a request's sender, or answers the request without one. A sender's
-own `_mu` is held from the check of a `send` until its response is on its way, so that what is accepted first is sent
-first. Destructors and signal handlers may come in anywhere: `making` lets the thread in that has it, `_mu` refuses it.
+Locks: `making` selects the thread that creates a request's sender, or completes the request without
+one. A sender's own `_mu` is held from the check in `send` until the response is on its way, so
+responses are sent in the order in which they were accepted. Destructors and signal handlers may
+interrupt anywhere: the thread that holds `making` may acquire it again, `_mu` rejects it.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from .error import TritonModelException
 from .response import InferenceResponse
 
 FINAL = 1
-RESCHEDULE = 2  # of a request's release
+RESCHEDULE = 2  # a release flag
 
-#: How often an asyncio model that waits for its client to go looks whether it has.
+#: The interval at which a waiting asyncio model checks whether its client has gone away.
 _LOOK_SECONDS = 0.02
 
 _U32 = 2**32 - 1
@@ -39,23 +41,23 @@ _me = threading.get_ident
 
 @checked(is_cancelled="bool")
 class InferenceResponseSender(Unmakeable):
-    """Sends the responses to one request. `request.get_response_sender()` gives it."""
+    """Sends the responses to one request. `request.get_response_sender()` returns it."""
 
     __module__ = MODULE
     __slots__ = ("_cancelled", "_closed", "_mu", "_outlet", "_owner", "_release", "_sends")
 
-    _cancelled: bool  # as far as is known
+    _cancelled: bool  # the last known state
     _closed: bool  # FINAL was sent, or the request has ended otherwise
     _mu: threading.Lock
-    _outlet: Optional[runtime.Outlet]  # None for a request that the model has made
-    _owner: int  # the thread that has _mu
-    _release: int  # flags of the request's release
-    _sends: int  # that were accepted
+    _outlet: Optional[runtime.Outlet]  # None if the model made the request
+    _owner: int  # the thread that holds _mu
+    _release: int  # the release flags of the request
+    _sends: int  # number of accepted sends
 
     def send(self, response: Any = NOTHING, flags: Any = NOTHING, *rest: Any, **named: Any) -> None:
         """Send a response, the final flag, or both.
 
-        The tensors are copied before this returns. It waits while the client has too much to read.
+        The tensors are copied before this returns. It blocks while the client has too much to read.
         """
         given = None if response is NOTHING else response
         number = 0 if flags is NOTHING else flags
@@ -87,15 +89,15 @@ class InferenceResponseSender(Unmakeable):
                 self._owner = 0
 
     def is_cancelled(self) -> bool:
-        """Whether the client has gone. After the answer the last known state."""
+        """Return whether the client has gone away. After completion, the last known state."""
         if not self._cancelled and self._outlet is not None:
             self._cancelled = self._outlet.is_cancelled()
         return self._cancelled
 
     async def cancelled(self) -> bool:
-        """Wait until the client has gone: True; or until the request has been answered: False.
+        """Wait until the client goes away (True) or the request is complete (False).
 
-        For models with an asyncio loop. Triton has no such method.
+        For models with an asyncio loop. Triton lacks this method.
         """
         import asyncio
 
@@ -106,7 +108,7 @@ class InferenceResponseSender(Unmakeable):
         return True
 
     def _accept(self, response: bool, final: bool) -> runtime.Outlet:
-        """Check a send against the state and change it; the caller has _mu."""
+        """Check a send against the state and update it; the caller holds _mu."""
         outlet = self._outlet
         if outlet is None:
             _refuse("Response sender has no reference to the decoupled state of the model.")
@@ -122,7 +124,7 @@ class InferenceResponseSender(Unmakeable):
         return outlet
 
     def _answer(self) -> None:
-        """Take account of a response that the model has returned instead of sending it."""
+        """Record a response that the model has returned instead of sending it."""
         with self._mu:
             self._accept(True, True)
 

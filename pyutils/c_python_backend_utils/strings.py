@@ -1,7 +1,8 @@
-"""BYTES tensors on the wire: each element is a 4-byte little-endian length and that many bytes, without padding.
+"""Encoded BYTES tensors: each element is a 4-byte little-endian length and its bytes, unpadded.
 
-Both directions look first whether all elements have one length. Tokens, hashes and fixed-width ids do, and then numpy,
-marshal or one join does the work for all elements at once; else a loop in Python costs about 0.1 to 0.2 µs per element.
+Both directions first check whether all elements have the same length, as tokens, hashes and
+fixed-width ids do. If so, numpy, marshal or a single join processes all elements at once. Otherwise
+a Python loop takes about 0.1 to 0.2 µs per element.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import numpy as np
 _LENGTH = struct.Struct("<I")
 #: Encoded lengths of short elements, by length.
 _PREFIXES = [_LENGTH.pack(n) for n in range(1024)]
-#: Up to here it is faster to compare the lengths of all elements in numpy; longer ones are copied less by a join.
+#: Up to this length, comparing the lengths of all elements in numpy is faster; for longer elements,
+#: a join copies less.
 _SHORT = 256
 
 
 class Malformed(Exception):
-    """Bytes that are no BYTES tensor; the text is what models see."""
+    """The bytes are not a BYTES tensor; models see the text."""
 
 
 INCOMPLETE = "Invalid bytes tensor data: incomplete length field"
@@ -30,8 +32,9 @@ OVERRUN = "Invalid bytes tensor data: string extends beyond buffer"
 def encode(array: np.ndarray) -> tuple[bytes, int]:
     """Serialise an array of dtype object or S in C order.
 
-    Returns the bytes and, if all elements have one length, that length plus 1, else 0. Elements that are exactly
-    `bytes` are taken as they are, all others, numpy's and subclasses included, as the UTF-8 of their str().
+    Returns the bytes and, if all elements have the same length, that length plus 1, else 0.
+    Elements of type `bytes` are copied as they are. All others, including numpy types and
+    subclasses, become the UTF-8 of their str().
     """
     elements: list[Any] = array.ravel().tolist()
     count = len(elements)
@@ -62,11 +65,11 @@ def encode(array: np.ndarray) -> tuple[bytes, int]:
 
 
 def _encode_same(elements: list[bytes], length: int) -> bytes | None:
-    """Serialise elements that are exactly `bytes` and all of one length; None if one has another length.
+    """Serialise elements of type `bytes` that all have this length; None if any length differs.
 
-    marshal writes a list in one go: a head of 5 bytes, then for each element a letter, its length in 4 bytes as they
-    are wanted here, and its bytes. Each place where an element begins, if those before it have the wanted length, says
-    how long that element is: if all of them say that length, it is so.
+    marshal writes a list at once: a header of 5 bytes, then for each element a letter, its 4-byte
+    length and its bytes. At each offset where an element starts if all lengths are as expected, the
+    encoded length is checked: if all match, the lengths are as expected.
     """
     data = marshal.dumps(elements, 2)
     count, step = len(elements), 4 + length
@@ -77,7 +80,7 @@ def _encode_same(elements: list[bytes], length: int) -> bytes | None:
 
 
 def decode(data: bytes) -> np.ndarray:
-    """Make the one-dimensional object array of bytes; Malformed if data ends inside an element."""
+    """Make a one-dimensional object array of bytes; Malformed if the data is truncated."""
     size = len(data)
     if size < 4:
         if size:

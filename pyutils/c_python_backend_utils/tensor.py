@@ -1,4 +1,4 @@
-"""Tensor: one named array, on its way into a model or out of it."""
+"""Tensor: a named array, an input or output of a model."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _ndarray = np.ndarray
 _code = CODES.get
 
 
-#: What to do with arrays of other dtypes, by their kind.
+#: Advice for arrays of unsupported dtypes, by kind.
 _REMEDIES = {
-    "U": "texts are sent as objects: array.astype(object)",
+    "U": "send strings as objects: array.astype(object)",
     "M": "send it as a number: array.astype(np.int64)",
     "m": "send it as a number: array.astype(np.int64)",
     "c": "send the real and the imaginary part as two outputs",
     "f": "send it in another precision: array.astype(np.float64)",
     "V": "send each of its fields as an output",
 }
-#: The dtypes that the log has been told of. Models may try, and catch what is raised.
+#: The dtypes that have been logged. Models may probe dtypes and catch the exception.
 _told: Set[str] = set()
 _MOST_TOLD = 16
 
 
 def _unsupported(dtype: np.dtype) -> TritonModelException:
-    """Make Triton's exception, and log the missing details once for the line that makes the Tensor."""
+    """Make Triton's exception, and log the details once, for the line that makes the Tensor."""
     name = str(dtype)
     if name not in _told and len(_told) < _MOST_TOLD:
         _told.add(name)
         remedy = _REMEDIES.get(dtype.kind, "")
         if not dtype.isnative:
-            remedy = "its bytes have another order than this machine's: array.astype(array.dtype.newbyteorder('='))"
+            remedy = "convert it to this machine's byte order: array.astype(array.dtype.newbyteorder('='))"
         file, line = runtime.caller(2)
         text = f"a Tensor cannot have the NumPy dtype {name}" + (remedy and f"; {remedy}")
         runtime.current().log(runtime.WARNING, file, line, text)
@@ -60,30 +60,31 @@ def _unsupported(dtype: np.dtype) -> TritonModelException:
     __dlpack_device__="Tuple[int, int]",
 )
 class Tensor(Bound):
-    """A named array. Models make it from numpy or DLPack; the stub makes those of requests, by filling the slots.
+    """A named array. Models make it from numpy or DLPack; the stub makes inputs by filling slots.
 
-    Where the bytes are: an input has `_origin`, the bytes of the frame it came in (`_offset`, `_size` say where) or an
-    Origin. All others have `_data`: the array that is read when the tensor is sent, a BYTES tensor's serialised
-    elements, or memory on a device. An input gets `_data` when it is exported by DLPack, since what a consumer writes
-    there is sent.
-    `_sent` is what the stub made of the tensor when it was first sent, and sends again.
+    Location of the bytes: an input has `_origin`, which is an Origin or the bytes of its frame, in
+    which `_offset` and `_size` delimit it. All others have `_data`: the array, read when the tensor
+    is sent; the serialised elements of a BYTES tensor; or device memory. An input gets `_data` when
+    it is exported through DLPack, because writes by the consumer must be sent.
+
+    `_sent` is the stub's encoding from the first send, used again for later ones.
     """
 
     __module__ = MODULE
     __slots__ = ("_array", "_code", "_data", "_element", "_name", "_offset", "_origin", "_sent", "_shape", "_size")
 
-    _array: Optional[np.ndarray]  # what as_numpy returns, from its first call on
+    _array: Optional[np.ndarray]  # the result of as_numpy, after its first call
     _code: int  # Triton's number of the data type
     _data: Union[np.ndarray, bytes, DeviceMemory, None]
     _element: int  # BYTES: 1 + the length of all elements, 0 if unknown
     _name: Text
     _offset: int
     _origin: Union[bytes, Origin, None]
-    _sent: Any  # the stub's alone
+    _sent: Any  # private to the stub
     _shape: Tuple[int, ...]
     _size: int  # bytes of an input
 
-    # Called for each output of each response, hence the exact checks first and the conversions after them.
+    # Called for each output of each response, so exact type checks come before conversions.
     def __init__(self, name: Any = NOTHING, array: Any = NOTHING, /, *rest: Any, **named: Any) -> None:
         if rest or named:
             raise _incompatible(name, array, rest, named)
@@ -102,7 +103,8 @@ class Tensor(Bound):
             if array.dtype.char != "S":
                 raise _unsupported(array.dtype)
             code = BYTES
-        # A masked array's data is no memoryview: it has to fail here with an AttributeError, as in Triton.
+        # A masked array's data is not a memoryview: it must fail here with an AttributeError, as in
+        # Triton.
         if not (array.flags.c_contiguous if plain else array.data.c_contiguous):
             array = np.ascontiguousarray(array)
         self._name = name
@@ -125,14 +127,17 @@ class Tensor(Bound):
         return list(self._shape)
 
     def triton_dtype(self) -> int:
-        """The number of the data type. Triton 2.73 raises a TypeError here."""
+        """Return the number of the data type. Triton 2.73 raises a TypeError here."""
         return self._code
 
     def is_cpu(self) -> bool:
         return not isinstance(self._data, DeviceMemory)
 
     def as_numpy(self) -> np.ndarray:
-        """The tensor as an array, the same object with each call. That of an input is private and writable."""
+        """Return the tensor as an array, always the same object.
+
+        An input's is private and writable.
+        """
         array = self._array
         if array is None:
             array = self._array = self._load()
@@ -161,7 +166,7 @@ class Tensor(Bound):
         return origin.array(self.name(), dtype, self._shape)
 
     def _bytes(self) -> bytes:
-        """An input's bytes as they came."""
+        """Return an input's bytes as they arrived."""
         origin = self._origin
         if isinstance(origin, bytes):
             return origin[self._offset : self._offset + self._size]
@@ -169,7 +174,7 @@ class Tensor(Bound):
         return origin.read()
 
     def _memory(self) -> np.ndarray:
-        """The array that DLPack consumers share. It is never the one of as_numpy, unless the model made that."""
+        """Return the array shared with DLPack consumers: as_numpy's only if the model made that."""
         data = self._data
         if data is None:
             dtype = STORAGE[self._code]
@@ -185,8 +190,8 @@ class Tensor(Bound):
         return data
 
     def to_dlpack(self) -> object:
-        """A capsule over the tensor's memory; it keeps the tensor alive until it is consumed and released."""
-        from . import dlpack  # ctypes is loaded by those who need it
+        """Return a capsule of the tensor's memory, which keeps the tensor alive until released."""
+        from . import dlpack  # ctypes is only loaded if needed
 
         if self._code == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
@@ -196,7 +201,7 @@ class Tensor(Bound):
         return dlpack.export(self, self._memory(), self._code)
 
     def __dlpack__(self, *args: Any, **named: Any) -> object:
-        """As to_dlpack; the only argument, `stream`, is ignored."""
+        """Like to_dlpack; the only argument, `stream`, is ignored."""
         if len(args) + len(named) > 1 or (named and "stream" not in named):
             raise incompatible("__dlpack__", _DLPACK, (self, *args), named)
         return self.to_dlpack()
@@ -209,7 +214,8 @@ class Tensor(Bound):
     def from_dlpack(*args: Any, **named: Any) -> Tensor:
         """Make a tensor over another library's memory: `from_dlpack(name, capsule_or_tensor)`.
 
-        The memory is read when the tensor is sent. as_numpy gives a snapshot that is taken now, if it is the CPU's.
+        The memory is read when the tensor is sent. For CPU memory, as_numpy returns a snapshot
+        taken now.
         """
         from . import dlpack
 

@@ -1,4 +1,4 @@
-"""Other models, which a model asks: functions of the test that stand for them, or models that execute the request."""
+"""Other models that a model calls: loaded models, or functions of the test that replace them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from .copies import empty_response, error_response, received_response, tensors_o
 from .exchange import Client, Exchange
 from .model import Fault, Model
 
-#: What stands for another model: a function of a request that returns a response, a dict of arrays, or for several
-#: responses a list or generator of those; or a model itself: its folder, its class, an instance, a Model.
+#: A replacement for another model: a function that takes a request and returns a response, a dict
+#: of arrays, or, for several responses, a list or generator of these; or a model: its folder, its
+#: class, an instance, a Model.
 Fake = Union[Callable[[InferenceRequest], Any], type, str, Path, Any]
 
 
 def ask(fake: Fake, name: str, request: InferenceRequest, client: Client, decoupled: bool) -> Source:
-    """Have a model, or a function that replaces it, execute a request."""
+    """Execute a request with a model, or with a function that replaces it."""
     if isinstance(fake, Model):
         if fake.decoupled and not decoupled:
             raise _several(name)
@@ -49,7 +50,7 @@ def ask(fake: Fake, name: str, request: InferenceRequest, client: Client, decoup
 
 
 def failed(text: str) -> Source:
-    """The answer to a request that came to no model."""
+    """Make the response to a request that reached no model."""
     return _Listed([error_response(TritonError(text))])
 
 
@@ -70,18 +71,18 @@ def _response(item: Any) -> InferenceResponse:
         return item
     if isinstance(item, Mapping):
         return InferenceResponse(tensors_of(item, {}))
-    raise Fault(f"a model's stand-in gave {type(item).__name__}, want an InferenceResponse or a dict of arrays")
+    raise Fault(f"a model's replacement returned {type(item).__name__}, want an InferenceResponse or a dict of arrays")
 
 
 def _raised(name: str, error: BaseException) -> InferenceResponse:
-    """The response of a model that has raised an exception. A Fault is the test's own."""
+    """Make the response of a model that raised an exception. A Fault is raised in the test."""
     if isinstance(error, Fault):
         raise error
     return error_response(TritonError(f"{_failure(name + '_0')}{type(error).__name__}: {error}"))
 
 
 def _finish(coroutine: Any) -> Any:
-    """Run a coroutine to its end in a thread of its own: this one may have a loop that runs."""
+    """Run a coroutine in a new thread, because this one may have a running loop."""
     outcome: list[Any] = []
     context = contextvars.copy_context()
 
@@ -101,7 +102,7 @@ def _finish(coroutine: Any) -> Any:
 
 
 class Source:
-    """Where the responses to a BLS request come from; it implements `iterator.Source`."""
+    """The source of the responses to a BLS request. Implements `iterator.Source`."""
 
     def take(self) -> tuple[InferenceResponse, bool]:
         raise NotImplementedError
@@ -118,7 +119,7 @@ class Source:
 
 
 class _Listed(Source):
-    """Responses that are there already."""
+    """Responses that already exist."""
 
     def __init__(self, responses: list[InferenceResponse]) -> None:
         self._rest = responses or [empty_response()]
@@ -129,7 +130,7 @@ class _Listed(Source):
 
 
 class _Generated(Source):
-    """Responses that a generator makes when they are asked for; its end is a response without outputs."""
+    """Responses that a generator makes on demand; its end is a response without outputs."""
 
     def __init__(self, items: Iterator[Any], name: str, wanted: set[str] | None, client: Client) -> None:
         self._items = items

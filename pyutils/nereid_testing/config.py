@@ -1,11 +1,11 @@
-"""Configs of models: read from config.pbtxt, filled up with the defaults that models look at."""
+"""Configs of models: read from config.pbtxt and completed with the defaults that models use."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Iterator, Mapping
 
-#: Fields that are lists, wherever they are.
+#: Names of repeated fields.
 _LISTS = frozenset(
     (
         "agents", "batch_input", "batch_output", "bool_false_true", "control", "control_input", "dims",
@@ -15,7 +15,7 @@ _LISTS = frozenset(
         "target_name", "versions",
     )
 )  # fmt: skip
-#: Fields that are maps: each of theirs is an entry with `key` and `value`.
+#: Names of map fields, whose entries have a `key` and a `value`.
 _MAPS = frozenset(
     (
         "cc_model_filenames", "input_map", "inputs", "metric_tags", "output_map", "parameters",
@@ -31,11 +31,11 @@ _LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f
 
 
 class BadConfig(ValueError):
-    """The text is no config.pbtxt; the message says where."""
+    """The text is not a valid config.pbtxt; the message says where."""
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read a config.pbtxt. Enumerations stay their names, and nothing is checked but the syntax."""
+    """Parse a config.pbtxt. Enumerations stay names, and only the syntax is checked."""
     tokens = _Tokens(text)
     return _fields(tokens, "")
 
@@ -55,7 +55,7 @@ class _Tokens:
                 rest = re.sub(r"(?:\s|#[^\n]*)*", "", self._text[at:], count=1)
                 if rest:
                     line = self._text.count("\n", 0, len(self._text) - len(rest)) + 1
-                    raise BadConfig(f"config.pbtxt line {line}: {rest[:20]!r} is no text format")
+                    raise BadConfig(f"config.pbtxt line {line}: {rest[:20]!r} is not text format")
                 while True:
                     yield "", ""
             at = match.end()
@@ -82,7 +82,7 @@ class _Tokens:
 
 
 def _fields(tokens: _Tokens, end: str) -> dict[str, Any]:
-    """Read the fields of a message up to its closing bracket, or the end of the text."""
+    """Parse the fields of a message up to its closing bracket, or the end of the text."""
     fields: dict[str, Any] = {}
     while not (tokens.take(end) if end else not tokens.next[0]):
         if tokens.next[0] != "word":
@@ -164,7 +164,7 @@ _CONFIG: dict[str, Any] = {
 
 
 def fill(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Fill a config up with the defaults that a server gives it. The result shares nothing with the argument."""
+    """Complete a config with a server's defaults. The result shares nothing with the argument."""
     filled = {**_copy(_CONFIG), **_copy(dict(config))}
     filled["name"] = filled["name"] or name
     filled["input"] = [{**_copy(_INPUT), **entry} for entry in filled["input"]]
@@ -185,7 +185,7 @@ def _copy(value: Any) -> Any:
 
 
 def instance_name(config: Mapping[str, Any]) -> str:
-    """The name of the first instance of a model."""
+    """Return the name of the first instance of a model."""
     groups = config["instance_group"]
     if not groups:
         return f"{config['name']}_0"

@@ -1,4 +1,4 @@
-"""Tensors and responses as they come out of a wire: copies made when they are sent."""
+"""Tensors and responses as their receiver sees them: copies made when they are sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from triton_python_backend_utils import InferenceRequest, InferenceResponse, Ten
 
 
 def received(tensor: Tensor) -> Tensor:
-    """Send a tensor and receive it. A tensor that is sent again has the bytes of the first time, as in a server."""
+    """Send a tensor and receive it. As in a server, a tensor sent again has its first bytes."""
     if tensor._sent is None:
         data = tensor._data
         if data is None:
@@ -32,7 +32,10 @@ def received(tensor: Tensor) -> Tensor:
 
 
 def received_response(response: InferenceResponse, wanted: Collection[str] | None) -> InferenceResponse:
-    """Send a response and receive it. Outputs that nobody wants are taken off it, as a server does."""
+    """Send a response and receive it.
+
+    As in a server, outputs that were not requested are removed.
+    """
     error = response.error()
     if error is not None:
         return error_response(TritonError(error.message(), error.code()))
@@ -44,14 +47,14 @@ def received_response(response: InferenceResponse, wanted: Collection[str] | Non
 
 
 def error_response(error: TritonError) -> InferenceResponse:
-    """A response with an error, which has nothing else."""
+    """Make a response that has only an error."""
     response = InferenceResponse(error=error)
     response._parameters = ""
     return response
 
 
 def received_request(request: InferenceRequest) -> InferenceRequest:
-    """Copy a request that a model has made, as it comes to the model that it asks."""
+    """Copy a BLS request, as the called model receives it."""
     copy = InferenceRequest(
         request._id,
         request._correlation,
@@ -75,7 +78,10 @@ def empty_response() -> InferenceResponse:
 
 
 def tensors_of(arrays: Any, dtypes: Any) -> list[Tensor]:
-    """Make received tensors of arrays by name, or of Tensors. Lists become arrays of the dtype that dtypes has."""
+    """Make received tensors from Tensors or from arrays by name.
+
+    Lists become arrays of their dtype in dtypes.
+    """
     if not hasattr(arrays, "items"):
         return [received(tensor) for tensor in _tensors(arrays)]
     return [received(Tensor(name, _array(value, dtypes.get(name)))) for name, value in arrays.items()]
@@ -99,7 +105,7 @@ def _array(value: Any, dtype: Any) -> np.ndarray:
 
 
 def outputs(response: InferenceResponse) -> dict[str, np.ndarray]:
-    """The outputs of a response as arrays by name; AssertionError with its text if it is an error."""
+    """Return the outputs of a response as arrays by name; AssertionError if it is an error."""
     error = response.error()
     if error is not None:
         raise AssertionError(f"the response is an error, {error.code().name}: {error.message()}")

@@ -1,6 +1,6 @@
 """Inputs and outputs of a config, and deviations of a test or a model from it.
 
-A server that is not told to be strict lets odd outputs pass with a line in its log; a test is the place to find them.
+Unless it is strict, a server only logs a line for invalid outputs; a test should find them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _TYPES = (
 
 
 class Declared:
-    """The inputs and outputs of a config. Where it has none of either, these are not looked at."""
+    """The inputs and outputs of a config.
+
+    Inputs are only checked if the config has any, as are outputs.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._model = config["name"]
@@ -26,11 +29,11 @@ class Declared:
         self._batches = int(config["max_batch_size"] or 0) > 0
 
     def strange_input(self, names: Iterable[str]) -> str:
-        """Return the fault in the names of inputs: Triton's text and the existing names; or ""."""
+        """Return the fault in the names of inputs, Triton's text and the valid names, or ""."""
         return _strange("input", names, self._inputs, self._model)
 
     def strange_output(self, names: Iterable[str]) -> str:
-        """The same of outputs that a request asks for."""
+        """Like strange_input, for the requested outputs."""
         return _strange("output", names, list(self._outputs), self._model)
 
     def odd(self, response: InferenceResponse) -> str:
@@ -58,7 +61,7 @@ class Declared:
         fits = len(item) == len(dims) and all(want in (-1, got) for got, want in zip(item, dims))
         if self._batches and not shape:
             fits = False
-        if not dims and "reshape" not in entry:  # the config does not say
+        if not dims and "reshape" not in entry:  # the config does not specify them
             fits = True
         if fits and wanted in (found, "TYPE_INVALID"):
             return ""

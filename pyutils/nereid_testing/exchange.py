@@ -1,4 +1,4 @@
-"""Open requests: the responses sent for each, and whether its client is still there."""
+"""Open requests: their responses so far, and whether the client is still connected."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NOT_ENDED = "the response sender was dropped before it had sent the final flag.
 
 
 class Client:
-    """The client of a request: it waits for the responses until it goes."""
+    """The client of a request. It waits for responses until it goes away."""
 
     def __init__(self, patience: int | None = None) -> None:
-        self.patience = patience  # responses after which it goes; None if it stays
+        self.patience = patience  # it goes away after this many responses; None: it stays
 
     def gone(self, responses: int) -> bool:
         return self.patience is not None and responses >= self.patience
 
 
 class Exchange:
-    """The responses to one request, in their order. It implements `runtime.Outlet`."""
+    """The responses to one request, in order. Implements `runtime.Outlet`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Exchange:
         declared: Declared | None = None,
     ) -> None:
         self.decoupled = decoupled
-        #: What is odd in the first odd response, of which the client gets an error instead.
+        #: The fault of the first invalid response, which the client receives as an error.
         self.fault = ""
         self._declared = declared
         self._instance = instance
@@ -64,7 +64,7 @@ class Exchange:
         return self._client.gone(len(self._sent))
 
     def cancel(self) -> None:
-        """Have the client go now."""
+        """Make the client go away now."""
         self._client.patience = 0
 
     def dropped(self, sends: int) -> None:
@@ -79,7 +79,7 @@ class Exchange:
         self.send(error_response(TritonError(text)), True)
 
     def wait(self, deadline: float) -> bool:
-        """Wait until the request is over; False if it is not by then."""
+        """Wait until the request is complete; False if the deadline passes first."""
         with self._changed:
             return self._changed.wait_for(lambda: self._over, max(0.0, deadline - time.monotonic()))
 
@@ -89,7 +89,7 @@ class Exchange:
             return [response for response, _ in self._sent if response is not None]
 
     def take(self, number: int) -> tuple[InferenceResponse, bool]:
-        """Wait for a response, as the model sees it that asked: the final flag alone is an empty one."""
+        """Wait for a response as a caller sees it: the final flag alone is an empty response."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._sent) > number)
             response, final = self._sent[number]
@@ -97,7 +97,7 @@ class Exchange:
 
 
 class Exchanges:
-    """The requests of one Server with their clients and responses, by the handle of the request."""
+    """The requests of one Server with their clients and responses, by request handle."""
 
     def __init__(self) -> None:
         self._handles = count(1)
@@ -112,7 +112,7 @@ class Exchanges:
             self._clients[request._handle] = client
 
     def client(self, request: InferenceRequest) -> Client:
-        """Return the client of a request; one that never goes away if none was registered."""
+        """Return the client of a request; if none was registered, one that never goes away."""
         with self._mu:
             return self._clients.setdefault(request._handle, Client()) if request._handle else Client()
 
@@ -123,7 +123,10 @@ class Exchanges:
             self._exchanges[request._handle] = exchange
 
     def of(self, request: InferenceRequest, instance: str) -> Exchange | None:
-        """Return the exchange of a request, creating a missing one for that instance; None without a handle."""
+        """Return the exchange of a request, creating it for that instance if needed.
+
+        None for requests without a handle.
+        """
         handle = request._handle
         if not handle:
             return None

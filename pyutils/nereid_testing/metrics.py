@@ -1,4 +1,4 @@
-"""The metrics that models make, as values that a test can read."""
+"""The metrics that models create, as values for tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Labels = "frozenset[tuple[str, str]]"
 
 @dataclass
 class Histogram:
-    """The counts of a histogram: `buckets` maps upper bounds to the number of values not above them."""
+    """The counts of a histogram: `buckets` maps upper bounds to the number of values up to them."""
 
     count: int = 0
     sum: float = 0.0
@@ -46,7 +46,7 @@ class Metrics:
         self._mu = threading.Lock()
         self._numbers = count(1)
         self._families: dict[str, _Family] = {}
-        self._names: dict[int, str] = {}  # of families, by the number that a model got
+        self._names: dict[int, str] = {}  # names of families, by the number given to the model
         self._series: dict[int, _Series] = {}
 
     def new_family(self, name: str, kind: int) -> int:
@@ -60,7 +60,7 @@ class Metrics:
             return number
 
     def drop_family(self, number: int) -> None:
-        """End a family that a model has made; with the last of its name its metrics go."""
+        """End a family of a model; the last family of a name takes its metrics with it."""
         with self._mu:
             name = self._names.pop(number)
             family = self._families[name]

@@ -1,4 +1,4 @@
-"""One loaded model, and how it is asked."""
+"""One loaded model, and requests to it."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ from .declared import Declared
 from .exchange import Client, Exchange, Exchanges
 
 _RESCHEDULE = 2
-#: Seconds that tasks of a model have to end when they are cancelled.
+#: Time for the tasks of a model to end after their cancellation, in seconds.
 _PATIENCE = 10
 
-#: The model whose code runs, where that is known: not in threads that it has started.
+#: The model whose code runs, if known: it is not set in threads that the model started.
 current: contextvars.ContextVar[Model] = contextvars.ContextVar("nereid_testing.model")
 
 
 class Fault(AssertionError):
-    """A server would reject the model's action; the text is the one that clients would get."""
+    """An action that a server would reject; the text is what clients would receive."""
 
 
 class Model:
-    """A TritonPythonModel that has been initialized. `Server.load` makes it.
+    """An initialized TritonPythonModel. `Server.load` makes it.
 
-    `instance` is the user's object, `config` the model's config as a dict, `args` what `initialize` was given.
+    `instance` is the user's object, `config` the model's config as a dict, `args` the argument of
+    `initialize`.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Model:
         self.name = self.args["model_instance_name"]
         self.decoupled = configs.decoupled(config)
         self._declared = Declared(config)
-        #: Whether it may ask other models.
+        #: Whether BLS requests are allowed.
         self.serving = False
         self._exchanges = exchanges
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -76,12 +77,13 @@ class Model:
         trace: str | None = None,
         cancel_after: int | None = None,
     ) -> InferenceRequest:
-        """Make a request as it comes from a client.
+        """Make a request as if it came from a client.
 
-        `inputs` are arrays by name (lists are converted to the data type that the config says), or Tensors. No
-        `outputs` are all that the config has. `trace` is the JSON text that `trace().get_context()` gives. With
-        `cancel_after` the client goes away after so many responses; 0 is before the first. Fault if the config has
-        inputs or outputs, and a name is none of them.
+        `inputs` are Tensors, or arrays by name (lists are converted to the data type in the
+        config). Without `outputs`, all outputs are requested. `trace` is the JSON text that
+        `trace().get_context()` returns. With `cancel_after`, the client goes away after that number
+        of responses; 0 means before the first. Raises Fault if a name is not among the inputs or
+        outputs of the config.
         """
         names = list(inputs) if hasattr(inputs, "items") else [t.name() for t in inputs if isinstance(t, Tensor)]
         strange = self._declared.strange_output(outputs) or self._declared.strange_input(names)
@@ -108,21 +110,25 @@ class Model:
         return request
 
     def infer(self, inputs: Mapping[str, Any] | Sequence[Any], **options: Any) -> InferenceResponse:
-        """Ask for one response. Options are those of `request`. Fault if the model has sent none or several."""
+        """Request one response, with the options of `request`.
+
+        Fault unless the model sends exactly one.
+        """
         responses = self.stream(inputs, **options)
         if len(responses) != 1:
             raise Fault(f"model {self.config['name']!r} has sent {len(responses)} responses, want 1")
         return responses[0]
 
     def stream(self, inputs: Mapping[str, Any] | Sequence[Any], **options: Any) -> list[InferenceResponse]:
-        """Ask for all responses of a decoupled model. Options are those of `request`."""
+        """Request all responses of a decoupled model, with the options of `request`."""
         return self.execute([self.request(inputs, **options)])[0]
 
     def execute(self, requests: Sequence[InferenceRequest], seconds: float = 10.0) -> list[list[InferenceResponse]]:
-        """Execute a batch; returns the responses to each request.
+        """Execute a batch and return the responses to each request.
 
-        It waits until all requests have been answered to their end, also by threads and coroutines. What `execute`
-        raises is raised here. Fault is what a server would refuse; TimeoutError if there is no end within seconds.
+        Waits until all requests are complete, including those answered by threads and coroutines.
+        Exceptions of `execute` are raised here. Raises Fault for an action that a server would
+        reject, and TimeoutError after `seconds`.
         """
         deadline = time.monotonic() + seconds
         exchanges = self.begin(requests, deadline)
@@ -138,11 +144,14 @@ class Model:
         return [exchange.responses() for exchange in exchanges]
 
     def cancel(self, request: InferenceRequest) -> None:
-        """Have the client of a request go away now, from another thread while the model executes it, or before."""
+        """Make the client of a request go away.
+
+        May be called by another thread during `execute`.
+        """
         self._exchanges.client(request).patience = 0
 
     def is_ready(self) -> bool:
-        """Ask the model's `is_ready`; True if it has none."""
+        """Call the model's `is_ready`; True if it has none."""
         check = getattr(self.instance, "is_ready", None)
         if check is None:
             return True
@@ -155,7 +164,7 @@ class Model:
         return ready
 
     def finalize(self) -> None:
-        """Call `finalize`, once. Exceptions pass through, though a server only logs them."""
+        """Call `finalize`, once. Exceptions propagate, although a server only logs them."""
         if not self.serving:
             return
         self.serving = False
@@ -168,7 +177,7 @@ class Model:
     # For the server.
 
     def close(self) -> None:
-        """End the event loop, with the tasks that run on it."""
+        """Stop the event loop and the tasks that run on it."""
         if self._loop is not None:
             asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(_PATIENCE)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -193,9 +202,9 @@ class Model:
         self.serving = True
 
     def begin(self, requests: Sequence[InferenceRequest], deadline: float | None) -> list[Exchange]:
-        """Execute a batch, up to where `execute` has returned and its coroutine, if it waits for that, has ended.
+        """Execute a batch until `execute` has returned and an awaited coroutine has ended.
 
-        Requests that the model wants to have again are executed again.
+        Requests that the model reschedules are executed again.
         """
         exchanges = [
             Exchange(
@@ -219,7 +228,7 @@ class Model:
         return list(request.requested_output_names()) or [entry["name"] for entry in self.config["output"]]
 
     def _given(self, request: InferenceRequest, exchange: Exchange, first: bool) -> InferenceRequest:
-        """Copy a request as the model gets it: the test's own is not answered."""
+        """Copy a request for the model, so that the test's own request stays unanswered."""
         clone = InferenceRequest(
             request._id,
             request._correlation,
@@ -240,9 +249,10 @@ class Model:
         batch: list[tuple[InferenceRequest, Exchange]],
         deadline: float | None,
     ) -> list[bool]:
-        """Execute requests once, and say which of them are to be executed again.
+        """Execute requests once, and return for each whether it is to be executed again.
 
-        When this has returned, requests without an answer live on in the model alone, or they end.
+        After this, unanswered requests are only referenced by the model; without a reference they
+        end.
         """
         mine = requests[:]
         with self.running():
@@ -253,11 +263,11 @@ class Model:
             if asyncio.iscoroutine(result):
                 result = self._run(result, deadline)
                 if self.decoupled:
-                    result = None  # a server passes it over
+                    result = None  # a server ignores it
         self._check(result, mine)
         again = []
         for request, (_, exchange), response in zip(mine, batch, result or [None] * len(mine)):
-            sender = request.get_response_sender()  # or the end of the request would not be noticed
+            sender = request.get_response_sender()  # otherwise the end of the request would not be noticed
             rescheduled = response is None and bool(sender._release & _RESCHEDULE) and not sender._closed
             again.append(rescheduled)
             if rescheduled:
@@ -271,7 +281,7 @@ class Model:
         return again
 
     def _check(self, result: Any, requests: list[InferenceRequest]) -> None:
-        """Reject a value that does not answer a batch."""
+        """Reject a value that is not a valid result for a batch."""
         if result is None:
             return
         if self.decoupled:
@@ -300,7 +310,7 @@ class Model:
                 )
 
     def _run(self, coroutine: Any, deadline: float | None) -> Any:
-        """Run a coroutine of the model to its end, on a loop of its own in another thread."""
+        """Run a coroutine of the model on the model's event loop in another thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="model's event loop", daemon=True)
@@ -318,7 +328,7 @@ async def _cancel_others() -> None:
 
 
 def arguments(config: Mapping[str, Any], directory: Path, version: int) -> dict[str, str]:
-    """Make what `initialize` is given."""
+    """Make the argument of `initialize`."""
     groups = config["instance_group"] or [{}]
     kind = str(groups[0].get("kind", "KIND_CPU")).replace("KIND_", "")
     return {
@@ -333,7 +343,7 @@ def arguments(config: Mapping[str, Any], directory: Path, version: int) -> dict[
 
 
 def complete(model: Any, config: dict[str, Any]) -> dict[str, Any]:
-    """Have a model's class complete its config, if it does."""
+    """Complete a config with the model's class, if it implements this."""
     auto_complete = getattr(model, "auto_complete_config", None)
     if auto_complete is None:
         return config
@@ -346,7 +356,7 @@ def complete(model: Any, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def imported(directory: Path, version: int, file: str) -> Any:
-    """Import a version's file as a server does: files beside it can be imported, relatively and by name."""
+    """Import a version's file like a server: modules beside it can be imported, also relatively."""
     path = directory / str(version) / file
     if not path.is_file():
         raise FileNotFoundError(f"Python model file not found in '{path}'")

@@ -1,4 +1,4 @@
-"""What models ask of the server around them, answered by the test."""
+"""A replacement for the server: tests define its answers to the model's calls."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class LoadCall:
 
 
 class Server:
-    """A stand-in for the server, from `with` to the end of its block.
+    """A replacement for the server, used as a context manager.
 
-    `models` are those that a model may ask with BLS, by name: functions, or models themselves. Those in `unloaded` are
-    known, but have to be loaded first. What happened is in `logs` (all that was logged), `asked` (the BLS requests) and
-    `loads` (the calls of load_model).
+    `models` are the models for BLS by name: functions or models. Models in `unloaded` exist but
+    must be loaded first. Afterwards, `logs` has all log lines, `asked` the BLS requests, and
+    `loads` the calls of load_model.
     """
 
     def __init__(self, models: Mapping[str, Fake] | None = None, unloaded: tuple[str, ...] = ()) -> None:
@@ -63,7 +63,7 @@ class Server:
         self.loads: list[LoadCall] = []
         self._metrics = Metrics()
         self._loaded: list[Model] = []
-        self._adopted: list[Model] = []  # instances that the test has made, and ends
+        self._adopted: list[Model] = []  # instances created by the test, and finalized here
         self._exchanges = Exchanges()
         self._before: runtime.Runtime | None = None
         self._path: list[str] = []
@@ -87,9 +87,10 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Finalize the models, the last one first, and unload modules imported from their folders.
+        """Finalize the models in reverse order, and unload modules imported from their folders.
 
-        What the first of them raises is raised here, unless the test has failed already: that must stay in sight.
+        The first exception of a model is raised here, unless the test has already failed: that
+        exception must stay visible.
         """
         assert self._before is not None
         failure: BaseException | None = None
@@ -126,14 +127,14 @@ class Server:
         directory: str | Path | None = None,
         auto_complete: bool = True,
     ) -> Model:
-        """Load a model, up to `initialize`.
+        """Load a model and call its `initialize`.
 
-        `model` is its folder, with config.pbtxt and version folders, or its class, or an instance. `config` is a dict,
-        the text of a config.pbtxt, or its path; what it leaves out has the server's defaults. `directory` stands for
-        the folder of a model that is not loaded from one.
+        `model` is its folder, with config.pbtxt and version folders, its class, or an instance.
+        `config` is a dict, the text of a config.pbtxt, or its path; missing fields have the
+        server's defaults. `directory` replaces the folder for a model that is not loaded from one.
         """
         if self._before is None:
-            raise RuntimeError("a model is loaded inside of `with Server() as server:` only")
+            raise RuntimeError("models can only be loaded inside of `with Server() as server:`")
         module: Any = None
         if isinstance(model, (str, Path)):
             directory = Path(model).resolve()
@@ -164,7 +165,7 @@ class Server:
         return self._metrics.read(family, labels or {})
 
     def responses(self, request: InferenceRequest) -> list[InferenceResponse]:
-        """Return the responses to a request of `Model.request` with which the test itself has called `execute`."""
+        """Return the responses to a request of `Model.request`, after the test called `execute`."""
         exchange = self._exchange(request)
         return [] if exchange is None else exchange.responses()
 
@@ -174,7 +175,7 @@ class Server:
         return self._exchanges.of(request, self._name())
 
     def _model(self) -> Model | None:
-        """The model whose code runs; in a thread that it has started, the one loaded last."""
+        """The model whose code runs; in threads that a model started, the last loaded model."""
         return current.get(None) or (self._loaded[-1] if self._loaded else None)
 
     def _name(self) -> str:
@@ -226,7 +227,7 @@ _VERSION = re.compile(r"\s*[+]?\d+")
 
 
 class _Runtime:
-    """The runtime that the API's classes find while a Server is entered."""
+    """The runtime of the API's classes while a Server is active."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -238,7 +239,7 @@ class _Runtime:
     def model_directory(self) -> str:
         model = self._server._model()
         if model is None:
-            raise RuntimeError("get_model_dir() needs a model: load it with Server.load")
+            raise RuntimeError("get_model_dir() requires a model loaded with Server.load")
         return str(model.directory)
 
     def free_memory(self) -> int:

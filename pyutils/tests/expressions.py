@@ -1,4 +1,4 @@
-"""What an expression over the API gives, as text: the same for Triton's modules and for these."""
+"""Evaluates an expression over the API to text, for Triton's modules and for these."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Text(str):
 
 
 class Number:
-    """It counts as an integer by __index__; Counted by __int__."""
+    """Converts to an integer by __index__; Counted by __int__."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -38,7 +38,7 @@ class Counted:
 
 
 class Sequence:
-    """It is one by __getitem__ and __len__ alone."""
+    """A sequence by __getitem__ and __len__ alone."""
 
     def __init__(self, items: Any) -> None:
         self.items = items
@@ -55,7 +55,7 @@ class Dict(dict):  # type: ignore[type-arg]
 
 
 class Half:
-    """It has one half of the DLPack protocol; Liar gives no capsule; Thrower fails."""
+    """Has one half of the DLPack protocol; Liar returns no capsule; Thrower fails."""
 
     def __dlpack__(self, stream: Any = None) -> Any:
         return None
@@ -82,7 +82,7 @@ def done() -> Any:
 
 
 def namespace(pb_utils: Any, c: Any) -> dict[str, Any]:
-    """The names that expressions use; created for each, as some change their arguments."""
+    """Make the names for one expression: some expressions modify their arguments."""
 
     def req(**changes: Any) -> Any:
         return pb_utils.InferenceRequest(**{"inputs": [], "requested_output_names": [], "model_name": "m", **changes})
@@ -109,7 +109,7 @@ def namespace(pb_utils: Any, c: Any) -> dict[str, Any]:
 
 
 def outcome(expression: str, pb_utils: Any, c: Any) -> str:
-    """The value's repr, or the exception with its text; addresses in memory are left out."""
+    """Return the value's repr, or the exception with its text, without memory addresses."""
     try:
         text = repr(eval(expression, namespace(pb_utils, c)))
     except BaseException as error:

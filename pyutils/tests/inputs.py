@@ -6,7 +6,7 @@ from triton_python_backend_utils import Tensor
 
 
 def incoming(code: int, shape: tuple[int, ...], data: bytes, name: str = "IN", before: bytes = b"") -> Tensor:
-    """A tensor as the stub makes it of bytes that came inside a frame."""
+    """Make a tensor as the stub does from bytes inside a frame."""
     tensor = Tensor.__new__(Tensor)
     tensor._name = name
     tensor._code = code

@@ -1,6 +1,7 @@
-"""What Triton answers to a thousand expressions over the API, beside what these modules do.
+"""Compares a thousand expressions over the API with Triton's results.
 
-answers.json was recorded with Triton 2.51, CPython 3.11 and numpy 1.24: a model called `expressions.outcome` for each.
+answers.json was recorded with Triton 2.51, CPython 3.11 and numpy 1.24: a model called
+`expressions.outcome` for each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from nereid_testing import Server
 
 ANSWERS: dict[str, str] = json.loads((Path(__file__).parent / "answers.json").read_text("utf-8"))
 
-#: The newer Triton that these modules follow says it so.
+#: Texts of the newer Triton that these modules follow.
 NEWER = (
     (
         "error: c_python_backend_utils.TritonError = None)",
@@ -30,7 +31,7 @@ NEWER = (
     ("numpy.bool_", "numpy.bool"),  # numpy 2
 )
 
-#: Where these modules differ on purpose, by the reason.
+#: Deliberate differences, by reason.
 PLAIN = "a method that every request needs refuses arguments in Python's words, which costs no time"
 NATIVE = "the text is Python's own"
 DEVIATIONS = {
@@ -47,7 +48,7 @@ DEVIATIONS = {
     **dict.fromkeys((f"setattr(TritonError.INTERNAL, {what})" for what in ("'name', 'x'", "'value', 3")), NATIVE),
 }
 
-#: These ask for the attributes of None.
+#: These read attributes of None.
 DEVIATIONS.update((key, NATIVE) for key in ANSWERS if "set_model_transaction_policy(None)" in key)
 
 
@@ -64,7 +65,7 @@ def test_answers_are_those_of_the_bindings(expression: str) -> None:
         return
     if sys.version_info[:2] != (3, 11) and ("AttributeError: " in want or "positional argument" in want):
         want, got = want.partition(":")[0], got.partition(":")[0]
-    # Python 3.14 has a text of its own for `in`.
+    # Python 3.14 has its own text for `in`.
     got = got.replace("'NoneType' is not a container or iterable", "'NoneType' is not iterable")
     assert got == want
 

@@ -1,4 +1,4 @@
-"""Tensors on devices, with the fake driver: order of streams, contexts, deleters, and every call that may fail."""
+"""Tensors on devices, with the fake driver: stream order, contexts, deleters, all failing calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fakecuda import Fake
 from producer import Bare, Context, Older, OnDevice
 from triton_python_backend_utils import Tensor, TritonModelException
 
-# Other tests of this process may have left threads; forked processes do not need them.
+# Other tests of this process may have left threads, which forked processes do not need.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 CODES = [code for code, pair in enumerate(DLPACK) if pair is not None]
@@ -72,7 +72,7 @@ class TestImport:
         array = np.arange(1000.0)
         made = kind(array, stream=producer.new_stream())
         tensor = Tensor.from_dlpack("X", made)
-        made.stream = None  # and nothing else waits for it
+        made.stream = None  # without another stream to wait for
         assert memory_of(tensor).read() == array.tobytes()
 
     def test_the_stream_is_a_private_one_that_holds_nothing_up(self, fake: Fake) -> None:
@@ -245,7 +245,7 @@ class TestExport:
     def test_capsules_of_our_own_where_numpy_makes_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         made = OnDevice(np.arange(6, dtype=np.int16).reshape(2, 3), 1)
         tensor = Tensor.from_dlpack("X", made)
-        with monkeypatch.context() as older:  # than 1.22
+        with monkeypatch.context() as older:  # older than 1.22
             older.setattr(dlpack, "hasattr", lambda *_: False, raising=False)
             capsule, dropped = tensor.to_dlpack(), tensor.to_dlpack()
         del tensor, dropped
@@ -317,7 +317,7 @@ class TestDeleters:
 class TestForks:
     @staticmethod
     def forked(work: Callable[[], None]) -> None:
-        """Run something in a forked process, with the fake's counts kept apart from ours."""
+        """Run a function in a forked process, with its own counts of the fake."""
         child = os.fork()
         if child == 0:
             code = 9
@@ -411,7 +411,7 @@ class TestContexts:
     def test_is_retained_anew_after_a_reset(self, fake: Fake) -> None:
         Tensor.from_dlpack("X", OnDevice(np.arange(4)))
         fake.library.cuDevicePrimaryCtxReset_v2(0)
-        for again in (True, False):  # the first that meets it fails
+        for again in (True, False):  # the first use fails
             made = OnDevice(np.arange(4))
             try:
                 tensor = Tensor.from_dlpack("X", made)
@@ -456,7 +456,7 @@ class TestCopies:
 
 
 class TestFailures:
-    """Each call fails once: the text, nothing left behind, and the next one goes well."""
+    """Each call fails once: the text is right, nothing leaks, and the next call succeeds."""
 
     @pytest.mark.parametrize(
         ("faults", "text"),
@@ -538,7 +538,7 @@ class TestFailures:
 
 
 def test_models_are_tested_without_a_server(tmp_path: Any) -> None:
-    """The stand-in for a server copies a model's tensors, as a server does."""
+    """nereid_testing copies a model's tensors, like a server."""
     from nereid_testing import Server, outputs
 
     version = tmp_path / "doubles" / "1"

@@ -1,4 +1,4 @@
-"""DLPack both ways, with numpy as the other library where it can be, else with capsules made by hand."""
+"""DLPack in both directions, with numpy if possible, otherwise with handmade capsules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODES = [code for code, pair in enumerate(DLPACK) if pair is not None and code !
 
 
 class Made:
-    """A capsule made by hand, and whether its deleter has run."""
+    """A handmade capsule that records whether its deleter has run."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class TestImport:
         ],
     )
     def test_other_devices(self, device: tuple[int, int], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cuda, "_driver", cuda.Unavailable("no driver"))  # whether there is one or not
+        monkeypatch.setattr(cuda, "_driver", cuda.Unavailable("no driver"))  # whether or not this machine has one
         made = Made(np.zeros(2), (2, 64, 1), device=device)
         for source in (made, made.capsule):
             with pytest.raises(TritonModelException, match=text):

@@ -12,7 +12,7 @@ from c_python_backend_utils.iterator import Arrival, iterator_over
 
 
 class Written:
-    """A source whose responses are known before."""
+    """A source with predefined responses."""
 
     def __init__(self, count: int) -> None:
         self.responses = [InferenceResponse([]) for _ in range(count)]
@@ -57,7 +57,7 @@ def test_goes_on_where_it_stopped() -> None:
         break
     assert iter(iterator) is iterator
     assert list(iterator) == source.responses[2:]
-    for response in iterator:  # a replay, that is left and taken up again
+    for response in iterator:  # a replay that is interrupted and resumed
         assert response is source.responses[0]
         break
     assert list(iterator) == source.responses[1:]
@@ -103,7 +103,7 @@ def test_coroutines_iterate_as_threads_do() -> None:
         async for response in iterator:
             assert response is source.responses[0]
             break
-        assert list(iterator) == source.responses[1:]  # of both kinds by turns
+        assert list(iterator) == source.responses[1:]  # alternating between both kinds
         with pytest.raises(StopAsyncIteration):
             await iterator.__anext__()
 
@@ -111,7 +111,7 @@ def test_coroutines_iterate_as_threads_do() -> None:
 
 
 def test_threads_share_an_iterator() -> None:
-    """Each response is given to somebody, and nobody waits for ever."""
+    """Each response is given to one thread, and no thread waits forever."""
     source, iterator = begun(1000)
     found: List[InferenceResponse] = []
     threads = [threading.Thread(target=lambda: found.extend(iterator)) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Logger, on its own and in the hands of a runtime."""
+"""Logger, without and with a runtime."""
 
 from __future__ import annotations
 

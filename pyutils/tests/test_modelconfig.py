@@ -21,7 +21,7 @@ def config(**changes: Any) -> pb_utils.ModelConfig:
 
 
 def test_as_dict() -> None:
-    """It is the dict itself."""
+    """It returns the dict itself."""
     made = config()
     assert made.as_dict() == CONFIG and made.as_dict() is made.as_dict() is made._model_config
     made.as_dict()["max_batch_size"] = 1
@@ -30,7 +30,7 @@ def test_as_dict() -> None:
     assert repr(type(made)) == "<class 'triton_python_backend_utils.ModelConfig'>"
 
 
-#: what is done to which config, and what comes of it
+#: calls, the configs they change, and the results
 GOOD: dict[str, tuple[Call, dict[str, Any], dict[str, Any]]] = {
     "same batch": (lambda c: c.set_max_batch_size(6), {}, {}),
     "larger batch": (lambda c: c.set_max_batch_size(8), {}, {"max_batch_size": 8}),
@@ -117,7 +117,7 @@ BAD: dict[str, tuple[Call, dict[str, Any], str]] = {
         {"model_transaction_policy": {"decoupled": False}},
         "trying to change decoupled property in auto-complete-config for model 'm', which is already set to 'False'.",
     ),
-    # In the order in which an input is checked: each has the faults that come later too.
+    # In the order of the checks: each input also has all later faults.
     "input with more": (
         _input(name="X", more=1), {}, f"input 'X' in {WHERE} contains property other than 'name', 'data_type', 'dims' and 'optional'.",
     ),

@@ -1,4 +1,4 @@
-"""PreferredMemory, MemoryType, SharedMemory and what else belongs to no larger thing."""
+"""PreferredMemory, MemoryType, SharedMemory and other small classes."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ def test_other_dtypes_are_refused(array: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("array", "told"),
     [
-        (np.array(["text"]), "<U4; texts are sent as objects: array.astype(object)"),
-        (np.zeros(2, ">i4"), ">i4; its bytes have another order than this machine's: array.astype("),
+        (np.array(["text"]), "<U4; send strings as objects: array.astype(object)"),
+        (np.zeros(2, ">i4"), ">i4; convert it to this machine's byte order: array.astype("),
         (np.zeros(2, np.complex64), "complex64; send the real and the imaginary part as two outputs"),
     ],
     ids=["unicode", "foreign order", "complex"],
@@ -182,9 +182,9 @@ class TestBytes:
     @pytest.mark.parametrize(
         "elements",
         [
-            [b"\1\0\0\0s", b"\1\0\0\0t", b"\5\0\0\0s"],  # what looks like lengths
+            [b"\1\0\0\0s", b"\1\0\0\0t", b"\5\0\0\0s"],  # contents that look like lengths
             [b"abc", b"de", b"fgh"],  # the ends agree, the middle does not
-            [b"abc", b"de", b"fghi", b"jkl"],  # and their sum does not tell
+            [b"abc", b"de", b"fghi", b"jkl"],  # the sum of lengths agrees too
             [b"s\2\0\0\0", b"", b"s\2\0\0\0ab\0\0\0", b"s\2\0\0\0"],
             ["ab", "cd"],
             ["é", "ab"],

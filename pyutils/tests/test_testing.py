@@ -37,7 +37,7 @@ def ask(name: str, decoupled: bool = False, **more: Any) -> Any:
 
 
 class Double:
-    """A model of the usual kind."""
+    """A typical model."""
 
     def execute(self, requests: Any) -> Any:
         return [out(first(request) * 2) for request in requests]
@@ -121,7 +121,7 @@ class TestRequests:
         assert set(outputs(model.infer({}, outputs=["B"]))) == {"B"}
         known = server.load(Both, {"output": [{"name": "A"}]})
         with pytest.raises(Fault, match=r"^output 'B' is not in the configuration of model 'model', whose outputs are 'A'$"):
-            known.infer({})  # a server does not send it, and says so in its log alone
+            known.infer({})  # a server does not send it, and only logs this
 
     @pytest.mark.parametrize(
         ("batches", "declared", "array", "want"),
@@ -181,7 +181,7 @@ class TestRequests:
         requests = [model.request({"IN": [n]}, request_id=str(n)) for n in range(3)]
         got = [outputs(response)["OUT"].tolist() for (response,) in model.execute(requests)]
         assert got == [[0], [2], [4]]
-        assert model.execute(requests)  # they may be used again
+        assert model.execute(requests)  # requests can be executed again
 
     def test_requests_of_the_test_s_own(self, server: Server) -> None:
         made = pb_utils.InferenceRequest(

@@ -1,4 +1,4 @@
-"""nereid_testing: what models ask of the server, and how they are loaded."""
+"""nereid_testing: calls of models to the server, and loading of models."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestOtherModels:
             assert ask("nobody").error().message() == (
                 "Model nobody - Error when running inference: Request for unknown model: 'nobody' is not found"
             )
-            with pytest.raises(Fault, match="stand-in gave int"):
+            with pytest.raises(Fault, match="replacement returned int"):
                 ask("broken")
 
     def test_models_stand_for_themselves(self) -> None:
@@ -212,7 +212,7 @@ class TestLife:
         assert len(ends) == 2 and runtime.current() is before
 
     def test_finalize_raises(self, capfd: pytest.CaptureFixture[str]) -> None:
-        """All models are finalized, and a test that has failed says why it has."""
+        """All models are finalized, and a failed test keeps its own exception."""
         ends = []
 
         class Fails(Double):
@@ -320,7 +320,7 @@ class TestConfig:
             ("a: 1\nb {", "config.pbtxt line 2: found the end, want the name of a field"),
             ("a:", "config.pbtxt line 1: found the end, want a value"),
             ("a: 1\n: 2", "config.pbtxt line 2: found ':', want the name of a field"),
-            ('\na: "x', "config.pbtxt line 2: '\"x' is no text format"),
+            ('\na: "x', "config.pbtxt line 2: '\"x' is not text format"),
             ("a: }", "config.pbtxt line 1: found '}', want a value"),
         ],
     )

@@ -1,4 +1,4 @@
-"""What errors say to models, word for word, and what introspection shows them."""
+"""Exact error texts for models, and the results of introspection."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_members_without_a_name() -> None:
     assert repr(code) == "<__ErrorCode.???: 20>" and str(code) == "__ErrorCode.???" and code.name == "???"
     assert repr(LEVEL(2**32 - 1)) == "<LogLevel.???: 4294967295>" and CODE(value=3) == CODE.INVALID_ARG
     error = pb_utils.TritonError("bad", code)
-    assert error.code() == 20 and error._code == 0  # UNKNOWN is sent
+    assert error.code() == 20 and error._code == 0  # sent as UNKNOWN
 
 
 def test_level_without_a_name_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:

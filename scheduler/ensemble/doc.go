@@ -37,6 +37,6 @@
 // wait. The last taker of a value gets these references; the others retain their own. The flow
 // releases a step's inputs after the step's last response; the outputs of a response belong to the
 // client's Sender. Slots are released early where keeping them could block the model that waits for
-// them: see slotHolder. The structures of a request are on Config.Memory: those of the flow with its
-// first iteration, of each later iteration and of each response that waits.
+// them: see slotHolder. The structures of a request are on Config.Memory: those of the flow with
+// its first iteration, of each later iteration and of each response that waits.
 package ensemble

@@ -28,8 +28,8 @@ const DefaultIdle = time.Second
 const maxCorrelation = 128
 
 // sequenceBytes is the memory of a sequence without the bytes of its states: with its id, its
-// entries in lists, its slot, and the tensor of a state. tensorBytes is that of each further state's
-// tensor, here and in a request.
+// entries in lists, its slot, and the tensor of a state. tensorBytes is that of each further
+// state's tensor, here and in a request.
 const (
 	sequenceBytes = 512
 	tensorBytes   = 384

@@ -34,8 +34,8 @@
 // Take and Give of a budget.Account, may be called with Batcher.mu held.
 //
 // Memory: the inputs of a request are the client's until its last response. States are copied from
-// responses into bytes of the sequence. A sequence is charged to Config.Memory while its id is known
-// or it has requests, and each copy of a state while the sequence or one of its requests needs it.
-// The padding of a batch lies in a block of Config.Allocate that all empty slots share; it is
-// released when the instance is idle.
+// responses into bytes of the sequence. A sequence is charged to Config.Memory while its id is
+// known or it has requests, and each copy of a state while the sequence or one of its requests
+// needs it. The padding of a batch lies in a block of Config.Allocate that all empty slots share;
+// it is released when the instance is idle.
 package sequence

@@ -104,7 +104,7 @@ func NewPlan(config *kserve.ModelConfig) (*Plan, error) {
 		if _, again := dims[in.GetName()]; again {
 			continue // the first of equal names counts
 		}
-		dims[in.GetName()] = seen(in)
+		dims[in.GetName()] = seen(in) // bound: the config
 		if !in.GetAllowRaggedBatch() {
 			continue
 		}

@@ -223,7 +223,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			_ = response.Send(sdk.SendFinal, err)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"answers of others", ruleOwn, 0, "request 0 got another answer", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
+		{"answers of others", ruleOwn, 0, "request 0 got another response", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
 			turned := slices.Clone(requests)
 			slices.Reverse(turned)
 			var data [][]byte

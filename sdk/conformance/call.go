@@ -12,32 +12,32 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// call is one batch of an instance, with its outcome.
+// call is one batch of an instance, with its responses.
 type call struct {
 	in       backend.Instance
 	requests []*asked
 
-	mu      sync.Mutex
-	changed chan struct{} // has a value when something has come since it was emptied
-	open    int           // tasks without a final response
-	done    int           // calls of Done, less those after which tasks were rescheduled
-	answers []answer
+	mu       sync.Mutex
+	changed  chan struct{} // has a value when something has come since it was emptied
+	open     int           // tasks without a final response
+	done     int           // calls of Done, less those after which tasks were rescheduled
+	outcomes []outcome
 }
 
-// answer is what one task got.
-type answer struct {
+// outcome is what one task received.
+type outcome struct {
 	responses []*infer.Response
 	copies    [][]byte // of the outputs, one after another, as they were sent
 	final     bool
 	late      int // responses after the final one
 }
 
-// mostRounds is how often a request of an iterative sequence may come again.
+// mostRounds is how often a request of an iterative sequence may be rescheduled.
 const mostRounds = 1000
 
-// hand gives an instance a batch. The contexts are those of the tasks.
+// hand gives a batch to an instance. The contexts are those of the tasks.
 func hand(ctx []context.Context, in backend.Instance, requests ...*asked) *call {
-	c := &call{in: in, requests: requests, changed: make(chan struct{}, 1), open: len(requests), answers: make([]answer, len(requests))}
+	c := &call{in: in, requests: requests, changed: make(chan struct{}, 1), open: len(requests), outcomes: make([]outcome, len(requests))}
 	tasks := make([]*backend.Task, len(requests))
 	for i, r := range requests {
 		tasks[i] = &backend.Task{Context: ctx[i%len(ctx)], Request: r.request, Send: func(response *infer.Response) { c.sent(i, response) }}
@@ -67,7 +67,7 @@ func (c *call) execute(tasks []*backend.Task, rounds int) {
 	}})
 }
 
-// sent takes a response.
+// sent records a response.
 func (c *call) sent(at int, r *infer.Response) {
 	if r.Slot != nil { // others may be sent from now on; the bytes stay
 		r.Slot.Release()
@@ -78,7 +78,7 @@ func (c *call) sent(at int, r *infer.Response) {
 		copied = append(copied, r.Outputs[i].Data...)
 	}
 	c.mu.Lock()
-	a := &c.answers[at]
+	a := &c.outcomes[at]
 	if a.final {
 		a.late++
 	}
@@ -98,18 +98,19 @@ func (c *call) tell() {
 	}
 }
 
-// over reports whether everything has come.
+// over reports whether all expected events have arrived.
 func (c *call) over() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open == 0 && c.done > 0 && c.unreleasedLocked() == 0
 }
 
-// unreleasedLocked counts the requests whose inputs the backend still has. Outputs may be forwarded inputs: these the suite has.
+// unreleasedLocked counts the requests whose inputs the backend still holds. Outputs may be
+// forwarded inputs, which the suite holds.
 func (c *call) unreleasedLocked() (n int) {
 	for i, r := range c.requests {
 		ours := map[infer.Memory]int64{}
-		for _, response := range c.answers[i].responses {
+		for _, response := range c.outcomes[i].responses {
 			for o := range response.Outputs {
 				ours[response.Outputs[o].Memory]++
 			}
@@ -121,7 +122,7 @@ func (c *call) unreleasedLocked() (n int) {
 	return n
 }
 
-// look is how often a release is looked for, which comes without a call.
+// look is the interval between checks for a release, which arrives without a call.
 const look = 2 * time.Millisecond
 
 // wait waits for all events, and returns a description of the missing ones, or "".
@@ -149,20 +150,20 @@ func (c *call) wait(limit time.Duration) string {
 	return ""
 }
 
-// release gives the responses back.
+// release releases the responses.
 func (c *call) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range c.answers {
-		for _, r := range c.answers[i].responses {
+	for i := range c.outcomes {
+		for _, r := range c.outcomes[i].responses {
 			r.Release()
 		}
-		c.answers[i].responses = nil
+		c.outcomes[i].responses = nil
 	}
 }
 
-// failure is the error of a request, nil if it has none.
-func (a *answer) failure() *infer.Error {
+// failure returns the error of a request, or nil.
+func (a *outcome) failure() *infer.Error {
 	for _, r := range a.responses {
 		if r.Err != nil {
 			return r.Err
@@ -171,8 +172,8 @@ func (a *answer) failure() *infer.Error {
 	return nil
 }
 
-// same reports whether two requests got the same: responses, outputs, errors.
-func (a *answer) same(b *answer) bool {
+// same reports whether two requests received the same responses, outputs and errors.
+func (a *outcome) same(b *outcome) bool {
 	x, y := a.filled(), b.filled()
 	return slices.EqualFunc(x, y, func(i, j int) bool {
 		one, other := a.responses[i], b.responses[j]
@@ -181,8 +182,8 @@ func (a *answer) same(b *answer) bool {
 	})
 }
 
-// filled are the positions of the responses that are no mere flags.
-func (a *answer) filled() (positions []int) {
+// filled returns the positions of the responses that are not just flags.
+func (a *outcome) filled() (positions []int) {
 	for i, r := range a.responses {
 		if !r.Empty {
 			positions = append(positions, i)

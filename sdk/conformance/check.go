@@ -11,7 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// check is what one model is checked for.
+// check is the check of one model.
 type check struct {
 	ctx     context.Context
 	way     Way
@@ -27,7 +27,7 @@ type check struct {
 	hung     bool // a request has not been answered in time, and what follows would wait as long each time, or the process has ended
 }
 
-// run goes through the scenarios.
+// run runs the scenarios.
 func (c *check) run() {
 	before := runtime.NumGoroutine()
 	c.try(ruleHooks, rulePanics)
@@ -58,7 +58,7 @@ func (c *check) run() {
 	c.leftovers(before)
 }
 
-// side has two instances execute at the same time.
+// side executes on two instances at the same time.
 func (c *check) side() {
 	s, err := c.open(2)
 	if err != nil {
@@ -87,7 +87,8 @@ func (c *check) side() {
 	}
 }
 
-// unload closes the instance while it executes. Requests of decoupled models may be under way for long.
+// unload closes the instance while it executes. Requests of decoupled models may run for a long
+// time.
 func (c *check) unload() {
 	s, err := c.open(1)
 	if err != nil {
@@ -107,7 +108,7 @@ func (c *check) unload() {
 	c.settle(s, under, "unloading while requests are under way")
 }
 
-// leftovers looks for goroutines that the backend has left.
+// leftovers finds goroutines that the backend has not ended.
 func (c *check) leftovers(before int) {
 	if !c.way.InProcess() {
 		c.untested[ruleGoroutines] = "the backend had a process of its own, which has ended"
@@ -126,7 +127,7 @@ func (c *check) leftovers(before int) {
 	}
 }
 
-// batch makes the requests of a call: as many as the config lets a server join.
+// batch creates the requests of a call: as many as the config allows in a batch.
 func (c *check) batch(first int) (requests []*asked) {
 	for n := range min(max(c.config.MaxBatchSize, 1), 4) {
 		requests = append(requests, c.request(first+int(n), anySize))
@@ -134,8 +135,9 @@ func (c *check) batch(first int) (requests []*asked) {
 	return requests
 }
 
-// settle waits for a call and checks all that can be seen of it. It returns the answers, nil if they have not come.
-func (c *check) settle(s *session, each *call, scenario string) []answer {
+// settle waits for a call and checks everything that is visible of it. It returns the outcomes, or
+// nil if they have not arrived.
+func (c *check) settle(s *session, each *call, scenario string) []outcome {
 	missing := each.wait(s.limit)
 	defer each.release()
 	if missing != "" {
@@ -156,18 +158,18 @@ func (c *check) settle(s *session, each *call, scenario string) []answer {
 	c.faults(s, scenario)
 	each.mu.Lock()
 	defer each.mu.Unlock()
-	for i := range each.answers {
+	for i := range each.outcomes {
 		c.looked(each, i, scenario)
 	}
 	if missing != "" {
 		return nil
 	}
-	return slices.Clone(each.answers)
+	return slices.Clone(each.outcomes)
 }
 
-// looked checks one answer.
+// looked checks one outcome.
 func (c *check) looked(each *call, i int, scenario string) {
-	a, r := &each.answers[i], each.requests[i]
+	a, r := &each.outcomes[i], each.requests[i]
 	name := r.request.ID
 	if a.late > 0 {
 		c.violated(ruleAnswers, scenario, fmt.Sprintf("%s: %d responses came after the final one", name, a.late))
@@ -229,14 +231,14 @@ func (c *call) answered() bool {
 	return c.open == 0 && c.done > 0
 }
 
-// faults files the engine's reports about the backend.
+// faults records the engine's reports about the backend.
 func (c *check) faults(s *session, scenario string) {
 	for _, fault := range s.journal.take(s.backend) {
 		c.violated(ruleOf(fault), scenario, fault)
 	}
 }
 
-// most is how many violations of a rule are told.
+// most is how many violations of a rule are reported.
 const most = 3
 
 func (c *check) violated(rule, scenario, what string) {
@@ -252,7 +254,7 @@ func (c *check) try(rules ...string) {
 	}
 }
 
-// skip gives the reason for all rules that nothing has tried.
+// skip sets the reason of all rules that no scenario has tried.
 func (c *check) skip(reason string) {
 	for _, rule := range rules {
 		if c.untested[rule.name] == "" {
@@ -261,7 +263,7 @@ func (c *check) skip(reason string) {
 	}
 }
 
-// note tells something once.
+// note adds a note once.
 func (c *check) note(text string) {
 	if !slices.Contains(c.notes, text) {
 		c.notes = append(c.notes, text)

@@ -19,13 +19,14 @@ import (
 
 // Model is a model that the backend under test executes.
 type Model struct {
-	// Directory is the model's, with config.pbtxt and version directories.
+	// Directory is the directory of the model, with config.pbtxt and version directories.
 	Directory string
-	// Config is the text of a config.pbtxt, instead of that file; "": the file.
+	// Config is the text of a config.pbtxt, used instead of the file; "" means the file.
 	Config string
-	// Inputs makes the inputs of request n: equal ones for equal n. nil: they are made of the config.
+	// Inputs returns the inputs of request n: equal ones for equal n. If nil, they are generated from
+	// the config.
 	Inputs func(n int) []infer.Tensor
-	// Host answers the backend's calls of its server; nil: the server has no other models.
+	// Host serves the backend's calls of its server; nil means a server without other models.
 	Host backend.Host
 }
 
@@ -45,7 +46,7 @@ const (
 	Untested Status = "untested" // no scenario could try it: Why says the reason
 )
 
-// Result says how one model keeps one rule.
+// Result is the outcome of one rule for one model.
 type Result struct {
 	Model  string   `json:"model"`
 	Rule   string   `json:"rule"`
@@ -57,7 +58,7 @@ type Result struct {
 // Report is the outcome of Check.
 type Report struct {
 	Results []Result `json:"results"`
-	// Notes are what an author should know beside that: answers that were all errors, for example.
+	// Notes are further observations for the author, such as responses that were all errors.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -121,10 +122,11 @@ func RunWay(t *testing.T, way Way, models ...Model) {
 	}
 }
 
-// Check checks a backend with each model. The error says that nothing could be checked: a config that cannot be read.
+// Check checks a backend with each model. It returns an error if nothing could be checked, for
+// example because a config is invalid.
 func Check(ctx context.Context, way Way, options Options, models ...Model) (*Report, error) {
 	if len(models) == 0 {
-		return nil, fmt.Errorf("a backend is tested with the models that it executes: none is given")
+		return nil, fmt.Errorf("a backend is tested with the models that it executes, but no model is given")
 	}
 	if options.Limit <= 0 {
 		options.Limit = 30 * time.Second

@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// alone is a server without other models: it rejects calls with the texts of a real one.
+// alone is a server without other models. It rejects calls with the texts of a real server.
 type alone struct{}
 
 func unknown(model string) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// journal keeps warnings and errors. It is the log of the backend under test.
+// journal is the log of the backend under test. It keeps warnings and errors.
 type journal struct {
 	mu    sync.Mutex
 	lines []string // not taken yet
@@ -35,8 +35,8 @@ func (j *journal) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	return len(line), nil
 }
 
-// take returns the log lines about the backend's faults since the last call. Package engine names the backend
-// first in each.
+// take returns the log lines about the backend's faults since the last call. Package engine names
+// the backend first in each.
 func (j *journal) take(backend string) (faults []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

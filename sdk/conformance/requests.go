@@ -13,10 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// anySize is how many elements there are where a config allows any number.
+// anySize is the number of elements if a config allows any number.
 const anySize = 3
 
-// countedMemory counts the references to an input's bytes: one is the suite's.
+// countedMemory counts the references to an input's bytes; the suite has one.
 type countedMemory struct{ references atomic.Int64 }
 
 // Retain implements infer.Memory.
@@ -32,7 +32,8 @@ type asked struct {
 	sum      uint64 // of all input bytes
 }
 
-// request makes request n, equal ones for equal n; free is the size of dimensions that may have any.
+// request creates request n; equal n give equal requests. free is the size of dimensions that may
+// have any.
 func (c *check) request(n int, free int64) *asked {
 	r := &infer.Request{Model: c.config.Name, Version: c.version(), ID: fmt.Sprintf("request %d", n)}
 	batching := c.config.MaxBatchSize > 0
@@ -60,10 +61,10 @@ func (c *check) request(n int, free int64) *asked {
 	return a
 }
 
-// version is the opened version: the suite needs no version directory, only the backend may.
+// version is the opened version. The suite needs no version directory; the backend may.
 func (c *check) version() int64 { return 1 }
 
-// tensor makes an input as its config wants it.
+// tensor creates an input that conforms to its config.
 func tensor(input *kserve.ModelInput, batching bool, free int64, n int) infer.Tensor {
 	t := infer.Tensor{Name: input.Name, DataType: sdk.TypeOf(input.DataType)}
 	dims := input.Dims
@@ -109,7 +110,7 @@ func appendElement(data []byte, kind infer.DataType, n int) []byte {
 	return append(data, element[:kind.Size()]...)
 }
 
-// sequence makes the request a sequence of its own, with the control tensors that a server adds.
+// sequence turns the request into a whole sequence, with the control tensors that a server adds.
 func (c *check) sequence(r *infer.Request, n int) {
 	r.Correlation.Number = uint64(1000 + n)
 	r.Flags = infer.SequenceStart | infer.SequenceEnd

@@ -2,7 +2,8 @@ package conformance
 
 import "strings"
 
-// The rules. Each is broken by a backend in broken_test.go, that of processes by the tests of package cli/backends.
+// The rules. A backend in broken_test.go breaks each of them; tests of package cli/backends break
+// those of processes.
 const (
 	ruleHooks      = "hooks"
 	rulePanics     = "panics"
@@ -31,7 +32,7 @@ var rules = []struct{ name, says string }{
 	{ruleReleases, "each request is released exactly once"},
 	{ruleTaken, "Execute that returns an error has answered and released nothing"},
 	{ruleOutputs, "outputs have the types and shapes of the config, and the rows of their request"},
-	{ruleOwn, "requests of one call get their own answers: those that they get alone"},
+	{ruleOwn, "each request of a batch gets the same responses as alone"},
 	{ruleInputs, "the bytes of inputs are not written to"},
 	{ruleSent, "the bytes of outputs are not written to after Send"},
 	{ruleEmpty, "inputs without elements are answered"},
@@ -56,7 +57,8 @@ var faults = []struct{ part, rule string }{
 	{"had not been released", ruleReleases},
 }
 
-// ruleOf returns the rule for a sentence of the engine. Sentences not listed above are about responses.
+// ruleOf returns the rule for a sentence of the engine. Sentences that are not in faults are about
+// responses.
 func ruleOf(sentence string) string {
 	for _, f := range faults {
 		if strings.Contains(sentence, f.part) {

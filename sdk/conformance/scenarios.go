@@ -7,15 +7,16 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// aloneTwice sends each request of a batch by itself, the first one twice, and one that wants a single output.
+// aloneTwice sends each request of a batch alone, the first one twice, and one that requests a
+// single output.
 func (c *check) aloneTwice(s *session) {
 	var failures int
 	for _, n := range []int{0, 0, 1, 2, 3} {
-		answers := c.settle(s, hand(c.present(), s.instances[0], c.request(n, anySize)), "one request")
+		outcomes := c.settle(s, hand(c.present(), s.instances[0], c.request(n, anySize)), "one request")
 		if c.hung {
 			return
 		}
-		if failure := answers[0].failure(); failure != nil {
+		if failure := outcomes[0].failure(); failure != nil {
 			failures++
 			if failures == 5 {
 				c.note("each request was answered with an error, so outputs were hardly looked at: " + failure.Message)
@@ -32,18 +33,18 @@ func (c *check) aloneTwice(s *session) {
 	}
 }
 
-// together compares the answers of a batch with those that the same requests get alone.
+// together compares the outcomes of a batch with those of the same requests sent alone.
 func (c *check) together(s *session) {
 	requests := c.batch(0)
 	if len(requests) == 1 {
 		c.untested[ruleOwn] = "max_batch_size is 0: servers call Execute with one request"
 		return
 	}
-	answers := func(calls ...*call) (all []answer) {
+	outcomes := func(calls ...*call) (all []outcome) {
 		for _, each := range calls {
 			each.wait(s.limit)
 			each.mu.Lock()
-			all = append(all, slices.Clone(each.answers)...)
+			all = append(all, slices.Clone(each.outcomes)...)
 			each.mu.Unlock()
 		}
 		return all
@@ -56,9 +57,9 @@ func (c *check) together(s *session) {
 			singles[round] = append(singles[round], each)
 		}
 	}
-	one, two := answers(singles[0]...), answers(singles[1]...)
+	one, two := outcomes(singles[0]...), outcomes(singles[1]...)
 	joined := hand(c.present(), s.instances[0], requests...)
-	batch := answers(joined)
+	batch := outcomes(joined)
 	stable := true
 	for n := range one {
 		stable = stable && one[n].same(&two[n])
@@ -67,18 +68,18 @@ func (c *check) together(s *session) {
 		c.try(ruleOwn)
 		for n := range batch {
 			if !batch[n].same(&one[n]) {
-				c.violated(ruleOwn, "a batch", requests[n].request.ID+" got another answer than it gets alone")
+				c.violated(ruleOwn, "a batch", requests[n].request.ID+" got another response than alone")
 			}
 		}
 	} else {
-		c.untested[ruleOwn] = "equal requests get different answers"
+		c.untested[ruleOwn] = "equal requests get different responses"
 	}
 	for _, each := range slices.Concat(singles[0], singles[1], []*call{joined}) {
 		c.settle(s, each, "a batch")
 	}
 }
 
-// empty sends inputs without elements, where the config allows them.
+// empty sends inputs without elements, if the config allows them.
 func (c *check) empty(s *session) {
 	if !slices.ContainsFunc(c.config.Input, func(i *kserve.ModelInput) bool { return slices.Contains(i.Dims, -1) }) {
 		c.untested[ruleEmpty] = "the config has no dimension of any size"
@@ -91,8 +92,8 @@ func (c *check) empty(s *session) {
 	}
 }
 
-// missing sends a request that lacks an input, as optional ones may be; a server would refuse it for others.
-// It shows how a backend handles its own errors.
+// missing sends a request that lacks an input; a server would reject it unless the input is
+// optional. It shows how a backend handles its own errors.
 func (c *check) missing(s *session) {
 	lacking := c.request(0, anySize)
 	if len(lacking.request.Inputs) == 0 {
@@ -111,7 +112,8 @@ func (c *check) missing(s *session) {
 	}
 }
 
-// gone sends requests whose clients have gone, and clients go while they wait.
+// gone sends requests whose clients have disconnected, and others whose clients disconnect while
+// they wait.
 func (c *check) gone(s *session) {
 	c.try(ruleCancelled)
 	left, leave := context.WithCancel(c.ctx)
@@ -128,8 +130,8 @@ func (c *check) gone(s *session) {
 	}
 }
 
-// many sends calls one behind the other, the next one as soon as Execute has returned, whether or not its requests have
-// been answered.
+// many sends a call as soon as Execute of the previous one has returned, even if its requests have
+// no responses yet.
 func (c *check) many(s *session) {
 	const count = 30
 	var calls []*call
@@ -148,5 +150,5 @@ func (c *check) many(s *session) {
 	}
 }
 
-// present is the context of clients that stay.
+// present returns the context of clients that stay connected.
 func (c *check) present() []context.Context { return []context.Context{c.ctx} }

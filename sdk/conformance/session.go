@@ -28,7 +28,8 @@ type session struct {
 	lives     lives
 }
 
-// open starts the backend and loads the model with a number of instances. After an error nothing is left.
+// open starts the backend and loads the model with a number of instances. After an error nothing
+// remains.
 func (c *check) open(count int32) (_ *session, err error) {
 	s := &session{journal: &journal{}, backend: c.written.Backend, limit: c.options.Limit}
 	b, closeBackend, err := c.way.Open(s.backend, zerolog.New(s.journal).With().Logger())
@@ -113,7 +114,7 @@ func (s *session) end(c *check) {
 	c.faults(s, "unloading")
 }
 
-// lives hears which instances are lost. Before the session ends, that is the backend's fault.
+// lives records lost instances. A loss before the end of the session is the backend's fault.
 type lives struct {
 	ending atomic.Bool
 	lost   atomic.Int64

@@ -8,11 +8,12 @@ import (
 	"github.com/nereid-serving/nereid/sdk/linked"
 )
 
-// Way is how the backend under test is run.
+// Way runs the backend under test.
 type Way interface {
-	// Open starts a life of the backend, which models call name and which logs to log. close ends it.
+	// Open starts the backend under the given name, with log as its log. close ends it.
 	Open(name string, log zerolog.Logger) (b backend.Backend, close func(), err error)
-	// InProcess reports whether the backend runs in this process, so that goroutines which it leaves behind are seen.
+	// InProcess reports whether the backend runs in this process, so that its goroutine leaks are
+	// visible.
 	InProcess() bool
 }
 

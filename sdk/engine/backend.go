@@ -12,12 +12,12 @@ import (
 	"github.com/nereid-serving/nereid/sdk/internal/execution"
 )
 
-// WindowLimits bounds the responses of one request of a decoupled model that are on their way; its zero
-// values are 64 responses and 8 MiB.
+// WindowLimits bounds the responses of one request of a decoupled model that are on their way to
+// the client; zero values mean 64 responses and 8 MiB.
 type WindowLimits = execution.WindowLimits
 
 // SmallOutput is the largest size of an output on the Go heap; Environment.Allocate lends memory
-// for others.
+// for larger ones.
 const SmallOutput = execution.SmallOutput
 
 // Environment is the environment of a backend: a server's process or a plugin's.
@@ -26,25 +26,25 @@ type Environment struct {
 	Directory string            // of the backend's files; "" if it is linked in
 	Settings  map[string]string // of --backend-config, merged; copied
 	Message   string            // in the form of Triton's backends
-	// Log takes a message of the backend, with the position of its code. Enabled reports whether a
-	// level is logged; nil: all are.
+	// Log logs a message of the backend, with the position of its code. Enabled reports whether a
+	// level is logged; nil means that all are.
 	Log     func(level slog.Level, file string, line int, message string)
 	Enabled func(level slog.Level) bool
 	// Own logs faults and panics of the backend.
 	Own zerolog.Logger
 	// Allocate lends memory for an output, with one reference; nil: outputs lie on the Go heap.
 	Allocate func(bytes int64) ([]byte, infer.Memory, error)
-	// AnswersFirst passes responses of Execute to the senders of its tasks before Batch.Done
-	// instead of after it.
+	// AnswersFirst passes responses of Execute to the senders of its tasks before Batch.Done instead
+	// of after it.
 	AnswersFirst bool
-	// Later, if not nil, is called by the instance's goroutine when Execute has returned and Done
-	// comes later, because requests have not been released. The responses of Execute follow at
-	// once.
+	// Later, if not nil, is called by the instance's goroutine when Execute has returned but Done is
+	// delayed because requests have not been released. The responses of Execute follow at once.
 	Later func()
-	// Trace returns the trace.Trace.Text of a request; nil: the request has its trace itself.
+	// Trace returns the trace.Trace.Text of a request; nil means that the request has its trace
+	// itself.
 	Trace func(*infer.Request) string
-	// Activity takes an author's report about a traced request, at ns of CLOCK_MONOTONIC; nil: the
-	// request has its trace itself.
+	// Activity records an author's report about a traced request, at ns of CLOCK_MONOTONIC; nil means
+	// that the request has its trace itself.
 	Activity func(r *infer.Request, name string, at int64)
 	Window   WindowLimits
 }
@@ -111,8 +111,8 @@ func (b *Backend) hook(name, of string, f func() error) (err error) {
 	return nil
 }
 
-// apart is hook for functions that the caller's goroutine must survive: an author's function may
-// end its own goroutine by runtime.Goexit, which is an error like a panic.
+// apart is hook for functions that must not end the caller's goroutine: if an author's function
+// calls runtime.Goexit, that is an error like a panic.
 func (b *Backend) apart(name, of string, f func() error) error {
 	outcome := make(chan error, 1) // one value, from the goroutine
 	panics.Go(b.env.Own, panics.Models, func() {

@@ -106,9 +106,9 @@ func TestOutputsAndParametersThatCannotBe(t *testing.T) {
 			}
 		}
 		_, err = p.Output("OUT", sdk.Int32, make([]int64, 65))
-		must(t, err, "output 'OUT' has 65 dimensions, at most 64 can be")
+		must(t, err, "output 'OUT' has 65 dimensions, at most 64 are allowed")
 		in, _ := q.Input("IN")
-		must(t, p.Forward("OUT", make([]int64, 300), in), "output 'OUT' has 300 dimensions, at most 64 can be")
+		must(t, p.Forward("OUT", make([]int64, 300), in), "output 'OUT' has 300 dimensions, at most 64 are allowed")
 		for _, name := range []string{"OUT\x00", "\xff", "", strings.Repeat("x", 1<<20)} {
 			if _, err := p.Output(name, sdk.Int32, []int64{1}); err == nil || infer.AsError(err).Code != infer.InvalidArg {
 				t.Errorf("output %.10q: got error %v", name, err)

@@ -24,13 +24,15 @@ type InstanceSpec struct {
 	SecondaryDevices []sdk.SecondaryDevice
 	Passive          bool
 	HostPolicy       string // JSON
-	// Next waits for the next batch and returns it, or nil at the end; it is called by the instance's goroutine, for
-	// Execute to be called without a change of goroutine. at is when it came, if Next has looked at the clock and returned at once, and
-	// counts as the time at which Execute is called; 0: Next has not. A nil Next: batches come by Execute.
+	// Next waits for the next batch and returns it, or nil at the end. The instance's goroutine calls
+	// it, so that Execute is called without a switch of goroutines. at is the arrival time if Next has
+	// read the clock and returned at once, and counts as the time at which Execute is called; else it
+	// is 0. If Next is nil, batches arrive through Execute.
 	Next func() (b *backend.Batch, at int64)
 }
 
-// Instance runs an author's instance. It implements backend.Instance and backend.Canceller; Close comes last.
+// Instance runs an author's instance. It implements backend.Instance and backend.Canceller; Close
+// comes last.
 type Instance struct {
 	model   *Model
 	name    string
@@ -46,8 +48,8 @@ type Instance struct {
 	ready    sdk.Readier  // nil if it does not say whether it is ready
 	closing  bool         // its Close has been called; of the instance's goroutine
 
-	// batches has room for the one that Execute may hand over while Done of the one before is called. Execute sends, and
-	// Close closes, under mu.
+	// batches has room for the batch that Execute may hand over while Done of the previous one is
+	// called. Execute sends, and Close closes, under mu.
 	batches chan work
 	mu      sync.Mutex
 	closed  bool
@@ -62,12 +64,14 @@ var _ backend.Instance = (*Instance)(nil)
 // work is a batch on its way to the instance's goroutine.
 type work struct {
 	batch *backend.Batch
-	// The instance took it, and the author's Execute is called; 0: when it is called, the clock is read.
+	// When the instance took the batch, and when the author's Execute is called; 0 means that the
+	// clock is read at that time.
 	begun, started int64
 }
 
-// Instance makes an instance, in a goroutine of its own, which calls all of the author's hooks of it but Ready. Complete or Start has
-// returned. When ctx ends Instance returns, and what NewInstance makes later is closed.
+// Instance creates an instance. A separate goroutine calls all of the author's hooks of the
+// instance except Ready. Complete or Start must have returned. If ctx is cancelled, Instance
+// returns, and an instance that NewInstance returns later is closed.
 func (m *Model) Instance(ctx context.Context, p InstanceSpec) (*Instance, error) {
 	if !m.backend.attributes.ParallelInstances {
 		select {
@@ -85,7 +89,7 @@ func (m *Model) Instance(ctx context.Context, p InstanceSpec) (*Instance, error)
 			if made {
 				return
 			}
-			// An author's function has ended this goroutine, by runtime.Goexit.
+			// An author's function has ended this goroutine by runtime.Goexit.
 			if !m.backend.attributes.ParallelInstances {
 				<-m.making
 			}
@@ -202,7 +206,7 @@ func (in *Instance) run() {
 	in.end()
 }
 
-// end says that nothing of the instance is left.
+// end records that nothing of the instance is left.
 func (in *Instance) end() {
 	in.model.alive.done() // first: who waits for ended may look
 	close(in.ended)
@@ -264,7 +268,7 @@ func (in *Instance) Execute(b *backend.Batch) {
 	}
 }
 
-// hand gives the goroutine a batch. False: the instance takes none.
+// hand passes a batch to the goroutine. It returns false if the instance accepts none.
 func (in *Instance) hand(w work) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -279,7 +283,7 @@ func (in *Instance) hand(w work) bool {
 	}
 }
 
-// AsksReady reports whether the author's instance says itself whether it is ready.
+// AsksReady reports whether the author's instance reports its own readiness.
 func (in *Instance) AsksReady() bool { return in.ready != nil }
 
 // Ready implements backend.Instance.
@@ -298,14 +302,14 @@ func (in *Instance) Ready(ctx context.Context) error {
 // Capabilities implements backend.Instance.
 func (in *Instance) Capabilities() backend.Capabilities { return backend.Capabilities{Canceller: in} }
 
-// Cancel implements backend.Canceller: the context of the task has ended. Calls that the model has made for its batch are cancelled
-// with the last task of that.
+// Cancel implements backend.Canceller: the context of the task has ended. The model's calls for its
+// batch are cancelled with the last task of the batch.
 func (in *Instance) Cancel(task *backend.Task) { in.model.calls.cancelFor(task) }
 
-// Open counts the requests that the instance has kept after their Execute.
+// Open returns the number of requests that the instance has kept after their Execute.
 func (in *Instance) Open() int { return in.tracker.Open() }
 
-// leave lets the goroutine end after the batches that it has.
+// leave lets the goroutine end after its remaining batches.
 func (in *Instance) leave() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -315,12 +319,13 @@ func (in *Instance) leave() {
 	}
 }
 
-// closeGrace is how long an Execute may take to return once its context has ended.
+// closeGrace is how long an Execute may take to return after its context has ended.
 const closeGrace = time.Second
 
-// Close executes the batches that the instance has, waits for the answers to requests that it has kept, and closes it; it is called
-// once. When ctx ends, so does the context of Execute; if the author's
-// code does not return then, its requests are answered with an error, and its goroutine is left behind: the error says so.
+// Close executes the instance's remaining batches, waits for the responses to the requests that it
+// has kept, and closes it. It is called once. When ctx ends, so does the context of Execute. If the
+// author's code does not return then, its requests get an error, and its goroutine is left behind,
+// which the error of Close states.
 func (in *Instance) Close(ctx context.Context) error {
 	in.leave()
 	select {
@@ -344,8 +349,8 @@ func (in *Instance) Close(ctx context.Context) error {
 	return fmt.Errorf("%s does not return: %w", in.log, context.Cause(ctx))
 }
 
-// Hurry ends the wait for requests that the instance has kept: when its batches are executed it is closed, and the remaining ones
-// is answered with an error.
+// Hurry ends the wait for requests that the instance has kept: it is closed after its batches, and
+// the remaining requests get an error.
 func (in *Instance) Hurry() { in.once.Do(func() { close(in.hurry) }) }
 
 // Ended returns a channel that is closed when nothing of the instance is left.

@@ -10,13 +10,13 @@ import (
 
 func stack() []byte { return debug.Stack() }
 
-// logger is the log of a backend, and of its models and instances.
+// logger returns the log of a backend, its models and its instances.
 func (b *Backend) logger() *slog.Logger {
 	return slog.New(&logHandler{log: b.env.Log, enabled: b.env.Enabled})
 }
 
-// logHandler writes records as the server's log has them: a message, and where its code stands. Attributes follow the
-// message, as key=value.
+// logHandler writes records in the form of the server's log: a message and the position of its
+// code. Attributes follow the message as key=value.
 type logHandler struct {
 	log     func(slog.Level, string, int, string)
 	enabled func(slog.Level) bool

@@ -38,7 +38,7 @@ func (c *customMetrics) NewFamily(kind sdk.MetricKind, name, description string)
 	return &family{of: c, number: c.families, kind: kind}, nil
 }
 
-// invalid is what an author is told of a metric that cannot be.
+// invalid returns the error for the author of an invalid metric.
 func invalid(err error) error {
 	if err == nil {
 		return nil

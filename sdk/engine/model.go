@@ -15,16 +15,16 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// Version says which version of a model is opened.
+// Version describes the version of a model to open.
 type Version struct {
 	Name      string
 	Version   int64
 	Directory string       // of the model
 	Host      backend.Host // for calls of the model; nil: they are rejected
 	Metrics   Metrics      // for its custom metrics; nil: they are refused
-	// Memory is told how many bytes the model says that it keeps; nil: nobody wants to know.
+	// Memory receives the number of bytes that the model reports to use; may be nil.
 	Memory func(bytes int64)
-	// Responses is told what instances report of single responses; nil: nobody counts them.
+	// Responses receives instances' reports of single responses; may be nil.
 	Responses func(backend.ResponseReport)
 }
 
@@ -38,8 +38,8 @@ type Metrics interface {
 	Value(number uint64) (value float64, known bool, err error)
 }
 
-// Model is one version of a model. Complete and Start follow each other; Close comes last. Other methods may be called by
-// any goroutine.
+// Model is one version of a model. Complete and Start are called one after the other; Close is
+// called last. The other methods are safe for concurrent use.
 type Model struct {
 	backend *Backend
 	version Version
@@ -67,14 +67,14 @@ type config struct {
 	json   []byte
 }
 
-// Model makes the model of a version. Nothing of the author's is called.
+// Model returns the model of a version. It calls no code of the author's.
 func (b *Backend) Model(v Version) *Model {
 	m := &Model{backend: b, version: v, log: "model '" + v.Name + "'", making: make(chan struct{}, 1)}
 	m.metrics = &customMetrics{holder: v.Metrics}
 	return m
 }
 
-// ParseConfig reads a config that is given as JSON in the form of the config endpoint.
+// ParseConfig parses a config in the JSON of the config endpoint.
 func ParseConfig(json []byte) (*kserve.ModelConfig, error) {
 	c := &kserve.ModelConfig{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(json, c); err != nil {
@@ -83,8 +83,9 @@ func ParseConfig(json []byte) (*kserve.ModelConfig, error) {
 	return c, nil
 }
 
-// Complete makes the author's model, which may complete its config, given and returned as JSON; nil means that it has nothing to
-// say. When ctx ends Complete returns, and what NewModel makes later is closed.
+// Complete creates the author's model, which may complete its config. The config is JSON; a nil
+// result means that the model leaves it unchanged. If ctx is cancelled, Complete returns, and a
+// model that NewModel returns later is closed.
 func (m *Model) Complete(ctx context.Context, json []byte) ([]byte, error) {
 	parsed, err := ParseConfig(json)
 	if err != nil {
@@ -104,7 +105,8 @@ func (m *Model) Complete(ctx context.Context, json []byte) ([]byte, error) {
 	return answer, nil
 }
 
-// Start sets the final config, given in both forms, and makes the author's model unless Complete has.
+// Start sets the final config, given in both forms, and creates the author's model unless Complete
+// has.
 func (m *Model) Start(ctx context.Context, parsed *kserve.ModelConfig, json []byte) error {
 	m.config.Store(&config{parsed, json})
 	m.mu.Lock()
@@ -116,7 +118,7 @@ func (m *Model) Start(ctx context.Context, parsed *kserve.ModelConfig, json []by
 	return m.create(ctx, false)
 }
 
-// create calls NewModel in a goroutine of its own.
+// create calls NewModel in a separate goroutine.
 func (m *Model) create(ctx context.Context, complete bool) error {
 	env := sdk.ModelEnv{
 		Name: m.version.Name, Version: m.version.Version, Directory: m.version.Directory, AutoComplete: complete,
@@ -185,8 +187,8 @@ func (m *Model) closeModel(made sdk.Model) {
 	})
 }
 
-// Ended returns a channel that is closed when no function of the author's is under way, of the model or of an instance: Close may
-// be called then. No instance is made any more.
+// Ended returns a channel that is closed when no function of the author's is running, of the model
+// or of an instance. Close may be called then. No instance is created any more.
 func (m *Model) Ended() <-chan struct{} { return m.alive.ended() }
 
 // alive counts unfinished calls.
@@ -239,17 +241,18 @@ func (m *Model) Close() {
 	}
 }
 
-// ReportedMemory returns how many bytes the model says that it keeps.
+// ReportedMemory returns how many bytes the model reports to use.
 func (m *Model) ReportedMemory() int64 { return m.reported.Load() }
 
 func (m *Model) decoupled() bool {
 	return m.config.Load().parsed.GetModelTransactionPolicy().GetDecoupled()
 }
 
-// mostConfig is how large a completed config may be, in bytes of JSON: less than a frame of a process to its server takes, with what else that has.
+// mostConfig is the maximum size of a completed config, in bytes of JSON. It and the other fields
+// fit into a frame.
 const mostConfig = 1000 << 10
 
-// modelHost stands behind the author's ModelEnv.
+// modelHost implements the author's ModelEnv.
 type modelHost Model
 
 // Config implements sdk.ModelHost.

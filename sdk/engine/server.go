@@ -22,7 +22,7 @@ type call struct {
 	request infer.Request
 	cancel  context.CancelFunc
 	batch   *execution.Batch // of its caller; nil if unknown
-	// memory of inputs that are passed on.
+	// memory holds the inputs that are passed on.
 	memory []infer.Memory
 	await  func(done <-chan struct{}) // RemoteHost.Await, nil of other hosts
 
@@ -32,7 +32,7 @@ type call struct {
 	dropped bool          // responses are dropped
 }
 
-// calls are cancelled with the clients of the batches that they are made for.
+// calls tracks the calls that are cancelled with the clients of their batches.
 type calls struct {
 	mu  sync.Mutex
 	all map[*call]struct{}
@@ -70,13 +70,13 @@ func (c *calls) cancelFor(task *backend.Task) {
 	}
 }
 
-// begin checks a request, finds its execution and submits it. waits says that the caller waits for
-// it.
+// begin checks a request, finds its execution and submits it. waits reports whether the caller
+// waits for it.
 func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits bool) (*call, error) {
 	m := s.model
 	host := m.version.Host
 	if host == nil {
-		return nil, infer.Errorf(infer.Unavailable, "%s can make no requests here", m.log)
+		return nil, infer.Errorf(infer.Unavailable, "%s cannot make requests here", m.log)
 	}
 	if ctx == nil || q == nil {
 		return nil, infer.Errorf(infer.InvalidArg, "%s makes a request of another model without a context, or without a request", m.log)
@@ -109,8 +109,8 @@ func (s *server) begin(ctx context.Context, q *sdk.InferRequest, stream, waits b
 	return c, nil
 }
 
-// target finds the version that is called, checks that it can take the request, and returns the
-// function that submits it. The caller calls release after that.
+// target finds the called version, checks that it accepts the request, and returns the function
+// that submits it. The caller calls release after that.
 func (c *call) target(ctx context.Context, host backend.Host, stream bool) (
 	submit func(context.Context, *infer.Request, infer.Sender) error, release func(), err error,
 ) {
@@ -140,14 +140,14 @@ func (c *call) target(ctx context.Context, host backend.Host, stream bool) (
 // RemoteHost is a backend.Host in another process.
 type RemoteHost interface {
 	backend.Host
-	// SubmitRemote is Submit, for any number of responses or for exactly one. Whether the model may send more, and whether it is
-	// ready, is checked where it is.
+	// SubmitRemote is Submit, for any number of responses or for exactly one. The server checks
+	// whether the model may send more and whether it is ready.
 	SubmitRemote(ctx context.Context, request *infer.Request, stream bool, send infer.Sender) error
-	// Await may look for a response for a moment: it ends when done has a value.
+	// Await may poll for a response for a moment; it returns when done has a value.
 	Await(done <-chan struct{})
 }
 
-// callers returns the requests for which the call is made.
+// callers returns the requests on whose behalf the call is made.
 func (c *call) callers(ctx context.Context, q *sdk.InferRequest, waits bool) {
 	var requests []*infer.Request
 	executing := false
@@ -170,7 +170,7 @@ func (c *call) callers(ctx context.Context, q *sdk.InferRequest, waits bool) {
 	c.request.Made = backend.Now()
 }
 
-// read makes a request of the author's.
+// read converts a request of the author's.
 func (c *call) read(q *sdk.InferRequest) error {
 	r := &c.request
 	r.Model, r.Version, r.ID = q.Model, q.Version, q.ID
@@ -206,7 +206,7 @@ func (c *call) read(q *sdk.InferRequest) error {
 	return r.Check()
 }
 
-// release gives up the memory of inputs.
+// release releases the memory of inputs.
 func (c *call) release() {
 	for _, m := range c.memory {
 		m.Release()
@@ -214,7 +214,7 @@ func (c *call) release() {
 	c.memory = nil
 }
 
-// end comes with the last response, or without any.
+// end is called with the last response, or without any.
 func (c *call) end() {
 	if c.batch != nil {
 		c.of.calls.remove(c)
@@ -268,7 +268,7 @@ func (c *call) next(ctx context.Context) (*infer.Response, error) {
 	}
 }
 
-// drop gives up all responses that have come and will.
+// drop releases all responses that have arrived or will arrive.
 func (c *call) drop() {
 	c.cancel()
 	c.mu.Lock()
@@ -332,7 +332,8 @@ func (s *server) InferAsync(ctx context.Context, q *sdk.InferRequest, receive fu
 	return nil
 }
 
-// hand hands the responses to a call to an author's function. Where that ends the goroutine, another one goes on.
+// hand passes the responses of a call to an author's function. If the function ends the goroutine,
+// another goroutine continues.
 func (s *server) hand(c *call, receive func(*sdk.InferResponse)) {
 	const name = "the function of InferAsync"
 	last, returned := false, true
@@ -382,8 +383,8 @@ func (s *server) InferStream(ctx context.Context, q *sdk.InferRequest) iter.Seq2
 	}
 }
 
-// response is the author's view of a response. If it is dropped without Release, it is released
-// later.
+// response returns the author's view of a response. If the author drops it without Release, it is
+// released later.
 func (s *server) response(r *infer.Response) *sdk.InferResponse {
 	own := sdk.InferResponse{
 		ID: r.ID, Model: r.Model, Version: r.Version, Parameters: r.Parameters, Err: r.Err, Final: r.Final, Empty: r.Empty,
@@ -404,7 +405,7 @@ func (s *server) response(r *infer.Response) *sdk.InferResponse {
 	return p
 }
 
-// heldResponse is a response that an author has.
+// heldResponse is a response that the author holds.
 type heldResponse struct {
 	response *infer.Response
 	released atomic.Bool

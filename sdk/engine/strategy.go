@@ -9,7 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// Strategy returns the author's batching strategy, nil if the model has none. The model has been made.
+// Strategy returns the author's batching strategy, or nil if the model has none. The model has been
+// created.
 func (m *Model) Strategy() backend.Strategy {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -23,12 +24,14 @@ func (m *Model) Strategy() backend.Strategy {
 	return m.strategy
 }
 
-// strategy asks an author's Strategist, in a goroutine of its own: a function that ends its goroutine, by runtime.Goexit, must not end the
-// caller's, which is a client's or an instance's and holds the scheduler's lock. The goroutine starts with the first question and ends with
-// the model. A coroutine (iter.Pull) would be cheaper, but ends the process where an author or a caller has locked its goroutine to a thread.
+// strategy calls an author's Strategist in a separate goroutine. A function that ends its goroutine
+// by runtime.Goexit must not end the caller's, which belongs to a client or an instance and holds
+// the scheduler's lock. The goroutine starts with the first question and ends with the model. A
+// coroutine (iter.Pull) would be cheaper, but ends the process if an author or a caller has locked
+// its goroutine to a thread.
 //
-// Questions come one at a time, as their callers hold the scheduler's lock. Each is sent on asked and answered on answered, so the author's
-// functions see the caller's earlier writes, and the caller theirs.
+// Questions are sequential, because callers hold the scheduler's lock. Each is sent on asked and
+// its reply on answered, so the author's functions see the caller's earlier writes and vice versa.
 type strategy struct {
 	model  *Model
 	author sdk.Strategist
@@ -39,7 +42,7 @@ type strategy struct {
 	over     chan struct{} // closed by Model.Close
 }
 
-// question is about a batch to begin, or about a request that include decides on.
+// question is about a new batch, or about a request for which include decides.
 type question struct {
 	include func(bytes int64) bool // nil: a batch begins
 	bytes   int64
@@ -50,7 +53,8 @@ type verdict struct {
 	yes     bool
 }
 
-// Begin implements backend.Strategy. A function that panics, or ends its goroutine, includes everything.
+// Begin implements backend.Strategy. A function that panics or ends its goroutine includes
+// everything.
 func (s *strategy) Begin() func(*infer.Request) bool {
 	include := s.ask(question{}).include
 	if include == nil {
@@ -65,7 +69,7 @@ func (s *strategy) Begin() func(*infer.Request) bool {
 	}
 }
 
-// ask has the goroutine answer a question. A model that has been closed excludes nothing.
+// ask sends a question to the goroutine and returns its reply. A closed model excludes nothing.
 func (s *strategy) ask(q question) verdict {
 	s.begin.Do(func() { panics.Go(s.model.backend.env.Own, panics.Models, s.run, nil) })
 	select {
@@ -108,7 +112,7 @@ func (s *strategy) run() {
 	}
 }
 
-// hook names the author's function that is asked.
+// hook returns the name of the author's function.
 func (q *question) hook() string {
 	if q.include == nil {
 		return "BeginBatch"

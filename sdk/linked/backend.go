@@ -18,10 +18,11 @@ import (
 
 // Config configures a linked-in backend. The zero value is usable.
 type Config struct {
-	// Settings returns the merged settings of --backend-config, and the same as Triton's backends
-	// get them. It is called when the first model uses the backend. nil: no settings.
+	// Settings returns the merged settings of --backend-config, also in the form that Triton's
+	// backends receive. It is called when the first model uses the backend. nil means no settings.
 	Settings func() (values map[string]string, message string)
-	// Allocate lends memory for outputs of more than engine.SmallOutput bytes, with one reference; nil: the Go heap.
+	// Allocate lends memory for outputs of more than engine.SmallOutput bytes, with one reference; nil
+	// means the Go heap.
 	Allocate func(bytes int) ([]byte, infer.Memory, error)
 	// Metrics returns the custom metrics of a model; nil: they are rejected.
 	Metrics  func(model string) CustomMetrics
@@ -123,7 +124,7 @@ func (b *Backend) Groups() []*kserve.ModelInstanceGroup {
 	return groups
 }
 
-// parallel reports whether instances of one model are created concurrently. The backend has been
+// parallel reports whether instances of one model may be created concurrently. The backend has been
 // opened.
 func (b *Backend) parallel() bool {
 	b.mu.Lock()

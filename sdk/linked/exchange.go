@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// Grow implements backend.Exchanger. The model and its instances see the new config from then on.
+// Grow implements backend.Exchanger. The model and its instances see the new config afterwards.
 func (m *Model) Grow(ctx context.Context, config *kserve.ModelConfig, json []byte) (added, surplus []backend.Instance, err error) {
 	if err := m.closing(); err != nil {
 		return nil, nil, err
@@ -65,7 +65,7 @@ func (m *Model) Leave(instance backend.Instance) {
 func (m *Model) End(ctx context.Context, instance backend.Instance) error {
 	in, ok := instance.(*Instance)
 	if !ok {
-		return fmt.Errorf("instance '%s' is none of model '%s'", instance.Name(), m.env.Name)
+		return fmt.Errorf("instance '%s' does not belong to model '%s'", instance.Name(), m.env.Name)
 	}
 	m.Leave(in)
 	err := in.Close(ctx)

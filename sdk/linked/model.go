@@ -27,7 +27,7 @@ type Model struct {
 	made   bool           // Complete or Start of engine has returned; used by one goroutine at a time
 	failed error          // of the attempt to make it for its strategy
 
-	// Set by Start and Grow: started once the model has come up, and the config that it has.
+	// Set by Start and Grow: whether the model has started, and its config.
 	started bool
 	final   *kserve.ModelConfig
 	json    []byte
@@ -70,7 +70,8 @@ func (m *Model) AutoComplete(ctx context.Context, config []byte) ([]byte, error)
 	return answer, err
 }
 
-// strategy returns the author's batching strategy. The author is asked for one if the model has dynamic_batching, which alone asks it.
+// strategy returns the author's batching strategy. If the author's model does not exist yet, it is
+// created, but only for dynamic_batching, because no other scheduler has strategies.
 func (m *Model) strategy() backend.Strategy {
 	if !m.made {
 		if m.env.Config.GetDynamicBatching() == nil {
@@ -112,7 +113,7 @@ func (m *Model) Start(ctx context.Context, config *kserve.ModelConfig, json []by
 	return err
 }
 
-// place makes the instances that a config asks for, without the author's.
+// planned creates the instances of a config, without the author's.
 func (m *Model) planned(config *kserve.ModelConfig) ([]*Instance, error) {
 	placements, err := placement.Of(config, m.env.Name, m.backend.config.MaxInstances)
 	if err != nil {
@@ -128,7 +129,7 @@ func (m *Model) planned(config *kserve.ModelConfig) ([]*Instance, error) {
 	return list, nil
 }
 
-// bringUp makes the author's instances and reports them, all or none.
+// bringUp creates the author's instances and reports them, all or none.
 func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
 	bound, cancel := context.WithCancelCause(ctx) // the first failure ends the others, and is their cause
 	defer cancel(nil)
@@ -163,7 +164,8 @@ func (m *Model) bringUp(ctx context.Context, wanted []*Instance) error {
 	return nil
 }
 
-// open makes the author's instance. The engine has them made one after another, unless the backend allows otherwise.
+// open creates the author's instance. The engine creates them one after another, unless the backend
+// allows otherwise.
 func (m *Model) open(ctx context.Context, in *Instance) error {
 	at, b := &in.placement, m.backend
 	b.config.Log.Info().Str("model", m.env.Name).Int64("version", m.env.Version).Str("instance", at.Name).
@@ -180,7 +182,7 @@ func (m *Model) open(ctx context.Context, in *Instance) error {
 	return err
 }
 
-// closeAll closes those instances that have been made, at the same time.
+// closeAll concurrently closes the created instances.
 func (m *Model) closeAll(ctx context.Context, list []*Instance) error {
 	failures := make([]error, len(list))
 	var running sync.WaitGroup
@@ -200,7 +202,7 @@ func (m *Model) set(instances []*Instance) {
 	m.instances = instances
 }
 
-// list returns the instances that are present.
+// list returns the current instances.
 func (m *Model) list() []*Instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,14 +212,15 @@ func (m *Model) list() []*Instance {
 // Instances implements backend.Model.
 func (m *Model) Instances() []backend.Instance { return backend.Instances(m.list()) }
 
-// lost tells the scheduler that there is nothing to wait for.
+// lost tells the scheduler that the instance will not return.
 func (m *Model) lost(in *Instance) {
 	if !in.placement.Group.GetPassive() {
 		m.events.Lost(in, true)
 	}
 }
 
-// Close implements backend.Model. The author's model is closed once all of its instances are: later, if one does not return.
+// Close implements backend.Model. The author's model is closed after all of its instances; later,
+// if one does not return.
 func (m *Model) Close(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.closed
@@ -235,7 +238,8 @@ func (m *Model) Close(ctx context.Context) error {
 	return err
 }
 
-// end closes the author's model, when nothing of its instances is left: later, if a function of the author's does not return.
+// end closes the author's model when nothing of its instances is left; later, if a function of the
+// author's does not return.
 func (m *Model) end() {
 	ended := m.engine.Ended()
 	select {
@@ -249,7 +253,7 @@ func (m *Model) end() {
 	}
 }
 
-// endNow closes the author's model. Metrics of a model that has not come up are not kept.
+// endNow closes the author's model. Metrics of a model that did not start are not kept.
 func (m *Model) endNow() {
 	m.engine.Close()
 	if m.metrics != nil {
@@ -258,7 +262,7 @@ func (m *Model) endNow() {
 	m.backend.count(-1)
 }
 
-// asksReady reports whether some instance of the author's reports whether it is ready.
+// asksReady reports whether any of the author's instances reports its own readiness.
 func (m *Model) asksReady() bool {
 	for _, in := range m.list() {
 		if in.AsksReady() {
@@ -268,7 +272,7 @@ func (m *Model) asksReady() bool {
 	return false
 }
 
-// closing is what an exchange of a model that is being unloaded gets.
+// closing returns the error for an exchange of a model that is being unloaded.
 func (m *Model) closing() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

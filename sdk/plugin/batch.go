@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/ipc/peer"
 )
 
-// execution is one batch of the server's.
+// execution is one batch from the server.
 type execution struct {
 	session *session
 	number  uint64
@@ -30,13 +30,13 @@ type execution struct {
 	answered int64         // then: when it was published, by a clock that was read just before; 0: it was not
 	waiter   chan struct{} // closed then; nil unless the next batch waits for it
 
-	// A batch of one request needs no other memory than this.
+	// Memory for a batch of one request.
 	one  [1]task
 	list [1]*backend.Task
 	few  [1]held
 }
 
-// held is the last response to a request, on its way into EXECUTED.
+// held is the last response to a request, which EXECUTED will carry.
 type held struct {
 	task     *task
 	response *infer.Response
@@ -56,7 +56,8 @@ type task struct {
 	window heldSlots
 }
 
-// begin makes a batch of an EXECUTE frame. nil: it was not understood, and has been answered.
+// begin creates a batch from an EXECUTE frame. It returns nil if the frame is invalid and has been
+// answered.
 func (s *session) begin(m peer.Message) *execution {
 	e := &execution{session: s, number: m.ID}
 	s.peer.HoldTickets(true)
@@ -70,7 +71,7 @@ func (s *session) begin(m peer.Message) *execution {
 	return e
 }
 
-// read takes a frame apart. Loans that it has found are in tasks, also after an error.
+// read decodes a frame. Its loans are in tasks, even after an error.
 func (e *execution) read(m peer.Message) error {
 	if m.Lost != nil {
 		return m.Lost
@@ -103,7 +104,9 @@ func (e *execution) read(m peer.Message) error {
 	return nil
 }
 
-// read makes a task of a request, whose inputs are copied if the server wants their blocks back. failed is why the request could not be parsed whole: then its loans alone are taken.
+// read creates the task of a request, whose inputs are copied if the server wants their blocks
+// back. failed is the error if the request could not be parsed completely; then read takes only its
+// loans.
 func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, copies bool, failed error) error {
 	s := e.session
 	t.execution = e
@@ -162,7 +165,8 @@ func (t *task) read(e *execution, p *ipc.RequestBody, body []byte, copies bool, 
 	return nil
 }
 
-// tensor makes a tensor of a descriptor. The caller has the reference to the loan, also after an error.
+// tensor creates a tensor from a descriptor. The caller owns the reference to the loan, even after
+// an error.
 func (s *session) tensor(d *ipc.Descriptor, body []byte) (t infer.Tensor, loan *peer.Loan, err error) {
 	t = infer.Tensor{DataType: infer.DataType(d.Type), Shape: d.Shape}
 	if d.Region == ipc.InRequests {
@@ -180,8 +184,9 @@ func (s *session) tensor(d *ipc.Descriptor, body []byte) (t infer.Tensor, loan *
 	return t, loan, err
 }
 
-// seen returns the time at which the author's Execute is called, given when the frame was seen: the work in between takes less than a
-// microsecond, unless there are many requests, or inputs that had to be copied. Then it is 0, for the clock to be read.
+// seen returns the time at which the author's Execute is called. That is the time at which the
+// frame was seen, because the work in between takes less than a microsecond. With many requests or
+// copied inputs it is 0, and the clock is read.
 func (e *execution) seen(at int64) int64 {
 	if len(e.tasks) > 1 {
 		return 0
@@ -194,7 +199,8 @@ func (e *execution) seen(at int64) int64 {
 	return at
 }
 
-// settle has the loans settled that nobody has but this batch and its answers, and reports whether there are any.
+// settle settles the loans that only this batch and its responses hold, and reports whether there
+// are any.
 func (e *execution) settle(answers []held) (some bool) {
 	for i := range answers {
 		outputs := answers[i].response.Outputs
@@ -211,7 +217,7 @@ func (e *execution) settle(answers []held) (some bool) {
 	return some
 }
 
-// letGo ends the hold of the batch on its loans, with page faults counted after they were settled; 0: none was.
+// letGo releases the batch's loans. faults was counted after they were settled; 0 if none was.
 func (e *execution) letGo(faults peer.Faults) {
 	for i := range e.tasks {
 		t := &e.tasks[i]
@@ -226,7 +232,7 @@ func (e *execution) letGo(faults peer.Faults) {
 // refuse answers a batch that was not begun.
 func (s *session) refuse(number uint64, text string) {
 	s.logs.complain(number, text)
-	a := newAnswers()
+	a := newResponses()
 	defer a.free()
 	a.tickets = s.peer.TakeTickets(a.tickets)
 	s.peer.HoldTickets(false)
@@ -237,7 +243,7 @@ func (s *session) refuse(number uint64, text string) {
 	}
 }
 
-// skip leaves out a batch that was withdrawn, and says so. Its loans go back behind the notice.
+// skip skips a withdrawn batch and notifies the server. The batch's loans go back after the notice.
 func (s *session) skip(m peer.Message) {
 	s.peer.KeepTickets()
 	e := &execution{session: s, number: m.ID}
@@ -256,8 +262,8 @@ func (s *session) skip(m peer.Message) {
 	}
 }
 
-// send implements backend.Task.Send. The whole answer to a request of a model that is not decoupled travels in EXECUTED, if that is sent
-// next.
+// send implements backend.Task.Send. The complete response to a request of a model that is not
+// decoupled travels in EXECUTED, if that is the next frame.
 func (t *task) send(r *infer.Response) {
 	e := t.execution
 	s := e.session
@@ -271,13 +277,13 @@ func (t *task) send(r *infer.Response) {
 		return
 	}
 	full := t.window.enter(s, r)
-	a := newAnswers()
+	a := newResponses()
 	a.add(s, t.Handle, r)
 	err := a.sendResponse(s, t.Handle)
 	if exhausted(err) {
 		a.free()
-		a = newAnswers()
-		a.fail(answer{ResponseHead: ipc.ResponseHead{Handle: t.Handle, Flags: flagsOf(r)}}, infer.Errorf(infer.Internal, "%s", err.Error()))
+		a = newResponses()
+		a.fail(gathered{ResponseHead: ipc.ResponseHead{Handle: t.Handle, Flags: flagsOf(r)}}, infer.Errorf(infer.Internal, "%s", err.Error()))
 		_ = a.sendResponse(s, t.Handle)
 	}
 	a.free()
@@ -292,7 +298,7 @@ func (t *task) send(r *infer.Response) {
 	}
 }
 
-// hold keeps the last response of a request for EXECUTED; false if that is on its way.
+// hold keeps the last response of a request for EXECUTED; it returns false if that has been sent.
 func (e *execution) hold(t *task, r *infer.Response) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -313,12 +319,13 @@ func flagsOf(r *infer.Response) uint32 {
 	return 0
 }
 
-// giveUp ends the request with an error, for the goroutine that reads. An author that waits for CREDIT goes on.
+// giveUp ends the request with an error. The goroutine that reads calls it. An author who waits for
+// CREDIT continues.
 func (t *task) giveUp(why error) {
-	a := newAnswers()
+	a := newResponses()
 	defer a.free()
 	s := t.execution.session
-	a.fail(answer{ResponseHead: ipc.ResponseHead{Handle: t.Handle, Flags: ipc.FlagFinal}}, infer.Errorf(infer.Internal, "%s", why.Error()))
+	a.fail(gathered{ResponseHead: ipc.ResponseHead{Handle: t.Handle, Flags: ipc.FlagFinal}}, infer.Errorf(infer.Internal, "%s", why.Error()))
 	if s.open.take(t.Handle) {
 		_ = a.sendResponse(s, t.Handle)
 	}
@@ -335,20 +342,21 @@ func (t *task) over() {
 	t.context.end()
 }
 
-// done implements backend.Batch.Done, of every batch.
+// done implements backend.Batch.Done for every batch.
 func done(b *backend.Batch, report backend.Report) {
 	b.Tasks[0].Context.(*requestContext).task.execution.done(report)
 }
 
-// done sends the answers to the server.
+// done sends the responses to the server.
 func (e *execution) done(report backend.Report) {
 	s := e.session
 	e.mu.Lock()
 	answers := e.held
 	e.held, e.taken = nil, true
 	e.mu.Unlock()
-	a := newAnswers()
-	// One count decides which loans are passed on and which are dropped below: for settled loans it is final.
+	a := newResponses()
+	// One count of faults decides which loans are passed on and which are dropped below. It is final
+	// for settled loans.
 	if e.settle(answers) {
 		a.faults = s.peer.Faults()
 	}
@@ -363,7 +371,7 @@ func (e *execution) done(report backend.Report) {
 	for _, i := range report.Failed {
 		a.failure(e.tasks[i].Handle)
 	}
-	// The loans that end here travel in this very frame.
+	// The loans that end here travel in this same frame.
 	s.peer.KeepTickets()
 	for i := range answers {
 		answers[i].response.Release()
@@ -391,9 +399,9 @@ func (e *execution) done(report backend.Report) {
 	e.over(at)
 }
 
-// failWhole answers a batch for whose answers there is no memory.
-func (s *session) failWhole(e *execution, a *answers, report backend.Report, err error) {
-	b := newAnswers()
+// failWhole answers a batch if there is no memory for its responses.
+func (s *session) failWhole(e *execution, a *responses, report backend.Report, err error) {
+	b := newResponses()
 	defer b.free()
 	b.tickets = append(b.tickets, a.tickets...)
 	text := err.Error()
@@ -401,7 +409,7 @@ func (s *session) failWhole(e *execution, a *answers, report backend.Report, err
 	_ = b.sendExecuted(s, 0, e.number, &report, text)
 }
 
-// over says that EXECUTED has been sent, and when; 0: the clock was not read.
+// over records that EXECUTED has been sent, and when (0: unknown).
 func (e *execution) over(at int64) {
 	e.mu.Lock()
 	e.settled, e.answered = true, at
@@ -411,7 +419,7 @@ func (e *execution) over(at int64) {
 	e.mu.Unlock()
 }
 
-// pending returns a channel that is closed when EXECUTED has been sent, nil if it has been.
+// pending returns a channel that is closed when EXECUTED has been sent, or nil if it has been.
 func (e *execution) pending() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -424,8 +432,9 @@ func (e *execution) pending() <-chan struct{} {
 	return e.waiter
 }
 
-// requestContext ends when no client waits for the answer to a request any more: it has gone, or has been answered. The former is asked
-// of the ring, as most are never asked.
+// requestContext is cancelled when no client waits for the response to a request any more, because
+// the client has disconnected or the response has been sent. It only reads the ring when it is
+// asked, as most contexts never are.
 type requestContext struct {
 	task *task
 	gone atomic.Pointer[chan struct{}] // made by the first Done
@@ -434,10 +443,10 @@ type requestContext struct {
 
 func (c *requestContext) session() *session { return c.task.execution.session }
 
-// end is called when the request has been answered.
+// end is called when the request has its response.
 //
-// Ordering: over is set before the watchers are looked for, and Done looks at over when it has become a watcher: one of the two
-// sees the other, so no channel stays open for ever.
+// Ordering: over is set before the watchers are looked up, and Done checks over after becoming a
+// watcher. One of the two sees the other, so no channel stays open forever.
 func (c *requestContext) end() {
 	c.over.Store(true)
 	c.session().cancelled.forget(c.task.Handle)
@@ -451,7 +460,8 @@ func (c *requestContext) Deadline() (deadline time.Time, ok bool) { return deadl
 // Value implements context.Context.
 func (c *requestContext) Value(any) any { return nil }
 
-// Err implements context.Context. It is not nil once Done's channel is closed, as package context relies on.
+// Err implements context.Context. It is not nil once Done's channel is closed, as package context
+// requires.
 func (c *requestContext) Err() error {
 	if c.over.Load() {
 		return context.Canceled

@@ -13,8 +13,8 @@ import (
 	"github.com/nereid-serving/nereid/ipc/peer"
 )
 
-// calls are the author's calls of the server, except inferences. A call is a CALL frame, answered by RESULT whenever it is done. It
-// implements engine.Metrics.
+// calls makes the author's calls of the server, except inferences. A call is a CALL frame, which
+// the server answers with RESULT in any order. It implements engine.Metrics.
 type calls struct {
 	session *session
 
@@ -25,7 +25,7 @@ type calls struct {
 
 func (c *calls) init(s *session) { c.session, c.boxes = s, make(map[uint64]*peer.Box) }
 
-// box returns the box that waits for a RESULT; nil if none does.
+// box returns the box that waits for a RESULT, or nil.
 func (c *calls) box(number uint64) *peer.Box {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +42,7 @@ type result struct {
 	Asks      bool    `msgpack:"asks"`
 }
 
-// call makes a call and waits for its result.
+// call sends a call and waits for its result.
 func (c *calls) call(fields any) (r result, err error) {
 	c.mu.Lock()
 	c.last++
@@ -96,7 +96,7 @@ func (c *calls) Apply(number uint64, operation uint32, value float64) error {
 	return c.session.peer.Fill(ipc.Metric, number, 16, func(body []byte) { ipc.PutMetric(body, operation, math.Float64bits(value)) })
 }
 
-// memory tells how many bytes the model keeps. An error is the connection's.
+// memory reports how many bytes the model uses. An error is that of the connection.
 func (c *calls) memory(bytes int64) {
 	_ = c.session.sendMap(ipc.Call, 0, &memoryCall{"memory", bytes})
 }
@@ -107,12 +107,12 @@ type memoryCall struct {
 	Bytes     int64  `msgpack:"bytes"`
 }
 
-// response reports a response that was sent. An error is the connection's.
+// response reports a sent response. An error is that of the connection.
 func (c *calls) response(r backend.ResponseReport) {
 	_ = c.session.sendMap(ipc.Call, 0, &responseCall{"response", r.Index, r.Start, r.OutputStart, r.End, uint8(r.Outcome)})
 }
 
-// activity reports an author's activity for a request. An error is the connection's.
+// activity reports an author's activity for a request. An error is that of the connection.
 func (c *calls) activity(r *infer.Request, name string, at int64) {
 	if text := traceOf(r); text != "" {
 		_ = c.session.sendMap(ipc.Call, 0, &activityCall{"activity", text, name, at})
@@ -210,7 +210,7 @@ func (t *target) Ready(context.Context) error { return nil }
 // TakesDevices implements backend.Target.
 func (t *target) TakesDevices() bool { return false }
 
-// versionText is a version as CALL has it.
+// versionText returns a version in the form of CALL.
 func versionText(version int64) string {
 	if version == infer.LatestVersion {
 		return ""
@@ -221,7 +221,7 @@ func versionText(version int64) string {
 // SubmitRemote implements engine.RemoteHost.
 func (h *host) SubmitRemote(ctx context.Context, r *infer.Request, stream bool, send infer.Sender) error {
 	if !h.session.running.Load() {
-		return infer.Errorf(infer.Unavailable, "model '%s' can be called by a backend from its first Execute until its instance is closed, and not before or after", r.Model)
+		return infer.Errorf(infer.Unavailable, "a backend can call model '%s' only between its first Execute and the end of its instance", r.Model)
 	}
 	return h.session.inferences.begin(ctx, h.session, r, stream, send)
 }

@@ -188,7 +188,7 @@ func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 		body  []byte
 		words string
 	}{
-		"unknown kind":   {ipc.Kind(60), 0, nil, "such a one does not come here"},
+		"unknown kind":   {ipc.Kind(60), 0, nil, "unexpected kind of frame"},
 		"name too far":   {ipc.Name, 7, []byte("far"), "want 2"},
 		"odd cancel":     {ipc.Cancel, 0, make([]byte, 7), "want a multiple of 8"},
 		"no settings":    {ipc.LogSettings, 0, []byte{0xc1}, "LOG_SETTINGS"},

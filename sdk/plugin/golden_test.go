@@ -30,8 +30,8 @@ func TestGoldenFramesOfPluginsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ipctest.Want(t, "call_activity", ipc.Call, 0, body)
-	var a answers
-	a.fail(answer{ResponseHead: ipc.ResponseHead{Handle: 1<<32 | 1, Flags: ipc.FlagFinal}}, infer.Errorf(infer.Unsupported, "nöt"))
+	var a responses
+	a.fail(gathered{ResponseHead: ipc.ResponseHead{Handle: 1<<32 | 1, Flags: ipc.FlagFinal}}, infer.Errorf(infer.Unsupported, "nöt"))
 	a.failure(1 << 32)
 	a.failure(1<<32 | 1)
 	head := ipc.ExecutedHead{Responses: uint32(len(a.list)), Called: 1000, Returned: 2000}

@@ -12,10 +12,11 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// mostDemand is how many responses of a stream may be in flight; the server is asked for more by halves of that.
+// mostDemand is the maximum number of responses of a stream in flight; more are requested when half
+// of them have been taken.
 const mostDemand = 32
 
-// inferences are the requests that the author makes of other models, until their last response.
+// inferences are the author's requests to other models, until their last response.
 type inferences struct {
 	count atomic.Int32 // of all
 
@@ -38,10 +39,10 @@ type inference struct {
 	taken   atomic.Int32 // responses released by the author and not yet replaced by DEMAND
 }
 
-// none reports whether nothing is under way.
+// none reports whether there are no inferences.
 func (i *inferences) none() bool { return i.count.Load() == 0 }
 
-// begin sends a request. The tensors are the caller's again afterwards.
+// begin sends a request. Afterwards the caller may reuse the tensors.
 func (i *inferences) begin(ctx context.Context, s *session, r *infer.Request, stream bool, send infer.Sender) error {
 	one := &inference{session: s, model: r.Model, version: r.Version, id: r.ID, stream: stream, send: send}
 	i.mu.Lock()
@@ -53,7 +54,7 @@ func (i *inferences) begin(ctx context.Context, s *session, r *infer.Request, st
 	i.all[one.number] = one
 	i.count.Add(1)
 	i.mu.Unlock()
-	// The answer may come, and end the inference, before pack returns.
+	// The response may arrive, and end the inference, before pack returns.
 	stop := context.AfterFunc(ctx, panics.Guard(s.own, panics.Request, one.cancel, nil))
 	i.mu.Lock()
 	one.stop = stop
@@ -83,12 +84,12 @@ func (i *inferences) get(number uint64) *inference {
 	return i.all[number]
 }
 
-// word sends DEMAND or STOP_INFER.
+// word sends DEMAND or STOP_INFER, with n as its body.
 func (one *inference) word(kind ipc.Kind, n uint32) {
 	_ = one.session.peer.Fill(kind, one.number, 8, func(body []byte) { ipc.PutWord(body, n) })
 }
 
-// cancel is called when the author's context ends: responses are still wanted.
+// cancel is called when the author's context ends. Responses are still expected.
 func (one *inference) cancel() {
 	if one.session.inferences.get(one.number) != nil {
 		one.word(ipc.StopInfer, ipc.StopCancel)
@@ -98,14 +99,15 @@ func (one *inference) cancel() {
 // Retain implements infer.Memory: an inference is the slot of each response of a stream.
 func (one *inference) Retain() {}
 
-// Release is called when a response of a stream has been taken. After enough of them, more are requested.
+// Release is called when the author has released a response of a stream. After enough of them, more
+// are requested.
 func (one *inference) Release() {
 	if one.taken.Add(1)%(mostDemand/2) == 0 && one.session.inferences.get(one.number) != nil {
 		one.word(ipc.Demand, mostDemand/2)
 	}
 }
 
-// arrived takes an INFER_RESPONSE, in the goroutine that reads.
+// arrived handles an INFER_RESPONSE, in the goroutine that reads.
 func (i *inferences) arrived(s *session, m peer.Message) error {
 	err := m.Lost
 	if err == nil {
@@ -129,7 +131,7 @@ func (i *inferences) arrived(s *session, m peer.Message) error {
 	}
 	p := &i.parsed
 	if err != nil {
-		// The answer becomes an error, and the last: nothing more is wanted.
+		// The response becomes an error, and the last one, because no more are needed.
 		r.Release()
 		one := i.remove(m.ID)
 		if one != nil {
@@ -172,7 +174,7 @@ func (i *inferences) arrived(s *session, m peer.Message) error {
 	return nil
 }
 
-// end hands a response up; with the last one the context is not listened to any more.
+// end passes a response to the author. With the last one, the context is not watched any more.
 func (one *inference) end(r *infer.Response) {
 	if r.Final {
 		i := &one.session.inferences
@@ -186,10 +188,10 @@ func (one *inference) end(r *infer.Response) {
 	one.send(r)
 }
 
-// pack makes the INFER frame and sends it.
+// pack encodes the INFER frame and sends it.
 func (one *inference) pack(r *infer.Request) error {
 	s := one.session
-	a := newAnswers()
+	a := newResponses()
 	defer a.free()
 	head := ipc.RequestHead{Correlation: r.Correlation.Number, Timeout: r.TimeoutMicros, Flags: r.Flags, Priority: r.Priority,
 		Inputs: uint16(len(r.Inputs)), Outputs: ipc.AllOutputs}
@@ -241,7 +243,8 @@ func (one *inference) pack(r *infer.Request) error {
 	})
 }
 
-// origin returns the number of the batch for which a request is made, 0 if that is not known, and the trace that it belongs to.
+// origin returns the number of the batch on whose behalf a request is made, or 0 if unknown, and
+// the trace that the request belongs to.
 func origin(r *infer.Request) (batch uint64, trace string) {
 	if r.Caller == nil || len(r.Caller.Requests) == 0 {
 		return 0, ""

@@ -21,7 +21,8 @@ const (
 	levelVerbose = 3
 )
 
-// mostMessage is how many bytes of a message are sent if there is no memory for a longer one.
+// mostMessage is the number of bytes of a message that are sent if there is no memory for all of
+// it.
 const mostMessage = 8000
 
 // levels are the body of LOG_SETTINGS.
@@ -32,7 +33,7 @@ type levels struct {
 	Verbose int  `msgpack:"verbose"`
 }
 
-// logs sends messages of the levels that the server logs.
+// logs sends messages of the enabled levels.
 type logs struct {
 	peer   *peer.Peer
 	wanted [4]atomic.Bool // by level
@@ -44,7 +45,8 @@ func (l *logs) settle(s levels) {
 	}
 }
 
-// levelOf returns the level of LOG. Triton has no level below verbose, and slog's numbers between its own are those below.
+// levelOf returns the level for LOG. Triton has no level below verbose. slog's intermediate levels
+// count as the next lower one.
 func levelOf(level slog.Level) int {
 	switch {
 	case level >= slog.LevelError:
@@ -78,7 +80,7 @@ func (l *logs) send(body logBody) {
 	if !l.wanted[body.Level].Load() {
 		return
 	}
-	// The server refuses strings that are no UTF-8.
+	// The server rejects strings that are not UTF-8.
 	body.File, body.Message = strings.ToValidUTF8(body.File, "\uFFFD"), strings.ToValidUTF8(body.Message, "\uFFFD")
 	encoded, err := msgpack.Marshal(&body)
 	if err == nil {
@@ -95,7 +97,7 @@ func (l *logs) send(body logBody) {
 	}
 }
 
-// complain logs an error of this package's own, about a batch perhaps.
+// complain logs an error of this package, optionally about a batch.
 func (l *logs) complain(batch uint64, text string) {
 	l.send(logBody{Level: levelError, File: "plugin", Message: text, Own: true, Batch: batch})
 }

@@ -9,11 +9,13 @@ import (
 	"strings"
 )
 
-// ballastBytes count as memory in use, and no page of them is ever touched: the garbage collector lets a small heap grow by as much before it
-// works. Requests leave a few KB of garbage each, so that a plugin without it would collect hundreds of times in a second.
+// ballastBytes count as memory in use, although none of their pages is ever touched. They let a
+// small heap grow by as much before the garbage collector runs. Requests leave a few KB of garbage
+// each, so without ballast a plugin would collect hundreds of times per second.
 const ballastBytes = 8 << 20
 
-// limitMemory has the garbage collector work harder before this process's cgroup runs out of memory. What GOMEMLIMIT says counts more.
+// limitMemory makes the garbage collector work harder before this process's cgroup runs out of
+// memory. GOMEMLIMIT takes precedence.
 func limitMemory() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -27,7 +29,8 @@ func limitMemory() {
 	}
 }
 
-// cgroupLimit returns the least memory.max of a process's cgroup (version 2) and its ancestors, or 0.
+// cgroupLimit returns the lowest memory.max of a process's cgroup (version 2) and its ancestors, or
+// 0.
 func cgroupLimit(root, membership string) (most int64) {
 	for line := range strings.Lines(membership) {
 		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")

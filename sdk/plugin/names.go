@@ -16,11 +16,13 @@ const (
 	mostNameBytes = 1 << 20
 )
 
-// names are both tables of names. They begin equal, with the config's inputs and then its outputs.
+// names holds both tables of names. They start with the same entries: the config's inputs, then its
+// outputs.
 type names struct {
 	peer *peer.Peer
 
-	// received maps the server's indices to names. The reading goroutine replaces it; other goroutines decode frames.
+	// received maps the server's indices to names. The goroutine that reads replaces it; other
+	// goroutines use it to decode frames.
 	received atomic.Pointer[[]string]
 
 	sent atomic.Pointer[map[string]uint16] // the indices that this side uses; replaced, never changed
@@ -42,7 +44,8 @@ func newNames(p *peer.Peer, list []string) *names {
 	return n
 }
 
-// learn takes a NAME frame. After a name that is not understood no later one is: no index shifts.
+// learn handles a NAME frame. After an invalid name it accepts no later one, so that no index
+// shifts.
 func (n *names) learn(m peer.Message) error {
 	list := *n.received.Load()
 	switch {
@@ -56,7 +59,7 @@ func (n *names) learn(m peer.Message) error {
 	return nil
 }
 
-// name returns what an index of the server's means.
+// name returns the name of the server's index.
 func (n *names) name(index uint16) (string, error) {
 	list := *n.received.Load()
 	if int(index) >= len(list) {
@@ -65,7 +68,8 @@ func (n *names) name(index uint16) (string, error) {
 	return list[index], nil
 }
 
-// index returns the index of a name that this side sends, which it tells the server first if it is new.
+// index returns the index of a name for a frame to the server. A new name is sent to the server
+// first.
 func (n *names) index(name string) (uint16, error) {
 	if index, ok := (*n.sent.Load())[name]; ok {
 		return index, nil

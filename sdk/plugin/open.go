@@ -7,11 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// mostCancelled bounds the handles of cancelled requests that are remembered: frames of the server may be about requests that have been
-// answered.
+// mostCancelled bounds the number of remembered handles of cancelled requests, because frames of
+// the server may refer to requests that have ended.
 const mostCancelled = 4096
 
-// cancelled knows the requests whose clients have gone.
+// cancelled records the requests whose clients have disconnected.
 type cancelled struct {
 	count atomic.Int32 // of handles and watched; 0 for most requests
 
@@ -20,7 +20,7 @@ type cancelled struct {
 	watched map[uint64]chan struct{} // closed when the client goes
 }
 
-// add takes account of a CANCEL. The requests may lie ahead, or have been answered already.
+// add handles a CANCEL. The request may not have arrived yet, or may have ended.
 func (c *cancelled) add(handle uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *cancelled) add(handle uint64) {
 
 func (c *cancelled) countLocked() { c.count.Store(int32(len(c.handles) + len(c.watched))) }
 
-// has reports whether the client of a request has gone.
+// has reports whether the client of a request has disconnected.
 func (c *cancelled) has(handle uint64) bool {
 	if c.count.Load() == 0 {
 		return false
@@ -48,7 +48,7 @@ func (c *cancelled) has(handle uint64) bool {
 	return yes
 }
 
-// watch returns a channel that is closed when the client of a request goes.
+// watch returns a channel that is closed when the client of a request disconnects.
 func (c *cancelled) watch(handle uint64) chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *cancelled) watch(handle uint64) chan struct{} {
 	return gone
 }
 
-// forget is called when a request has been answered. Those that watch it are told.
+// forget is called when a request has its response. It notifies the watchers.
 func (c *cancelled) forget(handle uint64) {
 	if c.count.Load() == 0 {
 		return
@@ -83,7 +83,7 @@ func (c *cancelled) forget(handle uint64) {
 	c.countLocked()
 }
 
-// open are the requests of a decoupled model that are open, by handle.
+// open holds the open requests of a decoupled model, by handle.
 type open struct {
 	mu    sync.Mutex
 	tasks map[uint64]*task
@@ -119,8 +119,8 @@ func (o *open) remove(handle uint64) {
 	delete(o.tasks, handle)
 }
 
-// heldSlots are the slots of responses of one decoupled request. The engine counts them and delays
-// the author; CREDIT releases them.
+// heldSlots are the window slots of one decoupled request's responses. The engine counts them and
+// delays the author; CREDIT releases them.
 type heldSlots struct {
 	mu    sync.Mutex
 	slots []slot
@@ -134,7 +134,7 @@ type slot struct {
 	bytes  int64
 }
 
-// enter takes a response's place, and reports whether the window is full with it.
+// enter takes a slot for a response, and reports whether the window is full with it.
 func (w *heldSlots) enter(s *session, r *infer.Response) (full bool) {
 	if r.Slot == nil {
 		return false
@@ -153,7 +153,7 @@ func (w *heldSlots) enter(s *session, r *infer.Response) (full bool) {
 	return w.full
 }
 
-// credit gives up the places of responses that have left the server, the oldest first.
+// credit releases the slots of responses that have left the server, the oldest first.
 func (w *heldSlots) credit(responses uint32) {
 	w.mu.Lock()
 	n := min(int(responses), len(w.slots))
@@ -169,7 +169,7 @@ func (w *heldSlots) credit(responses uint32) {
 	}
 }
 
-// await looks for CREDIT for a moment, and has the standby do it after that.
+// await polls for CREDIT for a moment, and then leaves that to the standby.
 func (w *heldSlots) await(s *session) {
 	s.peer.Linger(&s.answerSpin, w.hasRoom)
 	if !w.hasRoom() {
@@ -183,7 +183,7 @@ func (w *heldSlots) hasRoom() bool {
 	return !w.full || w.over
 }
 
-// end gives up all places: nothing more is sent.
+// end releases all slots, because nothing more is sent.
 func (w *heldSlots) end() {
 	w.mu.Lock()
 	gone := w.slots

@@ -6,16 +6,18 @@ import (
 	"github.com/nereid-serving/nereid/ipc/peer"
 )
 
-// mostInline is how many bytes of tensors travel in one frame. What exceeds it goes into blocks, so that no frame is spilled for tensors.
+// mostInline is the number of bytes of tensors that travel in one frame. Further tensors go into
+// blocks, so that no frame is spilled because of tensors.
 const mostInline = 28 << 10
 
-// outgoing are the tensors of one frame in the making.
+// outgoing holds the tensors of one frame under construction.
 type outgoing struct {
 	tensors []located
 	inline  int           // bytes of tensors inside the frame, each rounded up
 	lent    []uint64      // tickets in the arena
 	blocks  []*peer.Block // that were taken here; lent until the frame is out
-	// faults is the count after the author has sent all tensors, for inputs that are passed on; 0: not counted yet.
+	// faults is the count after the author has sent all tensors, for inputs that are passed on; 0 if
+	// not counted yet.
 	faults peer.Faults
 }
 
@@ -25,7 +27,7 @@ type located struct {
 	data []byte // what travels in the frame
 }
 
-// reset forgets everything, and keeps the memory of the lists.
+// reset removes everything but keeps the memory of the lists.
 func (o *outgoing) reset() {
 	for _, block := range o.blocks {
 		block.Release()
@@ -37,14 +39,15 @@ func (o *outgoing) reset() {
 
 func roundInline(n int) int { return (n + ipc.InlineAlign - 1) &^ (ipc.InlineAlign - 1) }
 
-// addTensor finds or makes a place for a tensor's bytes. After an error nothing is changed; *peer.Exhausted if there is no memory.
+// addTensor chooses or allocates a location for a tensor's bytes. After an error nothing has
+// changed; the error is *peer.Exhausted if there is no memory.
 func (o *outgoing) addTensor(s *session, t *infer.Tensor) error {
 	name, err := s.names.index(t.Name)
 	if err != nil {
 		return err
 	}
 	p := located{Descriptor: ipc.Descriptor{Name: name, Type: uint8(t.DataType), Length: uint64(len(t.Data)), Shape: t.Shape}}
-	// By size first: small tensors are cheaper in the frame, wherever they lie.
+	// Small tensors are cheaper in the frame, regardless of their location.
 	if n := roundInline(len(t.Data)); len(t.Data) <= ipc.MaxInline && o.inline+n <= mostInline {
 		p.Region, p.data = ipc.InFrame, t.Data
 		o.inline += n
@@ -82,7 +85,7 @@ func (o *outgoing) addTensor(s *session, t *infer.Tensor) error {
 	return nil
 }
 
-// retract takes back the tensors after the first ones.
+// retract takes back all but the first tensors.
 func (o *outgoing) retract(s *session, tensors int) {
 	for i := len(o.tensors) - 1; i >= tensors; i-- {
 		switch p := &o.tensors[i]; p.Region {
@@ -97,8 +100,8 @@ func (o *outgoing) retract(s *session, tensors int) {
 	o.tensors = o.tensors[:tensors]
 }
 
-// put writes the descriptors of the first n tensors that have not been written yet, and the bytes that travel in the frame: at says where in
-// body the next of them are to lie. It returns the rest of b and the next at.
+// put writes the descriptors of the first n tensors that have not been written yet, and their
+// inline bytes, the next of them at offset at of body. It returns the rest of b and the next at.
 func put(tensors []located, b, body []byte, at int) ([]byte, int) {
 	for i := range tensors {
 		p := &tensors[i]

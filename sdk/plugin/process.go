@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit codes of a stub: the backend did not start; this process and the server have lost each other; there was no memory; what
-// the server says cannot be trusted.
+// Exit codes of a stub: the backend did not start; this process and the server have lost each
+// other; there was no memory; the server has violated the protocol.
 const (
 	exitNotStarted = 1
 	exitLost       = 70
 	exitConfused   = 76
 )
 
-// Serve runs a backend as a plugin of the server that has started this process, and ends the process. Main calls it, before it writes
-// anything to stdout.
+// Serve runs a backend as a plugin of the server that has started this process, and ends the
+// process. Main calls it before it writes anything to stdout.
 func Serve(initialize sdk.New) {
 	if os.Getenv(ipc.PluginCookieKey) != ipc.PluginCookieValue {
 		fmt.Fprintf(os.Stderr, "%s is a backend of Nereid, which starts it by itself: put it at <backend-directory>/<name>/nereid_<name>, "+
@@ -44,7 +44,7 @@ func serve(initialize sdk.New) int {
 	if err != nil {
 		return complain(err)
 	}
-	// Programs that the author starts are no plugins.
+	// Programs that the author starts are not plugins.
 	for _, name := range []string{ipc.PluginCookieKey, ipc.PluginFilesEnv, ipc.PluginVersionsEnv} {
 		_ = os.Unsetenv(name)
 	}
@@ -59,7 +59,8 @@ func serve(initialize sdk.New) int {
 	return code
 }
 
-// complain tells the operator why this process ends, and returns the exit code.
+// complain prints the reason for the end of this process for the operator, and returns the exit
+// code.
 func complain(err error) int {
 	var broken *ipc.ProtocolError
 	switch {
@@ -75,7 +76,7 @@ func complain(err error) int {
 	return exitLost
 }
 
-// inherited are the descriptors that the process is told, in the order of ipc.PluginFilesEnv.
+// inherited are the file descriptors passed to this process, in the order of ipc.PluginFilesEnv.
 type inherited struct {
 	files  peer.Files
 	others []int // of Files
@@ -92,7 +93,7 @@ func descriptors(list string) (*inherited, error) {
 		}
 		fds = append(fds, fd)
 	}
-	// Six, perhaps the socket for regions, and two for output.
+	// Six, optionally the socket for regions, and two for output.
 	if len(fds) != 8 && len(fds) != 9 {
 		return nil, fmt.Errorf("%s has %d descriptors, want 8 or 9: the server speaks another version", ipc.PluginFilesEnv, len(fds))
 	}
@@ -110,7 +111,8 @@ func descriptors(list string) (*inherited, error) {
 	return in, nil
 }
 
-// settle makes this process a group of its own that dies with the server, and that Ctrl-C does not reach.
+// settle moves this process to its own process group, which dies with the server and does not
+// receive Ctrl-C.
 func settle(fds *inherited) error {
 	if unix.Getpgrp() != os.Getpid() {
 		if err := unix.Setpgid(0, 0); err != nil {
@@ -118,17 +120,18 @@ func settle(fds *inherited) error {
 		}
 	}
 	arm(fds.life)
-	// Caught rather than ignored, which programs that the author starts would inherit.
+	// Caught and not ignored, because programs that the author starts would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM)
-	// Descriptors of clients' regions are not wanted: each MAP is refused.
+	// Descriptors of clients' regions are not used: each MAP is refused.
 	for _, fd := range fds.others {
 		_ = unix.Close(fd)
 	}
 	return nil
 }
 
-// arm has the kernel kill this process group when the other end of the lifeline is closed: no thread takes part, so it works while the
-// group is stopped. Where the kernel refuses, the end of the bell tells, if later.
+// arm makes the kernel kill this process group when the other end of the lifeline is closed. No
+// thread takes part, so it works while the group is stopped. If the kernel does not support it, the
+// end of the bell ends the process, though later.
 func arm(lifeline int) {
 	if _, err := unix.FcntlInt(uintptr(lifeline), unix.F_SETOWN, -unix.Getpgrp()); err != nil {
 		return
@@ -149,8 +152,8 @@ func arm(lifeline int) {
 	}
 }
 
-// greet says the line of the handshake on stdout, and takes the server's files for stdout and stderr then. The version is the
-// highest that both sides speak.
+// greet writes the handshake line to stdout, and then replaces stdout and stderr with the server's
+// files. The version is the highest that both sides support.
 func greet(versions string, fds *inherited) error {
 	common := false
 	for field := range strings.SplitSeq(versions, ",") {
@@ -158,7 +161,7 @@ func greet(versions string, fds *inherited) error {
 		common = common || err == nil && n == ipc.PluginVersion
 	}
 	if _, err := fmt.Println(ipc.PluginLine(ipc.PluginVersion)); err != nil {
-		return fmt.Errorf("say the line of the handshake: %w", err)
+		return fmt.Errorf("write the handshake line: %w", err)
 	}
 	if !common {
 		return fmt.Errorf("the server speaks versions %q, this backend was built with %d: build it with the sdk of that server", versions, ipc.PluginVersion)

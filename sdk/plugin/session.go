@@ -20,7 +20,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
-// settings are what AUTO_COMPLETE and INITIALIZE say beside package wire.
+// settings are the fields of AUTO_COMPLETE and INITIALIZE that ipc.PluginModel lacks.
 type settings struct {
 	Names           []string `msgpack:"names"`
 	Inputs          int      `msgpack:"inputs"`
@@ -72,15 +72,15 @@ type session struct {
 	ballast    []byte
 }
 
-// settleGrace is how long after FINALIZE requests that are not answered, or not released, are waited for. The server allows more before it
-// kills the process.
+// settleGrace is how long after FINALIZE the plugin waits for requests that have no response or are
+// not released. The server allows more time before it kills the process.
 const settleGrace = 500 * time.Millisecond
 
 func newSession(initialize sdk.New) *session {
 	return &session{initialize: initialize, box: peer.NewBox(), started: make(chan struct{}), done: done}
 }
 
-// attach joins the server.
+// attach connects to the server.
 func (s *session) attach(fds *inherited) error {
 	limitMemory()
 	s.ballast = make([]byte, ballastBytes)
@@ -160,7 +160,7 @@ func (s *session) expect(kinds ...ipc.Kind) (peer.Message, error) {
 	}
 }
 
-// unexpected passes over a frame that does not belong here; a batch is answered.
+// unexpected skips a frame that does not belong here; a batch gets an error.
 func (s *session) unexpected(m peer.Message) {
 	when := "before"
 	if s.told.Load() {
@@ -192,7 +192,7 @@ func (s *session) route(m peer.Message) *peer.Box {
 	case ipc.Unmap:
 		err = s.refuseMap(m.ID, ipc.MapEnded)
 	case ipc.Allocation, ipc.Freed:
-		// Memory of devices, which nothing here looks at.
+		// Device memory is not used here.
 	default:
 		err = s.routeTold(m)
 	}
@@ -202,7 +202,7 @@ func (s *session) route(m peer.Message) *peer.Box {
 	return nil
 }
 
-// routeTold is route for frames that only follow INITIALIZE.
+// routeTold is route for frames that follow INITIALIZE.
 func (s *session) routeTold(m peer.Message) error {
 	if !s.told.Load() {
 		return errors.New("it came before INITIALIZE")
@@ -236,17 +236,17 @@ func (s *session) routeTold(m peer.Message) error {
 	case ipc.ReadyQuestion:
 		panics.Go(s.own, panics.Life, func() { s.sayReady(m.ID) }, nil)
 	default:
-		return errors.New("such a one does not come here")
+		return errors.New("unexpected kind of frame")
 	}
 	return nil
 }
 
-// refuseMap answers MAP and UNMAP: inputs in clients' regions are copied for plugins.
+// refuseMap answers MAP and UNMAP. The server copies inputs in clients' regions for plugins.
 func (s *session) refuseMap(region uint64, status uint32) error {
 	return s.peer.Fill(ipc.Mapped, region, ipc.MappedSize, func(body []byte) { ipc.PutWord(body, status) })
 }
 
-// sayReady answers a question whether the model is ready, beside Execute.
+// sayReady answers a readiness probe, concurrently with Execute.
 func (s *session) sayReady(probe uint64) {
 	text := ""
 	if err := s.instance.Ready(context.Background()); err != nil {
@@ -255,7 +255,7 @@ func (s *session) sayReady(probe uint64) {
 	_ = s.sendMap(ipc.ReadyAnswer, probe, map[string]any{"ready": text == "", "error": text})
 }
 
-// decode reads a body of msgpack.
+// decode decodes a msgpack body.
 func decode(m peer.Message, into any) error {
 	if m.Lost != nil {
 		return m.Lost
@@ -263,7 +263,7 @@ func decode(m peer.Message, into any) error {
 	return msgpack.Unmarshal(m.Body, into)
 }
 
-// detail returns an error without the words of package ipc about stubs.
+// detail returns an error without package ipc's words about stubs.
 func detail(err error) error {
 	var broken *ipc.ProtocolError
 	if errors.As(err, &broken) {
@@ -272,7 +272,7 @@ func detail(err error) error {
 	return err
 }
 
-// complete has the backend complete the config and says how that went.
+// complete asks the backend to complete the config and sends the outcome.
 func (s *session) complete(m peer.Message) bool {
 	var answer struct {
 		Error  string `msgpack:"error"`
@@ -291,7 +291,7 @@ func (s *session) complete(m peer.Message) bool {
 	return s.sendMap(ipc.Completed, 0, &answer) == nil && err == nil
 }
 
-// sentence returns what clients are told of an error that has a text.
+// sentence returns the text for clients of an error that has a text.
 func sentence(err error) string {
 	if text := infer.AsError(err).Message; text != "" {
 		return text
@@ -299,7 +299,8 @@ func sentence(err error) string {
 	return "the backend has failed without saying why"
 }
 
-// opening reads what AUTO_COMPLETE and INITIALIZE have in common, and opens the backend with the first of them.
+// opening decodes the common part of AUTO_COMPLETE and INITIALIZE, and opens the backend with the
+// first of them.
 func (s *session) opening(m peer.Message, more *settings) (ipc.PluginModel, error) {
 	var b ipc.PluginBackend
 	var model ipc.PluginModel
@@ -335,7 +336,7 @@ func (s *session) opening(m peer.Message, more *settings) (ipc.PluginModel, erro
 	return model, nil
 }
 
-// start brings the model and the instance up and says how that went.
+// start creates the model and the instance and sends the outcome.
 func (s *session) start(m peer.Message) bool {
 	var answer struct {
 		Error   string `msgpack:"error"`
@@ -386,14 +387,15 @@ func (s *session) starting(m peer.Message) error {
 	return err
 }
 
-// Where a sender waits for memory, nothing rings when some comes back: it looks after these times, doubled from the first to the second.
+// When memory comes back, nothing wakes a sender that waits for it. It checks at these intervals,
+// doubled from the first to the second.
 const (
 	memoryLookFirst = 100 * time.Microsecond
 	memoryLookLast  = 10 * time.Millisecond
 )
 
-// allocate lends memory for an output. For a decoupled model it waits for memory while clients still read responses, whose memory
-// comes back; what else there is wrong with it is an error.
+// allocate lends memory for an output. For a decoupled model it waits for memory while clients
+// still read responses, whose memory comes back. Any other problem is an error.
 func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
 	block, err := s.arena.Take(n)
 	lent := true
@@ -405,7 +407,8 @@ func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
 			case <-time.After(wait):
 			}
 		}
-		// With nothing lent one more try decides: the last of it may have come back since the one before.
+		// With nothing lent, one more try decides: the last block may have come back since the previous
+		// try.
 		block, err = s.arena.Take(n)
 	}
 	if err != nil {
@@ -414,7 +417,7 @@ func (s *session) allocate(n int64) ([]byte, infer.Memory, error) {
 	return block.Bytes(), block, nil
 }
 
-// openRequests counts the requests that Execute has left open.
+// openRequests returns the number of requests that Execute has left open.
 func (s *session) openRequests() int {
 	select {
 	case <-s.started:
@@ -424,7 +427,8 @@ func (s *session) openRequests() int {
 	}
 }
 
-// later implements engine.Environment.Later: EXECUTED waits for the author's releases, responses do not.
+// later implements engine.Environment.Later: EXECUTED waits for the author's releases, responses do
+// not.
 func (s *session) later() {
 	e := s.current
 	e.mu.Lock()
@@ -432,17 +436,18 @@ func (s *session) later() {
 	e.mu.Unlock()
 }
 
-// next implements engine.InstanceSpec.Next: it reads until a batch is to be executed; nil at FINALIZE and when the connection has ended.
+// next implements engine.InstanceSpec.Next: it reads until there is a batch to execute. It returns
+// nil at FINALIZE and when the connection has ended.
 func (s *session) next() (b *backend.Batch, at int64) {
-	// The times are exact: the wait begins when the answer was published, and the look that saw the frame is
-	// when the author's Execute is called.
+	// The times are exact: the wait begins when the responses were published, and the author's Execute
+	// is called when the frame is seen.
 	var since int64
 	if !s.up {
 		<-s.started
 		s.up = true
 	}
 	if s.current != nil {
-		// A batch is answered before the next one is begun.
+		// A batch is answered before the next one begins.
 		if answered := s.current.pending(); answered != nil {
 			select {
 			case <-answered:

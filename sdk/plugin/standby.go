@@ -10,20 +10,20 @@ import (
 )
 
 // collectFirst is the delay of a garbage collection while requests are open that the author may
-// have dropped: only the collector finds them, and an idle process does not run it. The delay
+// have dropped. Only the collector finds them, and it does not run in an idle process. The delay
 // doubles up to collectLast.
 const (
 	collectFirst = time.Second
 	collectLast  = time.Minute
 )
 
-// standbyInterval is the time between two looks at the execution. An execution seen twice is not
-// short: the standby then reads the ring.
+// standbyInterval is the time between two checks of the execution. If the standby sees the same
+// execution twice, it starts to read the ring.
 const standbyInterval = 10 * time.Millisecond
 
-// standby is a goroutine that reads the ring while no other goroutine does: while Execute takes
-// long, and while the author's callbacks or waiting goroutines need frames. Between batches the
-// instance reads. While nothing is executed the standby sleeps.
+// standby is a goroutine that reads the ring while no other goroutine does: during a long Execute,
+// and while the author's callbacks or waiting goroutines need frames. Between batches the instance
+// reads. While nothing is executed the standby sleeps.
 type standby struct {
 	peer *peer.Peer
 	box  *peer.Box
@@ -50,7 +50,8 @@ func newStandby(p *peer.Peer, unasked func() bool, open func() int) *standby {
 // begin is called before Execute.
 func (d *standby) begin() {
 	d.executing.Store(d.count.Add(1))
-	// Ordering: executing is stored before asleep is loaded; run stores asleep before it loads executing.
+	// Ordering: executing is stored before asleep is loaded; run stores asleep before it loads
+	// executing.
 	if d.asleep.Load() {
 		d.nudge()
 	}
@@ -58,7 +59,7 @@ func (d *standby) begin() {
 
 func (d *standby) end() { d.executing.Store(0) }
 
-// need reads the ring until enough, called after each message, returns true.
+// need reads the ring until enough returns true. It calls enough after each message.
 func (d *standby) need(enough func() bool) {
 	d.mu.Lock()
 	d.enough = append(d.enough, enough)
@@ -66,7 +67,7 @@ func (d *standby) need(enough func() bool) {
 	d.nudge()
 }
 
-// needAnswers reads the ring until there are no inferences. The caller's has begun.
+// needAnswers reads the ring until there are no inferences. The caller has begun one.
 func (d *standby) needAnswers() {
 	if !d.answers.Swap(true) {
 		d.nudge()
@@ -87,7 +88,8 @@ func (d *standby) satisfied() bool {
 			return false
 		}
 		d.answers.Store(false)
-		// Ordering: needAnswers is called with an inference counted. One that came between the look and the store is seen here.
+		// Ordering: needAnswers is called after an inference has been counted. One that came between the
+		// check and the store is seen here.
 		if !d.unasked() {
 			d.answers.Store(true)
 			return false

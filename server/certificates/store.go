@@ -119,7 +119,7 @@ func (s *Store) read() (*tls.Config, error) {
 	if s.files.Root == "" {
 		return config, nil
 	}
-	pem, err := os.ReadFile(s.files.Root)
+	pem, err := os.ReadFile(s.files.Root) // bound: the operator's file
 	if err != nil {
 		return nil, fmt.Errorf("load root certificate: %w", err)
 	}

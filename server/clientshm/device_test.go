@@ -76,7 +76,7 @@ func TestRegionsOnDevices(t *testing.T) {
 	}
 	wantError(t, r.RegisterCUDA(t.Context(), "r", 1, good, 100), infer.AlreadyExists, "shared memory region 'r' already in manager")
 	wantError(t, r.RegisterCUDA(t.Context(), "more", 1, good, 100), infer.Unavailable,
-		"failed to register shared memory region 'more': there are 2 regions, the most that there may be (--client-shm-max-regions)")
+		"failed to register shared memory region 'more': there are already 2 regions, the maximum (--client-shm-max-regions)")
 	for kind, want := range map[clientshm.Kind]string{clientshm.System: fmt.Sprint([]clientshm.Status{{clientshm.System, "s", "two", 0, page, 0}}), clientshm.CUDA: fmt.Sprint([]clientshm.Status{{clientshm.CUDA, "r", "", 0, 100, 1}})} {
 		if list, err := r.Status(kind, ""); err != nil || fmt.Sprint(list) != want {
 			t.Errorf("got %v and error %v, want %s", list, err, want)

@@ -122,7 +122,7 @@ func TestRegisterRefusesInOrder(t *testing.T) {
 		{"r", "/empty", 0, 0, infer.InvalidArg, space},
 		{"r\xff", "/two", 0, 1, infer.InvalidArg, "the name of a shared memory region is not valid UTF-8"},
 		{"r", "/two\xff", 0, 1, infer.InvalidArg, "the key of a shared memory region is not valid UTF-8"},
-		{"r", strings.Repeat("/", 5000) + "two", 0, 1, infer.InvalidArg, "the key of a shared memory region has 5003 bytes, at most 4096 can be"},
+		{"r", strings.Repeat("/", 5000) + "two", 0, 1, infer.InvalidArg, "the key of a shared memory region has 5003 bytes, at most 4096 are allowed"},
 	} {
 		before := testkit.Descriptors(t)
 		wantError(t, r.RegisterSystem(c.name, c.key, c.offset, c.size), c.code, c.want)
@@ -232,7 +232,7 @@ func TestMostBoundsRegions(t *testing.T) {
 	}
 	wantError(t, r.RegisterSystem("a", "two", 0, 1), infer.AlreadyExists, "shared memory region 'a' already in manager")
 	wantError(t, r.RegisterSystem("c", "two", 0, 1), infer.Unavailable,
-		"failed to register shared memory region 'c': there are 2 regions, the most that there may be (--client-shm-max-regions)")
+		"failed to register shared memory region 'c': there are already 2 regions, the maximum (--client-shm-max-regions)")
 	if err := errors.Join(r.Unregister(clientshm.System, "b"), r.RegisterSystem("c", "two", 0, 1)); err != nil {
 		t.Error(err)
 	}

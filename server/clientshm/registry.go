@@ -200,7 +200,7 @@ func checkText(name, key string) error {
 			return infer.Errorf(infer.InvalidArg, "the %s of a shared memory region is not valid UTF-8", text.what)
 		}
 		if n := len(text.value); n > maxText {
-			return infer.Errorf(infer.InvalidArg, "the %s of a shared memory region has %d bytes, at most %d can be", text.what, n, maxText)
+			return infer.Errorf(infer.InvalidArg, "the %s of a shared memory region has %d bytes, at most %d are allowed", text.what, n, maxText)
 		}
 	}
 	return nil
@@ -219,7 +219,7 @@ func (r *Registry) checkRoomLocked(name string) error {
 	}
 	if n := len(r.byName); n >= r.config.Most {
 		return infer.Errorf(infer.Unavailable,
-			"failed to register shared memory region '%s': there are %d regions, the most that there may be (--client-shm-max-regions)", name, n)
+			"failed to register shared memory region '%s': there are already %d regions, the maximum (--client-shm-max-regions)", name, n)
 	}
 	return nil
 }

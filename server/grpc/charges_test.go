@@ -2,9 +2,11 @@ package grpc
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
@@ -206,6 +209,47 @@ func TestPartialMessagesAreCharged(t *testing.T) {
 			s.idle(t, 0)
 		})
 	}
+}
+
+// TestTensorsAreAttributedToTheirConnections checks that a connection holds the tensors of requests
+// that wait for a model, although the pool charges for them.
+func TestTensorsAreAttributedToTheirConnections(t *testing.T) {
+	gate := make(chan struct{}) // closed by open
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	slow := servertest.NewModel("slow", 0, "INPUT0 FP32 -1", "OUTPUT0 FP32 -1")
+	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
+		<-gate
+		return slow.Echo(ctx, req, send)
+	}
+	s := start(t, Config{}, servertest.NewCore(slow))
+	const elements, size = 1 << 20, 4 << 20
+	raw := rawRequest("slow", "FP32", []int64{elements}, make([]byte, size))
+	typed := rawRequest("slow", "FP32", []int64{elements}, nil)
+	typed.RawInputContents, typed.Inputs[0].Contents = nil, &kserve.InferTensorContents{Fp32Contents: make([]float32, elements)}
+	stream := s.open(t, rpcContext(t))
+	sendAll(t, stream, raw, typed)
+	ended := make(chan error, 2) // a value for each call
+	for _, q := range []*kserve.ModelInferRequest{raw, typed} {
+		go func() {
+			_, err := s.client.ModelInfer(rpcContext(t), q)
+			ended <- err
+		}()
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.held(budget.Blocks) == 4*size })
+	if n := s.account.Used(budget.Blocks); n != 4*size {
+		t.Errorf("%d bytes are charged, want %d", n, 4*size)
+	}
+	open()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if got, end := receiveAll(t, stream); len(got) != 2 || end != io.EOF {
+		t.Errorf("stream: got %q and %v, want two responses", got, end)
+	}
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.held(budget.Blocks) == 0 })
 }
 
 // TestUnreadSmallRepliesAreCharged checks that even small replies to a client with a closed window
@@ -416,7 +460,7 @@ func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 	defer s.account.Give(budget.Replies, rest)
 	sendAll(t, stream, int32s("nobody", 1))
 	a, err := stream.Recv()
-	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted || !strings.Contains(err.Error(), "no memory for an answer of ") {
+	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted || !strings.Contains(err.Error(), "no memory for a response of ") {
 		t.Errorf("got %v, %v, want the error of an account that is full", a, err)
 	}
 }

@@ -254,8 +254,8 @@ func (c *connection) closeIdle() bool {
 	return true
 }
 
-// goAway is a GOAWAY frame without an error (RFC 9113, 6.8). Its last stream is 0: all RPCs that were
-// executed have their answers already.
+// goAway is a GOAWAY frame without an error (RFC 9113, 6.8). Its last stream is 0: all RPCs that
+// were executed have their answers already.
 var goAway = []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 // RemoteAddr returns a clientAddr.

@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -157,6 +159,33 @@ func TestLongErrorsAreCut(t *testing.T) {
 				t.Errorf("stream: got %d messages and %v, want one with the whole text", len(got), end)
 			}
 		})
+	}
+}
+
+// TestErrorsRepeatLittle checks that an error repeats at most 4 KiB of a request, as JSON, even if
+// it repeats several texts of it.
+func TestErrorsRepeatLittle(t *testing.T) {
+	s := start(t, Config{}, nil)
+	for _, text := range []string{"x", "\x01", `"`} {
+		q := withID(int32s("id_int32", 1), strings.Repeat(text, 32<<10))
+		q.Inputs[0].Name = strings.Repeat(text, 4<<10)
+		q.Inputs = append(q.Inputs, q.Inputs[0])
+		const most = infer.MaxEcho + len("input '' already exists in request")
+		_, err := s.client.ModelInfer(rpcContext(t), q)
+		if got := status.Convert(err); got.Code() != codes.InvalidArgument || len(got.Message()) > most {
+			t.Errorf("%q: got %s with %d bytes, want at most %d", text, got.Code(), len(got.Message()), most)
+		}
+		stream := s.open(t, rpcContext(t))
+		sendAll(t, stream, q)
+		got, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		quoted, err := json.Marshal(got.ErrorMessage)
+		if err != nil || len(quoted) > most+len(`""`) || !strings.HasSuffix(got.ErrorMessage, "already exists in request") {
+			t.Errorf("%q: got %d bytes, as JSON %d, and %v in the stream, want at most %d", text, len(got.ErrorMessage), len(quoted), err, most)
+		}
+		_, _ = receiveAll(t, stream)
 	}
 }
 

@@ -104,7 +104,7 @@ func (s *sentReplies) give(n int64) {
 }
 
 func refused(n int, err error) error {
-	return &message.NoRoom{Text: fmt.Sprintf("no memory for an answer of %d bytes: %s", n, infer.AsError(err).Message)}
+	return &message.NoRoom{Text: fmt.Sprintf("no memory for a response of %d bytes: %s", n, infer.AsError(err).Message)}
 }
 
 // own charges the buffers of a reply that are on the heap, and replaces them by ones that give the

@@ -35,7 +35,7 @@ func (g *FrontEnd) sample(ctx context.Context, model string, waited, received in
 type openTraces struct {
 	mu     sync.Mutex
 	closed bool
-	open   map[*trace.Trace]int // unwritten replies, plus one while the request is in flight
+	open   map[*trace.Trace]int // bound: the requests of the stream; unwritten replies, plus one while the request is in flight
 }
 
 // add counts a request in flight or an unwritten reply.

@@ -130,7 +130,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 		}
 	}
 	if refused == 0 {
-		t.Error("no stream was ended for want of memory")
+		t.Error("no stream was ended because memory ran out")
 	}
 	_ = reads.CloseSend()
 	if _, err := reads.Recv(); err != io.EOF {

@@ -88,8 +88,8 @@ func TestUnreadRequestsKeepTheirConnection(t *testing.T) {
 	}
 }
 
-// TestEvictedConnectionsLeaveTheLobby checks that a connection leaves the lobby whether it is evicted
-// before it is served, while it waits, or after its wait has timed out.
+// TestEvictedConnectionsLeaveTheLobby checks that a connection leaves the lobby whether it is
+// evicted before it is served, while it waits, or after its wait has timed out.
 func TestEvictedConnectionsLeaveTheLobby(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

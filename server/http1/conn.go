@@ -252,7 +252,7 @@ func (c *conn) handle() {
 	}()
 	c.server.front.Serve(&c.reply, &c.req)
 	if c.reply.state != replySent {
-		panic("no reply was sent, or not its end")
+		panic("the reply was not sent completely")
 	}
 }
 
@@ -270,8 +270,8 @@ func (c *conn) linger() {
 	}
 }
 
-// endOutput tells the client that nothing more will come, and reports whether its input can still be
-// read.
+// endOutput tells the client that nothing more will come, and reports whether its input can still
+// be read.
 func endOutput(c net.Conn) bool {
 	half, ok := c.(interface{ CloseWrite() error })
 	return ok && half.CloseWrite() == nil

@@ -14,9 +14,9 @@
 // taken its piece, so a slow reader blocks the handler, for the write timeout at most. A reply that
 // a panic cuts off has no last chunk.
 //
-// States: a conn waits for input, reads the head of a request, serves it, or is closing. An eviction
-// or the end of the server closes a waiting conn without unread input. A conn that reads or serves
-// ends by itself, with its next reply or wait, once the server is closing.
+// States: a conn waits for input, reads the head of a request, serves it, or is closing. An
+// eviction or the end of the server closes a waiting conn without unread input. A conn that reads
+// or serves ends by itself, with its next reply or wait, once the server is closing.
 //
 // Goroutines: one for each connection. It owns everything of its conn but the state, and calls the
 // Handler, which may use its Request and Reply only there and until it returns. While a request is

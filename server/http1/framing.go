@@ -30,7 +30,7 @@ func (r *Request) parseFraming() error {
 		case len("Host"):
 			if equalFold(field.Name, "Host") {
 				if f.hosts++; f.hosts > 1 || !isHost(field.Value) {
-					err = badHead("Host %.64q is no host, or not the only one", field.Value)
+					err = badHead("Host %.64q is not a valid host, or not the only one", field.Value)
 				}
 			}
 		case len("Content-Length"):
@@ -77,7 +77,7 @@ func (r *Request) parseFraming() error {
 func (f *framing) addLength(text string) error {
 	n, err := parseLength(text)
 	if err != nil || f.measured && n != f.length {
-		return badHead("Content-Length %.64q is no length, or not the only one", text)
+		return badHead("Content-Length %.64q is not a valid length, or not the only one", text)
 	}
 	f.length, f.measured = n, true
 	return nil
@@ -93,7 +93,7 @@ func (f *framing) addCodings(list string) error {
 		case f.chunked:
 			return badHead("Transfer-Encoding %.64q is not the only one, and chunked not the last one", coding)
 		case !isToken(strings.TrimRight(name, " \t")):
-			return badHead("Transfer-Encoding %.64q is no list of codings", list)
+			return badHead("Transfer-Encoding %.64q is not a list of codings", list)
 		case !equalFold(coding, "chunked"):
 			return &headError{http.StatusNotImplemented, "the Transfer-Encoding '" + coding + "' is not served"}
 		}

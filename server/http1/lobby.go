@@ -21,12 +21,12 @@ const (
 	lobbyBytes = 4 << 20
 )
 
-// lobby holds connections that are rejected or evicted because there are too many. Some clients, such
-// as Go's, treat a reply that arrives before they have sent their request as a broken connection. A
-// socket that is closed with unread bytes loses the reply. So a connection gets the reply when its
-// client has sent something, and is closed when the client has read it. A flood does not keep others
-// out: the oldest connection makes room. An evicted connection gets the reply only if its client
-// sends a request, as the client could take it for the answer to a later one.
+// lobby holds connections that are rejected or evicted because there are too many. Some clients,
+// such as Go's, treat a reply that arrives before they have sent their request as a broken
+// connection. A socket that is closed with unread bytes loses the reply. So a connection gets the
+// reply when its client has sent something, and is closed when the client has read it. A flood does
+// not keep others out: the oldest connection makes room. An evicted connection gets the reply only
+// if its client sends a request, as the client could take it for the answer to a later one.
 type lobby struct {
 	slots chan struct{} // a value for each connection, until it is closed
 
@@ -36,8 +36,8 @@ type lobby struct {
 
 func newLobby() *lobby { return &lobby{slots: make(chan struct{}, lobbySize+lobbySize/2)} }
 
-// enter reports whether there is room for c, whose reads then have a deadline. The caller calls leave
-// later.
+// enter reports whether there is room for c, whose reads then have a deadline. The caller calls
+// leave later.
 func (l *lobby) enter(c net.Conn) bool {
 	select {
 	case l.slots <- struct{}{}:
@@ -71,8 +71,8 @@ func (l *lobby) wait() {
 	}
 }
 
-// refuseConn rejects a connection. It does not wait: the socket's buffer is empty. Through TLS a reply
-// would have to wait.
+// refuseConn rejects a connection. It does not wait: the socket's buffer is empty. Through TLS a
+// reply would have to wait.
 func (s *Server) refuseConn(c net.Conn) {
 	switch {
 	case s.cfg.TLS != nil:

@@ -192,7 +192,7 @@ func (r *Request) parseTarget() error {
 		end = len(rest)
 	}
 	if end == 0 || !isHost(rest[:end]) || strings.IndexByte(rest, '#') >= 0 {
-		return badHead("request target %.64q is no http URI", target)
+		return badHead("request target %.64q is not an http URI", target)
 	}
 	r.rawPath, _, _ = strings.Cut(rest[end:], "?")
 	if r.rawPath == "" {

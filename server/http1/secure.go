@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// secureCost is the memory of a TLS connection: its state, a record that is being read, and one
-	// that is being assembled.
+	// secureCost is the memory of a TLS connection: its state, a received record that is incomplete,
+	// and a record under construction.
 	secureCost = 56 << 10
 	// recordBytes is the most that a TLS record carries (RFC 8446, 5.1).
 	recordBytes = 16 << 10

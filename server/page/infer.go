@@ -2,11 +2,6 @@ package page
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/page/form"
+	"github.com/nereid-serving/nereid/server/rest/values"
 )
 
 // extraFields are the fields of the form besides the inputs.
@@ -25,8 +22,8 @@ type extraFields struct {
 	Start, End               bool
 }
 
-// answer is the result of a request of the form.
-type answer struct {
+// outcome is the result of a request of the form.
+type outcome struct {
 	Sent      bool          // otherwise the form was rejected
 	Took      time.Duration // of a sent request
 	Responses []form.Response
@@ -62,10 +59,10 @@ func (p *Pages) serveInfer(w *http1.Reply, r *http1.Request, at route, fields se
 }
 
 // infer runs the request to its end.
-func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models.Target, c *budget.Charge) *answer {
-	refused := func(err error) *answer {
+func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models.Target, c *budget.Charge) *outcome {
+	refused := func(err error) *outcome {
 		e := infer.AsError(err)
-		return &answer{Code: e.Code.String(), Error: e.Message}
+		return &outcome{Code: e.Code.String(), Error: e.Message}
 	}
 	req := &infer.Request{Model: at.model, Version: at.version, ID: q.extra.ID}
 	var lent []infer.Memory // of inputs; released after a panic too
@@ -99,10 +96,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 	if most := c.Limits().RequestID; int64(len(req.ID)) > most {
 		return refused(infer.Errorf(infer.InvalidArg, "the id has %d bytes, but at most %d are allowed; --client-max-id-size changes the limit", len(req.ID), most))
 	}
-	if err := c.Take(budget.JSON, parsedBytes*int64(min(len(q.extra.Parameters), mostParameters))); err != nil {
-		return refused(err)
-	}
-	if err := q.extra.apply(req); err != nil {
+	if err := q.extra.apply(req, c); err != nil {
 		return refused(err)
 	}
 	// The kept part of the answer, and the page, which may have a tensor twice in base64: as a
@@ -117,7 +111,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 	collector := &form.Collector{Enough: cancel}
 	began := time.Now()
 	err := server.InferOn(ctx, p.core, found, req, collector.Take)
-	a := &answer{Sent: true, Took: time.Since(began)}
+	a := &outcome{Sent: true, Took: time.Since(began)}
 	a.Responses, a.More = collector.Answer()
 	if err != nil {
 		e := infer.AsError(err)
@@ -127,7 +121,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 }
 
 // apply adds id, parameters and sequence to a request.
-func (e *extraFields) apply(req *infer.Request) error {
+func (e *extraFields) apply(req *infer.Request, c *budget.Charge) error {
 	if text := strings.TrimSpace(e.Sequence); text != "" {
 		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
 			req.Correlation.Number = n
@@ -143,57 +137,47 @@ func (e *extraFields) apply(req *infer.Request) error {
 	}
 	if strings.TrimSpace(e.Parameters) != "" {
 		var err error
-		if req.Parameters, err = parameters(e.Parameters); err != nil {
+		if req.Parameters, err = parameters(e.Parameters, c); err != nil {
 			return err
 		}
 	}
 	return req.Check()
 }
 
-const (
-	// mostParameters bounds the text of the parameters, in bytes.
-	mostParameters = 64 << 10
-	// parsedBytes bounds the memory for each byte of it once it is parsed.
-	parsedBytes = 64
-)
+// mostParameters bounds the text of the parameters, in bytes.
+const mostParameters = 64 << 10
 
 // parameters parses a JSON object with texts, numbers and booleans.
-func parameters(text string) ([]infer.Parameter, error) {
+func parameters(text string, c *budget.Charge) (list []infer.Parameter, err error) {
 	if len(text) > mostParameters {
 		return nil, infer.Errorf(infer.InvalidArg, "the parameters have %d bytes, at most %d are read", len(text), mostParameters)
 	}
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	var object map[string]any
-	err := decoder.Decode(&object) // bound: mostParameters, charged by the caller
-	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("there is more behind the object")
-	}
+	const want = "the parameters are not a JSON object such as {\"key\": 1}"
+	doc, err := new(jsontext.Scanner).Scan(c, []byte(text)) // bound: mostParameters
 	if err != nil {
-		return nil, infer.Errorf(infer.InvalidArg, "the parameters are not a JSON object such as {\"key\": 1}: %v", err)
+		return nil, infer.Errorf(infer.InvalidArg, want+": %v", err)
 	}
-	list := make([]infer.Parameter, 0, len(object)) // bound: mostParameters, charged by the caller
-	for _, name := range slices.Sorted(maps.Keys(object)) {
-		p := infer.Parameter{Name: name}
-		switch v := object[name].(type) {
-		case string:
-			p.Kind, p.String = infer.StringParameter, v
-		case bool:
-			p.Kind, p.Bool = infer.BoolParameter, v
-		case json.Number:
-			if p.Int, err = v.Int64(); err == nil {
-				p.Kind = infer.IntParameter
-			} else if p.Double, err = v.Float64(); err == nil {
-				p.Kind = infer.DoubleParameter
-			} else {
-				return nil, infer.Errorf(infer.InvalidArg, "parameter '%s': %s is not a number that a request can carry", name, v)
-			}
-		default:
-			return nil, infer.Errorf(infer.InvalidArg, "parameter '%s': want a text, a number, true or false", name)
+	if !doc.Root().IsObject() {
+		return nil, infer.Errorf(infer.InvalidArg, want)
+	}
+	all := values.Parameters{Tally: &values.Tally{Charge: c}}
+	var names server.Names
+	for m := doc.Root().Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			return list, nil
 		}
-		list = append(list, p)
+		if err := all.Add(name, value); err != nil {
+			return nil, err
+		}
+		p, ok := values.ReadParameter(value, name.String()) // bound: charged by Add
+		if !ok {
+			return nil, infer.Errorf(infer.InvalidArg, "parameter '%s': want a text, a number, true or false", p.Name)
+		}
+		if names.Add(p.Name, len(list), func(i int) string { return list[i].Name }) {
+			list = append(list, p) // bound: tallied
+		}
 	}
-	return list, nil
 }
 
 func versionText(version int64) string { return strconv.FormatInt(version, 10) }

@@ -26,7 +26,7 @@ type modelRequest struct {
 	problem string       // error of a form's action
 	fields  []form.Field // as sent; nil: proposals
 	extra   extraFields
-	answer  *answer
+	answer  *outcome
 }
 
 // modelPage is the page of one model.
@@ -54,7 +54,7 @@ type modelPage struct {
 	Fields  []form.Field
 	Outputs []tensor
 	Extra   extraFields
-	Answer  *answer
+	Answer  *outcome
 
 	Config bool // configurations are not restricted
 	File   string
@@ -174,9 +174,9 @@ func (m *modelPage) readConfig(files Files, info *models.Info) {
 		return
 	}
 	var b bytes.Buffer
-	if err := json.Indent(&b, info.JSON, "", "  "); err != nil {
-		b.Reset()
-		b.Write(info.JSON) // bound: the config
+	if len(info.JSON) > mostConfig || json.Indent(&b, info.JSON, "", "  ") != nil { // bound: mostConfig
+		m.Whole = cut(info.JSON)
+		return
 	}
 	m.Whole = cut(b.Bytes())
 }

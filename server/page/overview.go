@@ -12,6 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/status"
 )
 
 // mostRows bounds the versions on the overview.
@@ -34,6 +35,7 @@ type overview struct {
 type facts struct {
 	Uptime, Memory, Limit, Resident, CPU, Control string
 	PID                                           int
+	Holder                                        *status.Holder // with the most memory; nil: nothing holds much
 }
 
 // state is a state in one word, with a class for its colour.
@@ -65,7 +67,10 @@ func (p *Pages) serveOverview(w *http1.Reply, r *http1.Request) {
 	if one := now.server; one != nil {
 		page.Facts = &facts{
 			ageText(seconds(one.Uptime)), bytesText(one.MemoryUsed), bytesText(one.MemoryLimit), bytesText(one.Resident), secondsText(one.CPU),
-			one.Control, one.PID,
+			one.Control, one.PID, nil,
+		}
+		if len(one.Holders) > 0 {
+			page.Facts.Holder = &one.Holders[0]
 		}
 	}
 	page.Errors = now.errors
@@ -122,7 +127,7 @@ func (p *Pages) summary(index []*kserve.RepositoryIndexResponse_ModelIndex) (lis
 	}
 	counts := make(map[state]int)
 	for _, entry := range index {
-		counts[stateOf(entry)]++
+		counts[stateOf(entry)]++ // bound: the words for states
 	}
 	byColour := func(a, b state) int { return cmp.Or(order[a.Class]-order[b.Class], strings.Compare(a.Word, b.Word)) }
 	for _, s := range slices.SortedFunc(maps.Keys(counts), byColour) {

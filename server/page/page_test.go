@@ -241,6 +241,11 @@ func TestFormMakesRequests(t *testing.T) {
 	wants(t, "model that fails", s.post("/models/fails/infer", "name.0", "INPUT0", "shape.0", "1", "values.0", "1"), 200, "Unavailable", "it fails: &#34;ü&#34; /x")
 	wants(t, "values that do not fit", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1 2 "+evil), 200, "Invalid argument", "Not sent", "input &#39;INPUT0&#39;")
 	wants(t, "parameters that are none", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "1", "parameters", "[1]"), 200, "the parameters are not a JSON object")
+	deep := strings.Repeat(`{"a":`, budget.MaxJSONDepth+1) + "1" + strings.Repeat("}", budget.MaxJSONDepth+1)
+	wants(t, "nested parameters", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "[[1,2,3,4]]", "parameters", deep), 200, "JSON nesting depth exceeds")
+	long := `{"` + strings.Repeat("x", budget.MaxName+1) + `":1}`
+	wants(t, "a long name of a parameter", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "[[1,2,3,4]]", "parameters", long), 200, "the name of a parameter has 4097 bytes")
+	wants(t, "a parameter of another type", s.post("/models/batch/infer", "name.0", "INPUT0", "shape.0", "1,4", "values.0", "[[1,2,3,4]]", "parameters", `{"a": []}`), 200, "parameter &#39;a&#39;: want a text")
 	wants(t, "inputs of before a reload", s.post("/models/batch/infer", "name.0", "OLD"), 200, "have changed since the form was shown")
 	wants(t, "unknown model", s.post("/models/nothing/infer"), 404)
 	if back := s.get("/models/batch/infer"); back.StatusCode != http.StatusSeeOther || back.Header.Get("Location") != "/models/batch" {
@@ -263,6 +268,17 @@ func TestSequencesHaveFields(t *testing.T) {
 	if req := s.core.Last(); req.Correlation.Text != "seven" || req.Flags != infer.SequenceEnd {
 		t.Errorf("got the request %+v, want sequence seven and its end", req)
 	}
+}
+
+// TestLongConfigsAreNotIndented checks that a config that is cut anyway is not indented first, which
+// multiplies its size.
+func TestLongConfigsAreNotIndented(t *testing.T) {
+	core := servertest.NewCore()
+	core.Models["id_int32"].Info.JSON = []byte(`{"parameters":{` + strings.Repeat(`"a":{},`, 50_000) + `"b":{}}}`)
+	core.Models["id_bool"].Info.JSON = []byte(`{"parameters":{"a":{},"b":{}}}`)
+	s := start(t, page.Config{}, core)
+	wants(t, "a long config", s.get("/models/id_int32"), 200, `{&#34;parameters&#34;:{&#34;a&#34;:{},&#34;a&#34;:{},`)
+	wants(t, "a short config", s.get("/models/id_bool"), 200, "{\n  &#34;parameters&#34;: {\n    &#34;a&#34;: {},\n")
 }
 
 // TestStreamsAreCut checks that a model that sends responses endlessly is cancelled after the last
@@ -458,7 +474,8 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 		{Time: at, Level: "error", Source: "b.go:2", Text: "newer " + evil + "\nAt:\n  model.py(3)"},
 	}
 	return &status.Snapshot{
-		At: at, Server: status.Server{PID: 4711, Uptime: 3700, Control: "explicit", MemoryUsed: 5 << 20, MemoryLimit: 4 << 30, Resident: 80 << 20, CPU: 2.5},
+		At: at, Server: status.Server{PID: 4711, Uptime: 3700, Control: "explicit", MemoryUsed: 5 << 20, MemoryLimit: 4 << 30, Resident: 80 << 20, CPU: 2.5,
+			Holders: []status.Holder{{Name: "model " + evil, Bytes: 3 << 20}, {Name: "another", Bytes: 2 << 20}}},
 		Versions: []status.Version{{
 			Model: "batch", Version: 1, State: "READY", Queue: 17, InFlight: 19, Groups: []status.Group{{Name: "batch_0", Kind: "CPU", Count: 2}},
 			Counters: status.Counters{Succeeded: 12345, Failed: map[string]int64{"REJECTED": 6, "BACKEND": 1}, Inferences: 30, Executions: 20},
@@ -479,7 +496,7 @@ func (states) Snapshot(_ context.Context, _ uint64, lines int) *status.Snapshot 
 // TestFiguresAreShown checks that the page shows the status of a version and the log.
 func TestFiguresAreShown(t *testing.T) {
 	s := start(t, page.Config{Explicit: true}, servertest.NewCore())
-	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
+	wants(t, "overview", s.get("/"), 200, "61 min", "5.00 MiB", "4.00 GiB", "model &lt;script&gt;", "3.00 MiB", "4711", "1 of 2", ">19<", ">17<", "2\u202f000", "1.20 ms", "15.4 ms", ">3<", "newer &lt;script&gt;")
 	wants(t, "model", s.get("/models/batch"), 200, "12\u202f345", "REJECTED 6", "BACKEND 1", "10.0", "3 min watched", "GPU 1", "90 s", "300 MiB", "backing off", "retry in 5 s",
 		"Lost 5 s ago (exit)", "process exited with code 1\n&lt;script&gt;", `name="group" value="batch_0"`, ">2.4<", "execution", "3.10 ms")
 	log := s.get("/log")

@@ -161,7 +161,7 @@ func (p *Pages) frame(title, self string) frame {
 // show replies with a template.
 func (p *Pages) show(w *http1.Reply, status int, name string, data any) {
 	s := sheet{charge: w.Charge()}
-	switch err := p.templates.ExecuteTemplate(&s, name, data); {
+	switch err := p.templates.ExecuteTemplate(&s, name, data); { // bound: charged by the sheet
 	case s.refused != nil:
 		p.refuse(w, &admission.Refusal{Status: http.StatusServiceUnavailable, Text: infer.AsError(s.refused).Message})
 		return

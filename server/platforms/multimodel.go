@@ -205,15 +205,18 @@ func (m *multiModel) readLoad(r *http1.Request) (hash, url string, err error) {
 			if err != nil {
 				return err
 			}
-			*member.text = text.String() // bound: a small body
+			if n := text.Len(); n > budget.MaxName {
+				return infer.Errorf(infer.InvalidArg, "'%s' has %d bytes, but at most %d are allowed", member.name, n, budget.MaxName)
+			}
+			*member.text = text.String() // bound: budget.MaxName
 		}
 		return nil
 	}))
 	return hash, url, err
 }
 
-// register registers a repository and loads its model. After an error or a panic it unloads the model
-// and its dependencies and unregisters the repository. The status belongs to the error.
+// register registers a repository and loads its model. After an error or a panic it unloads the
+// model and its dependencies and unregisters the repository. The status belongs to the error.
 func (m *multiModel) register(ctx context.Context, hash, name string, at location) (status int, err error) {
 	if err := m.repositories.RegisterRepository(at.path, at.directory, name); err != nil {
 		if infer.AsError(err).Code == infer.AlreadyExists {

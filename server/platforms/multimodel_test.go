@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server"
@@ -65,7 +66,7 @@ type testFront struct {
 	core         *servertest.Core
 	repositories *FakeRepositories
 	base         string
-	ask          func(method, path, body string) (int, string)
+	ask          func(method, path, body string, header ...string) (int, string)
 }
 
 func startSageMaker(t *testing.T) *testFront {
@@ -84,11 +85,14 @@ func startSageMaker(t *testing.T) *testFront {
 			t.Error(err)
 		}
 	})
-	f.ask = func(method, path, body string) (int, string) {
+	f.ask = func(method, path, body string, header ...string) (int, string) {
 		r, err := http.NewRequest(method, "http://"+front.Addr().String()+path, strings.NewReader(strings.ReplaceAll(body, "BASE", f.base)))
 		if err != nil {
 			t.Error(err)
 			return 0, ""
+		}
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
 		}
 		reply, err := client.Do(r)
 		if err != nil {
@@ -249,5 +253,39 @@ func TestUnloadsWaitBoundedly(t *testing.T) {
 	}
 	if got := f.repositories.String(); got != "map[]" {
 		t.Errorf("got %s registered, want nothing", got)
+	}
+}
+
+// TestPagesOfOtherSitesChangeNothing checks that a browser cannot load or unload a model for a page
+// of another site, but that the platform can, and that such a page can ask for models.
+func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
+	f := startSageMaker(t)
+	for _, tt := range []struct {
+		method, path, body, site string
+		want                     int
+	}{
+		{http.MethodPost, "/models", loadBatch, "cross-site", http.StatusForbidden},
+		{http.MethodPost, "/models", loadBatch, "same-origin", http.StatusOK},
+		{http.MethodGet, "/models", "", "cross-site", http.StatusOK},
+		{http.MethodDelete, "/models/batch", "", "cross-site", http.StatusForbidden},
+		{http.MethodDelete, "/models/batch", "", "none", http.StatusOK},
+	} {
+		if status, text := f.ask(tt.method, tt.path, tt.body, "Sec-Fetch-Site", tt.site); status != tt.want {
+			t.Errorf("%s %s for a %s page: got %d %s, want %d", tt.method, tt.path, tt.site, status, text, tt.want)
+		}
+	}
+}
+
+// TestNamesOfLoadsAreBounded checks that a load with a name of more than 4 KiB registers nothing.
+func TestNamesOfLoadsAreBounded(t *testing.T) {
+	f := startSageMaker(t)
+	for n, want := range map[int]int{budget.MaxName: http.StatusOK, budget.MaxName + 1: http.StatusBadRequest} {
+		status, text := f.ask(http.MethodPost, "/models", `{"model_name":"`+strings.Repeat("x", n)+`","url":"BASE/batch/model"}`, "X-Amzn-SageMaker-Target-Model", fmt.Sprint("m", n))
+		if status != want || want != http.StatusOK && !strings.Contains(text, "'model_name' has 4097 bytes, but at most 4096 are allowed") {
+			t.Errorf("%d bytes: got %d %.200s, want %d", n, status, text, want)
+		}
+	}
+	if got := f.repositories.String(); got != "map["+f.base+"/batch/model:dir m4096]" {
+		t.Errorf("got %s registered, want the model with the shorter name", got)
 	}
 }

@@ -67,7 +67,7 @@ func TestEndpointsAnswerByTheTable(t *testing.T) {
 		{"POST /v2/repository/models/m/instances", `{"count":2}`, `200 application/json {"name":"m","instances":[{"version":"1","name":"m_0","state":"READY"},{"version":"2","name":"m \"1\"","state":"DRAINING"}]}`},
 		{"POST /v2/repository/models/m/instances", `{"count":1024,"group":"g"}`, `200 application/json {"name":"m","instances":[{"version":"1","name":"m_0","state":"READY"},{"version":"2","name":"m \"1\"","state":"DRAINING"}]}`},
 		{"POST /v2/repository/models/broken/instances", `{"count":2}`, "503 application/json " + rest.ErrorBody("instances can be changed in model control mode explicit only")},
-		{"POST /v2/repository/models/m/instances", "[1", "400 application/json " + rest.ErrorBody(`instances of model 'm': the body is no JSON: Missing a comma or ] after an array element. at 2; want `+rest.WantInstances)},
+		{"POST /v2/repository/models/m/instances", "[1", "400 application/json " + rest.ErrorBody(`instances of model 'm': the body is not JSON: Missing a comma or ] after an array element. at 2; want `+rest.WantInstances)},
 		{"POST /v2/repository/models/m/instances", `{"count":1025}`, "400 application/json " + rest.ErrorBody("instances of model 'm': 'count' is 1025, want a whole number from 1 to 1024")},
 		{"POST /v2/repository/r/models/m/instances", `{"count":1}`, "501 application/json " + rest.ErrorBody("'repository_name' specification is not supported")},
 		{"POST /v2/repository/models/m/unload", "", "200 application/json "},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -80,6 +81,17 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 		{"the name of a parameter", generate, 4 << 10, func(n int) string { return `{"INPUT0":1,"` + of(n) + `":1}` }},
 		{"all parameters together", infer, 1 << 20, func(n int) string { return `{"parameters":{` + many(n) + `},` + input + `}` }},
 		{"all parameters together", generate, 1 << 20, func(n int) string { return `{"INPUT0":1,` + many(n) + `}` }},
+		{"the name of a parameter", infer, 4 << 10, func(n int) string {
+			return `{"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1],"parameters":{"` + of(n) + `":1}}]}`
+		}},
+		{"the name of a parameter", infer, 4 << 10, func(n int) string {
+			return `{` + input + `,"outputs":[{"name":"OUTPUT0","parameters":{"` + of(n) + `":1}}]}`
+		}},
+		{"all parameters together", infer, 1 << 20, func(n int) string { // of the request, an input and an output
+			return `{"parameters":{"a":"` + of(1<<18-3) + `"},` +
+				`"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1],"parameters":{"b":"` + of(1<<18-3) + `"}}],` +
+				`"outputs":[{"name":"OUTPUT0","parameters":{"c":"` + of(n-1<<19-3) + `"}}]}`
+		}},
 		{"load parameter 'config'", load, 1 << 20, func(n int) string { return `{"parameters":{"config":"` + of(n) + `"}}` }},
 		{"the name of a load parameter", load, 5 + 4<<10, func(n int) string { return `{"parameters":{"config":"{}","file:` + of(n-5) + `":""}}` }},
 	} {
@@ -102,6 +114,21 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 	}
 	if got := s.Do(t, "POST", load, `{"parameters":{"config":"{}",`+files+`,"file:1/d":""}}`); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, "more than 3 files") {
 		t.Errorf("four files: got %s, want them refused", got)
+	}
+}
+
+// TestErrorsRepeatLittle checks that an error repeats at most 4 KiB of a request, as JSON, even if
+// it repeats several texts of it.
+func TestErrorsRepeatLittle(t *testing.T) {
+	s := rest.StartHTTP(t, rest.Config{}, nil)
+	for _, text := range []string{"x", `\u0001`, `\"`} {
+		id, name := strings.Repeat(text, 32<<10), strings.Repeat(text, 4<<10)
+		input := `{"name":"` + name + `","datatype":"UINT8","shape":[1],"data":[1]}`
+		got := s.Do(t, "POST", "/v2/models/id_uint8/infer", `{"id":"`+id+`","inputs":[`+input+`,`+input+`]}`)
+		const most, around = infer.MaxEcho, len(`{"error":"input '' already exists in request"}`)
+		if got.Status != http.StatusBadRequest || !strings.HasSuffix(got.Body, `already exists in request"}`) || len(got.Body) > most+around || len(got.Body) < most/2 {
+			t.Errorf("id and name of %s: got %d bytes, %.100s, want at most %d", text, len(got.Body), got, most+around)
+		}
 	}
 }
 
@@ -233,6 +260,8 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 		{"/v2/repository/models/m/load", []string{"Sec-Fetch-Site: cross-site"}, 403},
 		{"/v2/repository/models/m/instances", []string{"Sec-Fetch-Site: cross-site"}, 403},
 		{"/v2/logging", []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"/v2/trace/setting", []string{"Sec-Fetch-Site: cross-site"}, 403},
+		{"/v2/models/batch/trace/setting", []string{"Sec-Fetch-Site: cross-site"}, 403},
 		{"/v2/systemsharedmemory/region/r/register", []string{"Sec-Fetch-Site: cross-site"}, 403},
 		{"/v2/systemsharedmemory/unregister", []string{"Sec-Fetch-Site: cross-site"}, 403},
 		{"/v2/repository/index", []string{"Sec-Fetch-Site: cross-site"}, 200},

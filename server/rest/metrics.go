@@ -76,7 +76,12 @@ func serveStatus(w *http1.Reply, r *http1.Request, keeper *status.Keeper) {
 		}
 		numbers[name] = n // bound: two names
 	}
-	snapshot := keeper.Snapshot(r.Context(), numbers["after"], int(numbers["lines"]))
+	after, lines := numbers["after"], int(numbers["lines"])
+	if err := w.Charge().Take(budget.Replies, keeper.SnapshotBytes(after, lines)); err != nil {
+		WriteError(w, err)
+		return
+	}
+	snapshot := keeper.Snapshot(r.Context(), after, lines)
 	if err := w.Charge().Take(budget.Replies, snapshot.MostBytes()); err != nil {
 		WriteError(w, err)
 		return

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -178,10 +179,18 @@ func TestMetricsServeTheStatus(t *testing.T) {
 		}
 		_ = c.Close()
 	}
+	for range 16 {
+		lines.Add(zerolog.InfoLevel, time.Now(), []byte("a.go"), []byte("1"), make([]byte, 60<<10))
+	}
 	full := account.Most(budget.Replies)
 	account.Must(budget.Replies, full)
-	if got := s.Do(t, "GET", "/status?lines=1000", ""); got.Status != http.StatusServiceUnavailable {
-		t.Errorf("a status without memory: got %.200s, want 503", got)
+	taken := testkit.Allocated(func() {
+		if got := s.Do(t, "GET", "/status?lines=1000", ""); got.Status != http.StatusServiceUnavailable {
+			t.Errorf("a status without memory: got %.200s, want 503", got)
+		}
+	})
+	if taken > 512<<10 {
+		t.Errorf("a status without memory takes %d bytes, want no copy of the log", taken)
 	}
 	account.Give(budget.Replies, full)
 	for _, query := range []string{"lines=x", "lines=-1", "since=3", "%zz", "after=99999999999999999999"} {

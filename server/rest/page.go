@@ -18,10 +18,11 @@ import (
 const maxDescribed = 500
 
 const (
-	// The memory for a model, for a tensor and for a byte of a name in the OpenAPI document.
-	describedBytes, describedTensorBytes, describedNames = 80 << 10, 9 << 10, 60
+	// The memory for a model, for a tensor, for a dimension and for a byte of a name in the OpenAPI
+	// document.
+	describedBytes, describedTensorBytes, describedDims, describedNames = 80 << 10, 9 << 10, 640, 60
 	// The same for the page.
-	shownBytes, shownTensorBytes, shownNames = 2 << 10, 256, 12
+	shownBytes, shownTensorBytes, shownDims, shownNames = 2 << 10, 256, 160, 12
 )
 
 // servePage serves the resources outside of the protocol: the page at / and /docs, and
@@ -48,19 +49,21 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 		WriteError(w, err)
 		return true
 	}
-	tensors, names := 0, 0
+	tensors, dims, names := 0, 0, 0
 	for _, info := range served {
 		names += len(info.Name)
 		for _, in := range info.Config.GetInput() {
 			names += len(in.GetName())
+			dims += len(in.GetDims())
 		}
 		for _, out := range info.Config.GetOutput() {
 			names += len(out.GetName())
+			dims += len(out.GetDims())
 		}
 		tensors += len(info.Config.GetInput()) + len(info.Config.GetOutput())
 	}
 	if path == "/openapi.json" {
-		taken := int64(describedBytes*(len(served)+1) + describedTensorBytes*tensors + describedNames*names)
+		taken := int64(describedBytes*(len(served)+1) + describedTensorBytes*tensors + describedDims*dims + describedNames*names)
 		if err := w.Charge().Take(budget.Replies, taken); err != nil {
 			WriteError(w, err)
 			return true
@@ -75,7 +78,7 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 		w.Send(http.StatusOK, document)
 		return true
 	}
-	if err := w.Charge().Take(budget.Replies, int64(shownBytes*(len(served)+1)+shownTensorBytes*tensors+shownNames*names)); err != nil {
+	if err := w.Charge().Take(budget.Replies, int64(shownBytes*(len(served)+1)+shownTensorBytes*tensors+shownDims*dims+shownNames*names)); err != nil {
 		WriteError(w, err)
 		return true
 	}

@@ -3,12 +3,16 @@ package rest_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/openapi"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestPageNamesTheAddresses requests the page as curl, a browser and a probe would. The probe gets
@@ -68,6 +72,23 @@ func TestOpenAPIHasTheServersPaths(t *testing.T) {
 		method, path, _ := strings.Cut(want, " ")
 		if document.Paths[path][method] == nil {
 			t.Errorf("%s is not in the document", want)
+		}
+	}
+}
+
+// TestDimensionsOnPagesNeedMemory checks that the page and the document are charged for the dimensions
+// of tensors, of which a config can have very many.
+func TestDimensionsOnPagesNeedMemory(t *testing.T) {
+	core := servertest.NewCore()
+	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}
+	config := core.Models["id_bytes"].Info.Config
+	config.Input[0].Dims = slices.Repeat([]int64{1 << 60}, 400_000)
+	s := rest.StartHTTP(t, rest.Config{}, core)
+	for _, path := range []string{"/docs", "/openapi.json"} {
+		status := 0
+		peak := testkit.PeakHeap(s.Blocks.Account.Total, func() { status = s.Do(t, "GET", path, "", "Accept: text/html").Status })
+		if status != http.StatusOK || peak.Live > 2*peak.Charged+32<<20 {
+			t.Errorf("%s: got status %d, %d bytes of live heap and %d charged", path, status, peak.Live, peak.Charged)
 		}
 	}
 }

@@ -233,7 +233,7 @@ func readInstances(c *budget.Charge, model string, source []byte, most int) (gro
 		return "", 0, refused
 	}
 	if err != nil {
-		return refuse("the body is no JSON: %v; want %s", err, wantInstances)
+		return refuse("the body is not JSON: %v; want %s", err, wantInstances)
 	}
 	v := text.Root()
 	if !v.IsObject() {
@@ -250,7 +250,7 @@ func readInstances(c *budget.Charge, model string, source []byte, most int) (gro
 		case key != "count" && key != "group":
 			return refuse("'%s' is not known, want 'count' and 'group'", jsontext.Brief([]byte(key)))
 		case seen[key]:
-			return refuse("'%s' is there twice, want it once", key)
+			return refuse("'%s' appears twice, want it once", key)
 		case key == "count":
 			n, err := value.Uint()
 			if err != nil || n < 1 || n > uint64(most) {

@@ -87,6 +87,11 @@ func (k *Keeper) Snapshot(ctx context.Context, after uint64, lines int) *Snapsho
 	return &s
 }
 
+// SnapshotBytes returns the memory of the log lines that Snapshot would copy.
+func (k *Keeper) SnapshotBytes(after uint64, lines int) int64 {
+	return k.config.Lines.size(after, lines)
+}
+
 // refresh waits for a recent or new collection, within bounds.
 func (k *Keeper) refresh(ctx context.Context) {
 	if time.Since(k.last.Load().At) < fresh {

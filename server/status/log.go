@@ -59,20 +59,38 @@ func (r *ring) add(l Line, source string, text []byte, over string, most int) {
 	}
 }
 
-// after returns the last lines above a sequence number, at most most of them.
-func (r *ring) after(sequence uint64, most int) []Line {
-	list := []Line{}
-	end := len(r.texts)
-	for i := len(r.kept) - 1; i >= 0 && len(list) < most && r.kept[i].Sequence > sequence; i-- {
-		k := r.kept[i]
-		k.Text = string(r.texts[end-k.text : end]) // bound: maxText
-		end -= k.text
-		k.Source = string(r.texts[end-k.source : end]) // bound: a place in the source
-		end -= k.source
-		list = append(list, k.Line) // bound: maxLines
+// last returns the last lines above a sequence number, at most most of them, and the size of their
+// texts.
+func (r *ring) last(sequence uint64, most int) (lines []kept, bytes int) {
+	first := len(r.kept)
+	for ; first > 0 && len(r.kept)-first < most && r.kept[first-1].Sequence > sequence; first-- {
+		bytes += r.kept[first-1].source + r.kept[first-1].text
 	}
-	slices.Reverse(list)
+	return r.kept[first:], bytes
+}
+
+// after returns copies of these lines.
+func (r *ring) after(sequence uint64, most int) []Line {
+	lines, bytes := r.last(sequence, most)
+	list := make([]Line, 0, len(lines)) // bound: maxLines
+	at := len(r.texts) - bytes
+	for _, k := range lines {
+		k.Source = string(r.texts[at : at+k.source]) // bound: a place in the source
+		at += k.source
+		k.Text = string(r.texts[at : at+k.text]) // bound: maxText
+		at += k.text
+		list = append(list, k.Line)
+	}
 	return list
+}
+
+// lineBytes is the memory of a copied line besides its texts.
+const lineBytes = 160
+
+// size returns the memory of these copies.
+func (r *ring) size(sequence uint64, most int) int64 {
+	lines, bytes := r.last(sequence, most)
+	return int64(bytes + lineBytes*len(lines))
 }
 
 // Add copies and keeps a line. It does not wait.
@@ -119,4 +137,11 @@ func (l *Log) Errors(after uint64, most int) []Line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.errors.after(after, most)
+}
+
+// size returns the memory of what Lines and Errors would return.
+func (l *Log) size(after uint64, most int) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines.size(after, most) + l.errors.size(after, most)
 }

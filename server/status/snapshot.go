@@ -139,7 +139,8 @@ type Percentiles struct {
 // Instance is one instance of a version.
 type Instance struct {
 	Name string `json:"name"`
-	// State is starting, ready, busy, backing off, restarting, dead or stopping; see docs/operations.md.
+	// State is starting, ready, busy, backing off, restarting, dead or stopping; see
+	// docs/operations.md.
 	State  string     `json:"state"`
 	Since  *time.Time `json:"since,omitempty"`
 	Kind   string     `json:"kind"` // CPU, GPU or MODEL

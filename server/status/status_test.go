@@ -49,6 +49,13 @@ func TestLogKeepsTheLastLinesWithinItsBounds(t *testing.T) {
 	if got, want := lines[0].Text, strings.Repeat("x", maxText)+"… (5 bytes more)"; got != want {
 		t.Errorf("got %d bytes of a long line ending with %q", len(got), got[len(got)-20:])
 	}
+	text := len("a.go:7") + len(lines[0].Text)
+	if got, want := l.size(last, 10), int64(lineBytes+text); got != want {
+		t.Errorf("a line takes %d bytes, want %d", got, want)
+	}
+	if got, want := l.size(0, 1), int64(2*lineBytes+text+len("a.go:7")+len("the first error")); got != want {
+		t.Errorf("a line and an error take %d bytes, want %d", got, want)
+	}
 	for range 3 * maxBytes / maxText {
 		add(zerolog.ErrorLevel, strings.Repeat("y", maxText))
 	}

@@ -1,5 +1,5 @@
-"""The device helper: a process that the server asks for CUDA devices, so that it loads no driver itself.
+"""The device helper: a process that reports CUDA devices, so that the server loads no driver.
 
-`helper` speaks with the server, `cuda` counts the devices by the driver's API, `nvml` measures them. Another
-such process copies tensors (`copies`).
+`helper` communicates with the server, `cuda` enumerates the devices through the driver's API,
+`nvml` measures them. A second such process copies tensors (`copies`).
 """

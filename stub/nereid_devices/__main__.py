@@ -1,4 +1,7 @@
-"""Tells the server of CUDA devices: `python3 DIR/nereid_devices`. It needs no package beside the standard library."""
+"""Reports CUDA devices to the server: `python3 DIR/nereid_devices`.
+
+Uses only the standard library.
+"""
 
 import os
 import sys
@@ -6,10 +9,10 @@ import sys
 if sys.version_info < (3, 8):
     sys.exit("this needs Python 3.8 or newer, but %s is Python %d.%d" % ((sys.executable,) + sys.version_info[:2]))
 
-# As in triton_python_backend_stub/__main__.py.
+# See triton_python_backend_stub/__main__.py.
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-from nereid_devices import copies, helper  # noqa: E402  # only now they can be found
+from nereid_devices import copies, helper  # noqa: E402  # found only now
 
 if sys.argv[1:] == ["copy"]:
     copies.command()

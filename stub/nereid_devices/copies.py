@@ -1,8 +1,9 @@
-"""Copies between devices and the server's memory for requests, for models that take tensors on the host.
+"""Copies between devices and the server's file of requests, for models that take host tensors.
 
-Each line from the server names an allocation of another process, by CUDA's handle, and a range of it. An allocation of
-a stub is opened for one copy and closed behind it: its maker may free it at any time, and what is open here would keep
-it. One that a client has registered is a region: it has a number, and is open from "open" to "close".
+Each line from the server names an allocation of another process, by its CUDA handle, and a range in
+it. A stub's allocation is opened for one copy and then closed: the stub may free it at any time,
+and an open handle would keep its memory. An allocation that a client has registered is a region: it
+has a number, and stays open from "open" to "close".
 """
 
 import ctypes
@@ -14,7 +15,7 @@ from typing import Any, Dict, TextIO, Tuple
 
 from nereid_devices import cuda
 
-#: The descriptor of the file of requests, which this process has inherited.
+#: The inherited file descriptor of the file of requests.
 _REQUESTS = 4
 
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
@@ -29,7 +30,7 @@ class _Handle(ctypes.Structure):
 
 
 def command() -> None:
-    """Answer until the input ends."""
+    """Answer lines until the input ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
@@ -47,7 +48,7 @@ def command() -> None:
 
 
 class Copier:
-    """Copies into and out of a file that is mapped whole."""
+    """Copies into and out of a file, all of which is mapped."""
 
     def __init__(self, file: int) -> None:
         self._driver = cuda.driver()
@@ -57,10 +58,10 @@ class Copier:
         self._size = size
         self._contexts: Dict[str, ctypes.c_void_p] = {}  # by UUID of the device
         self._regions: Dict[int, Tuple[str, ctypes.c_uint64]] = {}  # UUID and address, by number
-        self._refused = False  # a device has no context for this process, for another reason than its memory
+        self._refused = False  # a device has no context for this process, for a reason other than memory
 
     def act(self, wanted: Dict[str, Any]) -> Dict[str, Any]:
-        """Act on one line."""
+        """Process one line."""
         if wanted["do"] == "open":
             return self._open(wanted["region"], wanted["device"], wanted["handle"])
         if wanted["do"] == "close":
@@ -72,7 +73,10 @@ class Copier:
         return {}
 
     def lost(self) -> bool:
-        """Whether a context fails whatever it is asked, as after the loss of its device: another process may help."""
+        """Return whether a context fails permanently, as after losing its device.
+
+        A new process may help.
+        """
         try:
             for context in self._contexts.values():
                 self._driver.call("cuCtxSetCurrent", context)
@@ -82,7 +86,7 @@ class Copier:
         return self._refused
 
     def _open(self, number: int, ordinal: int, handle: str) -> Dict[str, Any]:
-        """Open a client's registered memory. Errors have the driver's text, which the client sees."""
+        """Open memory that a client registered. Errors have the driver's text, for the client."""
         try:
             uuid = self._driver.uuid(ordinal)
             self._use(uuid)
@@ -102,7 +106,7 @@ class Copier:
         return {"uuid": uuid, "bytes": room}
 
     def _room(self, base: ctypes.c_uint64) -> int:
-        """The bytes of an allocation from an address on."""
+        """Return the number of bytes from an address to the end of its allocation."""
         start, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._driver.call("cuMemGetAddressRange_v2", ctypes.byref(start), ctypes.byref(size), base)
         return start.value + size.value - base.value
@@ -124,7 +128,7 @@ class Copier:
         try:
             room = self._room(base)
             if wanted["offset"] > room or wanted["bytes"] > room - wanted["offset"]:
-                # The driver would copy from whatever else lies there in this process.
+                # The driver would copy from other memory of this process.
                 where = f"{wanted['bytes']} bytes at {wanted['offset']}"
                 raise cuda.CudaError(f"{where} lie outside the {room} of the allocation")
             self._move(wanted, base)
@@ -137,20 +141,20 @@ class Copier:
         count = ctypes.c_size_t(wanted["bytes"])
         if wanted["do"] == "write":
             self._driver.call("cuMemcpyHtoD_v2", there, here, count)
-            # It returns when the bytes have been read: they may still be on their way.
+            # The copy may return while the bytes are still in transit.
             self._driver.call("cuCtxSynchronize")
         else:
             self._driver.call("cuMemcpyDtoH_v2", here, there, count)
 
     def _opened(self, handle: str) -> ctypes.c_uint64:
-        """The address of an allocation of another process, opened in the context that is current."""
+        """Open an allocation of another process in the current context, and return its address."""
         base = ctypes.c_uint64()
         given = _Handle.from_buffer_copy(bytes.fromhex(handle))
         self._driver.call("cuIpcOpenMemHandle_v2", ctypes.byref(base), given, ctypes.c_uint(_LAZY_PEER_ACCESS))
         return base
 
     def _use(self, uuid: str) -> None:
-        """Make the context of a device current. It is made with its first use."""
+        """Make the context of a device current. It is created on first use."""
         context = self._contexts.get(uuid)
         if context is None:
             context = ctypes.c_void_p()

@@ -1,10 +1,11 @@
-"""Counts CUDA devices by the driver's API. No context is made: no memory of a device is taken.
+"""Enumerates CUDA devices through the driver's API. Creates no contexts and uses no device memory.
 
-It shares no code with c_python_backend_utils.cuda, which binds the driver for tensors: that package needs numpy, which
-the interpreter of this process, run without the user's packages, does not see; and it may be installed without the
-server, so it cannot have what both need from here. Nor do they want the same. Here a driver that lacks a function is
-told of when that is called, and texts have the names of functions for the log; there all functions are bound once,
-since each copy calls them, and texts are the driver's words, for clients.
+It shares no code with c_python_backend_utils.cuda, which binds the driver for tensors. That package
+needs numpy, which this process, run without the user's packages, does not see. It can also be
+installed without the server, so common code cannot be here either. Their requirements differ too.
+Here, a missing driver function is reported when it is called, and texts name functions, for the
+log. There, all functions are bound at once because each copy calls them, and texts are the driver's
+own, for clients.
 """
 
 import ctypes
@@ -18,27 +19,27 @@ _MINOR = 76
 
 
 class CudaError(Exception):
-    """The driver is not there, or refuses, with a code and `reason` as its words."""
+    """The driver is missing, or a call failed with a code and the driver's text as `reason`."""
 
     def __init__(self, text: str, code: int = 0, reason: str = "") -> None:
         super().__init__(text)
         self.code = code
-        self.no_device = code == _NO_DEVICE  # it works and shows no device
+        self.no_device = code == _NO_DEVICE  # the driver works but sees no device
         self.reason = reason
 
 
 class Device(NamedTuple):
-    """A device as the driver shows it to this process: CUDA_VISIBLE_DEVICES has hidden and ordered them."""
+    """A device as visible to this process, in the order set by CUDA_VISIBLE_DEVICES."""
 
     number: int
     name: str
     uuid: str  # "GPU-…"
-    bus: str  # "0000:17:00.0", "" if the driver does not say
+    bus: str  # "0000:17:00.0", "" if unknown
     memory: int  # bytes
     capability: Tuple[int, int]
 
     def told(self) -> Dict[str, Any]:
-        """The text for the server."""
+        """Return the device's description for the server."""
         major, minor = self.capability
         return {
             "number": self.number, "name": self.name, "uuid": self.uuid, "memory": self.memory,
@@ -47,13 +48,13 @@ class Device(NamedTuple):
 
 
 def devices() -> List[Device]:
-    """All devices, in the driver's order."""
+    """Return all devices, in the driver's order."""
     found = driver()
     return [found.device(number) for number in range(found.count())]
 
 
 def driver() -> "Driver":
-    """The driver, initialised."""
+    """Return the initialised driver."""
     try:
         found = Driver(ctypes.CDLL("libcuda.so.1"))
     except OSError as error:
@@ -63,19 +64,19 @@ def driver() -> "Driver":
 
 
 class Driver:
-    """The driver's API. Makes no context by itself."""
+    """The driver's API. Creates no context by itself."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
     def count(self) -> int:
-        """How many devices there are."""
+        """Return the number of devices."""
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
 
     def find(self, uuid: str) -> ctypes.c_int:
-        """The device with a UUID, as 32 hexadecimal digits."""
+        """Return the device with a UUID, given as 32 hexadecimal digits."""
         for number in range(self.count()):
             handle = ctypes.c_int()
             self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(number))
@@ -84,7 +85,7 @@ class Driver:
         raise CudaError(f"no device has the UUID {uuid}")
 
     def uuid(self, number: int) -> str:
-        """The UUID of a device, as 32 hexadecimal digits."""
+        """Return the UUID of a device, as 32 hexadecimal digits."""
         handle = ctypes.c_int()
         self.call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(number))
         return self._uuid(handle).replace("-", "")[3:]
@@ -106,7 +107,10 @@ class Driver:
         return value.value
 
     def _uuid(self, handle: ctypes.c_int) -> str:
-        """The UUID. Of a part of a device (MIG) it is the part's own, which the older function does not know."""
+        """Return the UUID.
+
+        For a part of a device (MIG), the older function would return the device's.
+        """
         uuid = (ctypes.c_ubyte * 16)()
         name = "cuDeviceGetUuid_v2" if self._has("cuDeviceGetUuid_v2") else "cuDeviceGetUuid"
         self.call(name, ctypes.byref(uuid), handle)
@@ -120,14 +124,14 @@ class Driver:
         try:
             self.call("cuDeviceGetPCIBusId", bus, ctypes.c_int(len(bus)), handle)
         except CudaError:
-            return ""  # it serves only where NVML does not know the UUID
+            return ""  # only used if NVML does not know the UUID
         return bus.value.decode("ascii", "replace")
 
     def _has(self, name: str) -> bool:
         return hasattr(self._library, name)
 
     def call(self, name: str, *args: Any) -> None:
-        """Call a function of the driver. All return a CUresult, which is 0 if all is well."""
+        """Call a function of the driver. All return a CUresult, which is 0 for success."""
         if not self._has(name):
             raise CudaError(f"libcuda.so.1 has no function {name}: the driver is too old")
         result = getattr(self._library, name)(*args)

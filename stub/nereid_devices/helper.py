@@ -1,8 +1,8 @@
-"""Speaks with the server, in lines of JSON.
+"""Communicates with the server in lines of JSON.
 
-The first line to the server says which devices there are; each line from the server asks for a sample of them, whose
-answer is one line. The end of the input is the end of this process. If a call of the driver hangs, the server
-ends the process: the lifeline that it has inherited sees to it even where the server is killed.
+The first line lists the devices. After that, each line from the server requests a sample of them
+and is answered by one line. The process ends with its input. If a call of the driver hangs, the
+server kills the process; its inherited lifeline does so even if the server is killed.
 """
 
 import json
@@ -14,8 +14,8 @@ from nereid_devices import cuda, nvml
 
 
 def command() -> None:
-    """Answer until the input ends."""
-    # What libraries print must not mix with the lines to the server.
+    """Answer lines until the input ends."""
+    # Output of libraries must not mix with the lines for the server.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
@@ -30,7 +30,7 @@ def command() -> None:
 
 
 class Meter:
-    """Measures devices. NVML is loaded for the first sample: nothing else waits for it."""
+    """Measures devices. NVML is loaded for the first sample, so that nothing else waits for it."""
 
     def __init__(self, uuids: List[str], buses: List[str]) -> None:
         self._uuids = uuids
@@ -38,7 +38,7 @@ class Meter:
         self._nvml: Optional[nvml.Nvml] = None
 
     def sample(self) -> Dict[str, Any]:
-        """One sample of each device that can be measured, by its UUID."""
+        """Return a sample of each device that can be measured, by UUID."""
         try:
             if self._nvml is None:
                 self._nvml = nvml.Nvml()

@@ -1,11 +1,11 @@
-"""Measures devices by NVML. Unsupported values are left out of the sample."""
+"""Measures devices through NVML. Unsupported values are left out of the sample."""
 
 import ctypes
 from typing import Any, Dict, Optional
 
 
 class NvmlError(Exception):
-    """NVML is not there, or does not start."""
+    """NVML is missing or does not initialise."""
 
 
 class _Utilization(ctypes.Structure):
@@ -24,11 +24,11 @@ class _Memory2(ctypes.Structure):
 
 
 _POWERS = (("power", "nvmlDeviceGetPowerUsage"), ("power_limit", "nvmlDeviceGetPowerManagementLimit"))
-_MEMORY_2 = ctypes.sizeof(_Memory2) | 2 << 24  # its version, as NVML wants it: the size, and the number above it
+_MEMORY_2 = ctypes.sizeof(_Memory2) | 2 << 24  # the version for NVML: the size, with the number above it
 
 
 class Nvml:
-    """The library, initialised."""
+    """The initialised library."""
 
     def __init__(self) -> None:
         try:
@@ -73,7 +73,10 @@ class Nvml:
             sample["memory_total"], sample["memory_used"] = older.total, older.used
 
     def _find(self, uuid: str, bus: str) -> Optional[ctypes.c_void_p]:
-        """The handle of a device. NVML does not know CUDA_VISIBLE_DEVICES, so its numbers do not serve."""
+        """Return the handle of a device.
+
+        NVML ignores CUDA_VISIBLE_DEVICES, so numbers would not match.
+        """
         handle = ctypes.c_void_p()
         names = (uuid, "MIG-" + uuid[len("GPU-") :])
         if any(self._call("nvmlDeviceGetHandleByUUID", n.encode(), ctypes.byref(handle)) == 0 for n in names):
@@ -83,7 +86,10 @@ class Nvml:
         return None
 
     def _call(self, name: str, *args: Any) -> int:
-        """Call a function. The result is an nvmlReturn_t, 0 if all is well, -1 if there is no such function."""
+        """Call a function.
+
+        Returns an nvmlReturn_t: 0 for success, -1 if the function is missing.
+        """
         if not hasattr(self._library, name):
             return -1
         return int(getattr(self._library, name)(*args))

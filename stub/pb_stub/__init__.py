@@ -1,31 +1,31 @@
 """The stub: the process in which one instance of a model runs.
 
-    __main__ ─▶ main ─▶ process    process group, lifeline, what the model sees of its interpreter, exit
-    template ─▶      ├▶ activation  programs that the model starts do not search an environment's libraries
-                     ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: their bytes
+    __main__ ─▶ main ─▶ process    process group, lifeline, the model's view of its interpreter, exit
+    template ─▶      ├▶ activation  programs started by the model do not search an environment's libraries
+                     ├▶ channel    rings and bells (spin: wait or sleep)      layout, messages, _msgpack: encoding
                      └▶ loop       AUTO_COMPLETE INITIALIZE … EXECUTE … FINALIZE
                         ├ model    import, complete, initialize, execute, finalize (coroutines: async execute)
-                        ├ execution  one batch after another, answered whatever the model does
-                        ├ batch    requests out of EXECUTE, responses into EXECUTED (names: tensors' names)
-                        ├ senders  responses one by one (forgotten: senders in circles of references)
+                        ├ execution  one batch after another, always answered
+                        ├ batch    requests from EXECUTE, responses into EXECUTED (names: tensors' names)
+                        ├ senders  responses one by one (forgotten: senders in reference cycles)
                         ├ outgoing tensors of a frame, placed and described
-                        ├ inferences requests of the model to others (futures: for event loops)
+                        ├ inferences BLS requests of the model (futures: for event loops)
                         ├ relay    the same for processes that the model forks
                         ├ loans    inputs: blocks that the supervisor lends
                         ├ regions  inputs in regions of clients, mapped
                         ├ places   outputs in regions of clients, written there
-                        ├ pool     outputs: blocks of our own
+                        ├ pool     outputs: this stub's own blocks
                         ├ ondevice the same on devices: devicepool (outputs), deviceloans (inputs), deviceplaces
-                        ├ logs     Logger's messages
-                        ├ handlers signal handlers: where their exceptions come out
+                        ├ logs     messages of Logger
+                        ├ handlers signal handlers, and where their exceptions are raised
                         ├ service  a thread that reads frames while no other does
                         ├ readiness  is_ready, beside execute
-                        ├ debugger breakpoints, with --dev (terminal: whose it is; imports: what the model has imported)
-                        ├ bytecode where compiled code of models goes
+                        ├ debugger breakpoints, with --dev (terminal: its owner; imports: files that the model imported)
+                        ├ bytecode where compiled code of models is stored
                         ├ mappings  the mapped parts of shared files
                         └ failure  the text of an exception
 
-Importing this package starts nothing and opens nothing: a template process imports it once and forks stubs.
+Importing this package starts and opens nothing: a template process imports it once and forks stubs.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .errors import Closed, ForeignProcess, Gone, ProtocolError, StubError
 from .handlers import Handlers
 from .process import Descriptors
 
-#: The directory that holds this package and the modules that models import.
+#: The directory of this package and of the modules that models import.
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def main(instance: str, fds: Descriptors) -> NoReturn:
-    """Be the stub of an instance until the supervisor says that it is enough, or has gone."""
+    """Run the stub of an instance until the supervisor stops it or exits."""
     code = process.EXIT_LOST
     try:
         code = _serve(instance, process.settle(fds))
@@ -90,7 +90,7 @@ def _hello(channel: Channel, numpy: str) -> None:
 
 
 def _refuse(channel: Channel, error: Exception) -> int:
-    """Say that there is no numpy; nothing of the model can run without it."""
+    """Report that numpy is missing; no model can run without it."""
     from queue import SimpleQueue
 
     from .channel import Mailbox
@@ -107,7 +107,7 @@ def _refuse(channel: Channel, error: Exception) -> int:
 
 
 def command(arguments: list[str]) -> NoReturn:
-    """The command line: `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline[,regions]`."""
+    """Run `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline[,regions]`."""
     try:
         _, instance, option = arguments
         if not option.startswith("--fds="):

@@ -1,7 +1,7 @@
-"""MessagePack, as much of it as the messages need: nil, bool, integers, float, str, bin, array, map.
+"""The subset of MessagePack that messages use: nil, bool, integers, float, str, bin, array, map.
 
-Pure Python and small, since the stub brings nothing into a stranger's interpreter. Messages of requests are not made of
-it.
+Pure Python and small, because the stub adds no package to the user's interpreter. Request messages
+do not use it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any, Callable
 
 
 class Malformed(Exception):
-    """Bytes that are no MessagePack, or more than one value."""
+    """The bytes are not valid MessagePack, or have more than one value."""
 
 
 def pack(value: Any) -> bytes:
-    """Encode a value; TypeError if it has a type that the messages do not use."""
+    """Encode a value; TypeError for types that messages do not use."""
     parts: list[bytes] = []
     _pack(value, parts.append)
     return b"".join(parts)
@@ -31,7 +31,7 @@ def _pack(value: Any, put: Callable[[bytes], None]) -> None:
     elif isinstance(value, float):
         put(struct.pack(">Bd", 0xCB, value))
     elif isinstance(value, str):
-        raw = value.encode("utf-8", "backslashreplace")  # lone surrogates would make the message no UTF-8
+        raw = value.encode("utf-8", "backslashreplace")  # lone surrogates would not be valid UTF-8
         put(_length(len(raw), 0xA0, 32, (0xD9, 0xDA, 0xDB)))
         put(raw)
     elif isinstance(value, (bytes, bytearray)):
@@ -72,7 +72,7 @@ _INTEGERS = (
 
 
 def _length(size: int, short: int, short_limit: int, codes: tuple[Any, int, int]) -> bytes:
-    """Encode a length: within the first byte, or after one of three codes with 1, 2 or 4 bytes."""
+    """Encode a length: inside the first byte, or after one of three codes in 1, 2 or 4 bytes."""
     if size < short_limit:
         return struct.pack("B", short | size)
     if codes[0] is not None and size < 2**8:
@@ -108,7 +108,7 @@ _NUMBERS: dict[int, struct.Struct] = {
     0xD3: struct.Struct(">q"),
 }
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-#: What follows, and the size of its length field.
+#: The kind of the following value, and the size of its length field.
 _SIZED = {
     0xC4: ("bin", ">B"),
     0xC5: ("bin", ">H"),

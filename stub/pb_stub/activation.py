@@ -1,7 +1,8 @@
-"""The libraries of an execution environment, which are for this process and not for the programs that it starts.
+"""Libraries of an execution environment, used by this process but not by programs that it starts.
 
-The dynamic linker reads LD_LIBRARY_PATH when a process starts. So what the model loads is still found there when the
-variable has been changed, while a program that the model starts, a shell perhaps, gets the libraries of its system.
+The dynamic linker reads LD_LIBRARY_PATH when a process starts. So after the variable has changed,
+the model still loads the environment's libraries, while a program that the model starts, such as a
+shell, uses the system's.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import os
 
 _VARIABLE = "LD_LIBRARY_PATH"
 
-#: What the variable is for the server; "": the server has none. Absent: there is no environment.
+#: The server's value of the variable; "" if the server has none. Absent without an environment.
 _OF_THE_SERVER = "NEREID_LIBRARY_PATH"
 
 
 def keep_libraries() -> None:
-    """Have programs that this process starts, and their children, search where those of the server do."""
+    """Let programs started by this process, and their children, search the server's libraries."""
     before = os.environ.pop(_OF_THE_SERVER, None)
     if before:
         os.environ[_VARIABLE] = before

@@ -1,7 +1,7 @@
-"""EXECUTE taken apart, EXECUTED put together.
+"""Decoding of EXECUTE and encoding of EXECUTED.
 
-A batch of one small request passes here in a few microseconds. Hence the local names, the slots filled from outside and
-the few calls: each of them costs 50 to 100 ns.
+A batch of one small request takes a few microseconds here. This explains the local names, the slots
+set from outside and the few calls: each call costs 50 to 100 ns.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _LAST = messages.RESPONSE_PRESENT | messages.RESPONSE_FINAL
 _LAST_ERROR = _LAST | messages.RESPONSE_ERROR
 INTERNAL = int(ErrorCode(1))
 
-#: Where the response in INFER_RESPONSE begins.
+#: The offset of the response in INFER_RESPONSE.
 _RESPONSE_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size
 
 _MOST_CHOICES = 1024
 
-#: What decoding raises for a wrong frame, or without memory for its content.
+#: Exceptions of decoding an invalid frame, or one whose content does not fit in memory.
 _WRONG = (struct.error, IndexError, UnicodeDecodeError, MemoryError)
 
-#: Of one request: the outputs that its client wants, with their indices.
+#: The requested outputs of one request, with their indices.
 Wanted = Mapping[str, int]
 
 
 class Reader:
-    """Makes requests of EXECUTE frames."""
+    """Decodes requests from EXECUTE frames."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Reader:
         self._names = names
         self._loans = loans
         self._regions = regions
-        self._elsewhere = elsewhere  # made at the first tensor on a device
+        self._elsewhere = elsewhere  # created for the first tensor on a device
         self._choices: dict[bytes, Wanted] = {}  # by the bytes that name them
 
     def read(self, frame: bytes) -> list[InferenceRequest]:
@@ -123,12 +123,12 @@ class Reader:
                 if correlation_kind == messages.CORRELATION_TEXT:
                     request._correlation = ""
             requests.append(request)
-        if at > (len(frame) + 7) & ~7:  # slices say nothing of it
+        if at > (len(frame) + 7) & ~7:  # slices do not detect this
             raise NotUnderstood(f"EXECUTE of {len(frame)} bytes: its requests end at {at}")
         return requests
 
     def _tensors(self, frame: bytes, at: int, count: int, copies: int = 0) -> tuple[list[Tensor], int]:
-        """Decode descriptors that begin at `at`: the tensors, with or without copies, and where the descriptors end."""
+        """Decode descriptors from `at` as tensors, perhaps with copies; also returns their end."""
         tensors: list[Tensor] = []
         new_tensor = Tensor.__new__
         received = self._names.received
@@ -152,9 +152,9 @@ class Reader:
                 loan = Loan(self._loans, ticket, offset, size)
                 tensor._origin = loan.read() if copies else loan
                 tensor._offset = 0
-                del loan  # else the next tensor would end it
+                del loan  # otherwise the next tensor would end it
             tensor._size = size
-            # Last of all: if name or rank is not known the ticket goes back with the tensor.
+            # Set last: if the name or rank is unknown, the ticket goes back with the tensor.
             tensor._name = received[name]
             tensor._shape = _unpack_dimensions[rank](frame, at + 40)
             at += 40 + 8 * rank
@@ -162,17 +162,17 @@ class Reader:
         return tensors, at
 
     def _borrowed(self, region: int, number: int, ticket: int, offset: int, size: int, element: int) -> DeviceMemory:
-        """Memory on a device that a descriptor names."""
+        """Return the memory on a device that a descriptor names."""
         if self._elsewhere is None or region > layout.REGION_OWN_DEVICE:
-            raise NotUnderstood(f"a tensor lies in region {region}")
+            raise NotUnderstood(f"a tensor is in unknown region {region}")
         own = region == layout.REGION_OWN_DEVICE
         alive = self._regions.alive if element == messages.CLIENTS_BYTES and self._regions is not None else None
         return self._elsewhere().borrowed(own, number, ticket, offset, size, element == messages.SOLE_READER, alive)
 
     def _places(self, frame: bytes, at: int, count: int, choice: Wanted, handle: int) -> tuple[Wanted, int]:
-        """Decode the places that begin at `at`: the choice with them, and where they end."""
+        """Decode the places from `at`. Returns the choice with its places, and their end."""
         if self._regions is None:
-            raise NotUnderstood(f"there are {count} places of outputs and no regions")
+            raise NotUnderstood(f"there are {count} places of outputs but no regions")
         places = Places(choice, handle, self._regions)
         for _ in range(count):
             name, kind, number, offset, size = messages.PLACE.unpack_from(frame, at)
@@ -188,15 +188,15 @@ class Reader:
         return places, at
 
     def _target(self, number: int) -> DeviceTarget:
-        """The allocation of a client in which an output is wanted."""
-        from .deviceplaces import DeviceTarget  # with it comes ctypes
+        """Return a client's allocation for an output."""
+        from .deviceplaces import DeviceTarget  # imports ctypes
 
         if self._elsewhere is None:
             raise NotUnderstood(f"an output is wanted in allocation {number}, and none is known")
         return DeviceTarget(self._elsewhere(), number)
 
     def response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
-        """Decode INFER_RESPONSE: the response, and whether it is the last one."""
+        """Decode INFER_RESPONSE. Returns the response, and whether it is the last one."""
         try:
             return self._response(frame)
         except _WRONG as error:
@@ -209,19 +209,19 @@ class Reader:
         response._error = None
         last = bool(flags & messages.RESPONSE_FINAL)
         if at + parameter_size + error_size > len(frame):
-            raise NotUnderstood(f"INFER_RESPONSE of {len(frame)} bytes: its strings end behind it")
+            raise NotUnderstood(f"INFER_RESPONSE of {len(frame)} bytes: its strings end after its end")
         if flags & messages.RESPONSE_ERROR:
             at += parameter_size
             response._error = error_of(frame[at : at + error_size].decode(), code)
             response._parameters = ""
         elif flags & messages.RESPONSE_PRESENT:
             response._parameters = frame[at : at + parameter_size].decode() if parameter_size else NONE
-        else:  # the end of a stream, without a response of its own
+        else:  # the end of a stream, without a response
             response._parameters = ""
         return response, last
 
     def _choice(self, raw: bytes) -> Wanted:
-        """The outputs that a request names; the same ones are asked for again and again."""
+        """Return the outputs that a request names, cached because clients repeat their choice."""
         choice = self._choices.get(raw)
         if choice is None:
             if len(self._choices) == _MOST_CHOICES:
@@ -233,13 +233,13 @@ class Reader:
 
 
 def wanted_of(request: InferenceRequest) -> Wanted:
-    """The outputs that are wanted of a request that the reader has made."""
+    """Return the requested outputs of a request that the reader decoded."""
     wanted: Any = request._wanted
     return wanted  # type: ignore[no-any-return]
 
 
 def error_of(text: str, code: int) -> TritonError:
-    """Make the error that another model has answered with."""
+    """Make the error that another model responded with."""
     error = TritonError.__new__(TritonError)
     error._message = text
     error._code = error._given = code
@@ -247,14 +247,14 @@ def error_of(text: str, code: int) -> TritonError:
 
 
 class Answers(Outgoing):
-    """The responses to one batch, gathered while the model's objects live and packed when they have gone.
+    """The responses to one batch, collected while the model's objects live and packed afterwards.
 
-    That order lets the loans of the batch end with it: their tickets travel in the frame that answers it. One response
-    that is sent by itself is made here too.
+    In that order, the loans of the batch end with it: their tickets travel in the frame that
+    answers it. A response that is sent alone is also encoded here.
     """
 
-    _tickets: Sequence[int] = ()  # that the frame gives back
-    #: Handles of the requests of the batch that it does not answer.
+    _tickets: Sequence[int] = ()  # tickets that the frame returns
+    #: Handles of the batch's requests that it does not answer.
     left_open: Sequence[int] = ()
 
     def __init__(self, channel: Channel, loans: Loans, pool: Pool, undeclared: Undeclared | None = None) -> None:
@@ -271,7 +271,7 @@ class Answers(Outgoing):
         self._head_size += 32 + ((len(raw) + 7) & ~7)
 
     def reschedule(self, handle: int) -> None:
-        """Give a request back, to be executed again."""
+        """Return a request to be executed again."""
         self._responses.append((handle, messages.RESPONSE_RESCHEDULE, 0, b"", b"", []))
         self._head_size += 32
 
@@ -288,14 +288,14 @@ class Answers(Outgoing):
         unwanted = False
         try:
             for tensor in response._outputs:
-                name: Any = tensor._name  # bytes are no key, and not wanted
+                name: Any = tensor._name  # bytes are not a key, so not requested
                 index = wanted.get(name)
                 if index is None:
                     unwanted = True
                     continue
                 shape = tensor._shape
                 head_size += 40 + 8 * len(shape)
-                # The usual output, a small new array, without a further call.
+                # The common case, a small new array, without another call.
                 array: Any = tensor._data
                 if tensor._sent is None and array.__class__ is np.ndarray and array.nbytes <= MAX_INLINE:
                     tensor._sent = data = array.tobytes()
@@ -321,7 +321,7 @@ class Answers(Outgoing):
         self._head_size += head_size + ((len(parameters) + 7) & ~7)
 
     def _wanted(self, index: int, tensor: Tensor, wanted: Wanted) -> Placed | None:
-        """Put an output where EXECUTE wants it, or leave it where it may stay; None if that cannot be."""
+        """Put an output where EXECUTE requests it, or leave it in place; None if impossible."""
         if not isinstance(wanted, Places):
             return None
         if isinstance(tensor._data, DeviceMemory) and wanted.stays(tensor):
@@ -333,11 +333,11 @@ class Answers(Outgoing):
         return index, tensor._code, tensor._shape, region, offset, count, 0, 0, number
 
     def size(self) -> int:
-        """The bytes of all outputs."""
+        """Return the bytes of all outputs."""
         return sum(placed[5] for *_, outputs in self._responses for placed in outputs)
 
     def withdraw(self) -> None:
-        """Forget the answers: the batch has failed, or the frame cannot be sent."""
+        """Discard the answers: the batch has failed, or the frame cannot be sent."""
         super().withdraw()
         self._responses.clear()
         tickets, self._tickets = self._tickets, ()
@@ -345,14 +345,14 @@ class Answers(Outgoing):
             self._channel.give_back(ticket)
 
     def pack(self, batch: int, start: int, end: int) -> bytes:
-        """Make the EXECUTED frame, with all tickets that are due."""
+        """Encode the EXECUTED frame, with all pending tickets."""
         self._tickets = tickets = self.let_go()
         head_size = 56 + 8 * len(tickets) + self._head_size
         head = messages.EXECUTED_HEAD.pack(len(self._responses), messages.STATUS_EXECUTED, start, end, len(tickets), 0)
         return self._pack(messages.EXECUTED, batch, head, tickets, head_size)
 
     def pack_response(self, handle: int) -> bytes:
-        """Make the RESPONSE frame of the only response here, with all tickets that are due."""
+        """Encode the RESPONSE frame of the only response here, with all pending tickets."""
         self._tickets = tickets = self.let_go()
         head_size = 32 + 8 * len(tickets) + self._head_size
         return self._pack(messages.RESPONSE, handle, _pack_begin(len(tickets), 0), tickets, head_size)

@@ -1,8 +1,8 @@
-"""Where the compiled code of models goes: into a folder of ours, as nothing is written into a repository.
+"""Stores compiled code of models in a folder of the server, because repositories are never written.
 
-`sys.pycache_prefix` would move that of all installed packages too, which would be compiled anew. So the folders of the
-repository alone have a finder of their own. None of its code is on the stack while a module is compiled or executed:
-tracebacks stay as they are.
+`sys.pycache_prefix` would also apply to all installed packages, which would be recompiled. So only
+the repository's folders have their own finder. None of its code is on the stack while a module is
+compiled or executed, so tracebacks are unchanged.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FOLDER = "__pycache__"
 
 
 def keep(root: str, folders: list[str]) -> None:
-    """Cache compiled files of folders and all below them under root, which is ours, for the next start."""
+    """Cache compiled files of folders and all below them under root, for the next start."""
     sys.dont_write_bytecode = True
     if sys.flags.dont_write_bytecode or sys.pycache_prefix is not None:
         sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
-        return  # as the operator wants it
+        return  # configured by the operator
     prefix = os.path.join(root, "bytecode")
     try:
         os.makedirs(prefix, 0o700, exist_ok=True)
@@ -47,12 +47,12 @@ def keep(root: str, folders: list[str]) -> None:
 
 def _hook(prefix: str, roots: tuple[str, ...]) -> Callable[[str], Any]:
     class Loader(SourceFileLoader):
-        """A loader of sources whose compiled code lies below prefix."""
+        """A loader of sources whose compiled code is stored below prefix."""
 
         def path_stats(self, path: str) -> dict[str, Any]:
-            """The source's time in nanoseconds, whose low 32 bits Python stores and compares.
+            """Return the source's time in nanoseconds; Python stores and compares its low 32 bits.
 
-            With seconds, the second of two quick edits of equal length would not be seen.
+            With seconds, the second of two quick edits of equal length would go unnoticed.
             """
             found = os.stat(path)
             return {"mtime": found.st_mtime_ns, "size": found.st_size}
@@ -81,7 +81,7 @@ def _hook(prefix: str, roots: tuple[str, ...]) -> Callable[[str], Any]:
 
 
 def _place(prefix: str, path: str) -> str:
-    """Where compiled code lies that Python would put at path."""
+    """Return the place of compiled code that Python would store at path."""
     folder, name = os.path.split(path)
     folder, last = os.path.split(folder)
     if last != _FOLDER:

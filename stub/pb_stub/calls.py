@@ -1,8 +1,8 @@
-"""Calls of a model to its server except inferences: models to load, its own metrics.
+"""Calls of a model to its server other than inferences: model control and custom metrics.
 
-A call is a CALL frame, answered by RESULT whenever it is done; any thread may make one, and many may be under way. A
-change of a metric is a METRIC frame without an answer. Frames keep their order, so a value read after a change of the
-same thread holds it.
+A call is a CALL frame, answered by RESULT when it is complete. Any thread may make calls, and many
+may be in progress. A change of a metric is a METRIC frame without an answer. Frames keep their
+order, so a thread reads its own changes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .channel import Channel, Mailbox
 from .errors import ForeignProcess, NotUnderstood
 from .pool import PoolExhausted
 
-_CLOSED = "this is possible only from __init__ on, not while the model completes its config"
+_CLOSED = "this is not possible before __init__, while the model completes its config"
 _FOREIGN = "this is not possible in a process that the model forked"
 _INTERRUPTS = (
-    "this is not possible in a signal handler or destructor that runs while its thread is talking to the server"
+    "this is not possible in a signal handler or destructor that interrupts its thread's call to the server"
 )
 
 
 class Calls:
-    """The calls of one stub. They are refused until `open`."""
+    """The calls of one stub. They are rejected before `open`."""
 
     def __init__(self, channel: Channel, instance: str) -> None:
         self._channel = channel
@@ -37,21 +37,24 @@ class Calls:
         self._open = False
         self._keeping = False
         self._boxes: dict[int, Mailbox[bytes]] = {}
-        # next() of a counter is one step, whatever other threads do.
+        # next() of a counter is atomic.
         self._calls = count(1)
         self._families = count(1)
         self._metrics = count(1)
 
     def open(self) -> None:
-        """Allow calls: the supervisor listens."""
+        """Allow calls: the supervisor is listening."""
         self._open = True
 
     def keep(self) -> None:
-        """Drop no family from now on: `finalize` has returned, and the remaining families stay with the server."""
+        """Stop dropping families.
+
+        `finalize` has returned; remaining families stay in the server.
+        """
         self._keeping = True
 
     def route(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Return the mailbox that waits for a RESULT; None if an exception has ended the wait."""
+        """Return the mailbox that waits for a RESULT; None if an exception ended the wait."""
         return self._boxes.get(messages.HEADER.unpack_from(frame)[5])
 
     def _call(self, operation: str, **fields: Any) -> dict[str, Any]:
@@ -66,7 +69,7 @@ class Calls:
         number = next(self._calls)
         frame = messages.call(channel.life, number, operation, **fields)
         if len(frame) > layout.MAX_SPILLED:
-            raise Refused(f"the call has {len(frame)} bytes with its files, at most {layout.MAX_SPILLED} can be")
+            raise Refused(f"the call has {len(frame)} bytes with its files, at most {layout.MAX_SPILLED} are allowed")
         box: Mailbox[bytes] = SimpleQueue()
         self._boxes[number] = box
         try:
@@ -88,7 +91,7 @@ class Calls:
             raise Refused(text)
         return result
 
-    # What runtime.Runtime says of them.
+    # See runtime.Runtime.
 
     def instance(self) -> str:
         return self._instance
@@ -136,7 +139,8 @@ def _text(text: Text) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-#: Where a thread reads or writes, or gives way to who does: what interrupts it there would wait for itself.
+#: Code in which a thread reads, writes or yields: an interrupt that calls from there would wait for
+#: itself.
 _TALKING = frozenset(
     function.__code__
     for function in (

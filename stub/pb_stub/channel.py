@@ -4,20 +4,23 @@
     words  tail posted sleep …             tail posted sleep head …
     ring   frames of the supervisor        frames of the stub
 
-Any thread may send and any thread may wait. There is no thread for reading: a waiting thread reads the ring for all,
-puts the frames of other threads into their mailboxes, and leaves the reading to another when its own frame has come.
+Any thread may send and any thread may wait. There is no reader thread: one of the waiting threads
+reads the ring for all of them, puts the frames of other threads into their mailboxes, and hands the
+reading to another thread when its own frame has arrived.
 
-An event loop does not read, since no other thread could while the loop does something else: it listens. While no thread
-reads, the bell is *armed* for the loop, as if a thread slept; a thread that stops reading arms it again, and a listener
-reads the frames that the bell announces.
+An event loop does not read, since no other thread could read while the loop is busy: it listens.
+While no thread reads, the bell is *armed* for the loop, as if a thread slept. A thread that stops
+reading arms it again, and a listener reads the frames that the bell announces.
 
-Locks: `_reading` (who reads the down ring) and `_sending` (who writes the up ring) are never held together by one
-thread on purpose, and neither is taken blocking where Python may run code at any moment: `__del__`, weak references and
-signal handlers come in between, also while this very thread is writing a frame. What they send then waits in
-`_deferred`, the tickets that they give back in `_tickets`, until the frame in hand is out. What was deferred goes
-before all that any thread publishes later.
+Locks: `_reading` (the reader of the down ring) and `_sending` (the writer of the up ring) are not
+held together by one thread on purpose. Neither is acquired blocking where Python may run code at
+any time: `__del__`, weak reference callbacks and signal handlers may interrupt a thread even while
+it writes a frame. Frames that they send then wait in `_deferred`, and tickets that they return in
+`_tickets`, until the current frame is written. Deferred frames are sent before anything that a
+thread publishes later.
 
-Ordering: on x86-64 stores are seen in order, and releasing a lock is a full barrier; elsewhere `_Fence` orders them.
+Ordering: on x86-64 stores are seen in order, and releasing a lock is a full barrier; elsewhere
+`_Fence` orders them.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from .errors import Closed, ForeignProcess, Gone, ProtocolError
 from .handlers import Handlers, Interrupted
 from .spin import SLOW_YIELD_NS, Spin
 
-Mailbox = SimpleQueue  # of frames; an empty frame means: no thread reads, do it yourself
+Mailbox = SimpleQueue  # of frames; an empty frame means: no thread reads, read yourself
 
 _TAIL = layout.TAIL_AT // 8
 _POSTED = layout.POSTED_AT // 8
@@ -50,7 +53,7 @@ _SIZE = layout.RING_SIZE
 _HEADER = messages.HEADER.size
 _LONGEST = _HEADER + layout.MAX_BODY
 _MOST_TICKETS = layout.MAX_BODY // 8
-#: So many tickets wait for the answer to the batch that is executed; if there are more, they go by themselves.
+#: Up to this number, tickets wait for the answer to the current batch; more are sent separately.
 _PATIENT_TICKETS = 64
 
 _WEAKLY_ORDERED = os.uname().machine not in ("x86_64", "i686")
@@ -63,14 +66,14 @@ class Listener(Protocol):
     """An event loop that expects frames."""
 
     def armed(self) -> None:
-        """The bell will ring for the next frame: wait for it, and call `heard` then. Called in any thread."""
+        """The bell is armed: wait for it, then call `heard`. Called in any thread."""
 
 
 class _Fence:
-    """Orders plain stores and loads where the processor does not.
+    """Orders plain stores and loads on processors that reorder them.
 
-    Steps before the release of a lock stay before it, steps after its acquisition stay after it, and a lock is acquired
-    only after its release.
+    Operations before the release of a lock stay before it, operations after its acquisition stay
+    after it, and a lock is acquired only after its release.
     """
 
     def __init__(self) -> None:
@@ -87,9 +90,9 @@ class Channel:
 
     def __init__(self, down: int, up: int, bell_in: int, bell_out: int, handlers: Handlers) -> None:
         self._down = mmap.mmap(down, layout.DOWN_SIZE, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        # Not the whole of *up*, behind whose ring the pool keeps its blocks.
+        # Not all of *up*: the pool's blocks follow its ring.
         self.up = mmap.mmap(up, layout.ARENA_AT, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        # Reading an item of a cast view is one load of the processor; struct may read byte by byte.
+        # Reading an item of a cast view is a single load; struct may read byte by byte.
         self._down32 = memoryview(self._down).cast("I")
         self._up32 = memoryview(self.up).cast("I")
         #: The control words, by index of 8 bytes.
@@ -115,16 +118,16 @@ class Channel:
         self.spin = Spin(0)
 
         self._sending = threading.Lock()
-        # Idents of the threads that hold _sending or wait for it, marked before they do: code that runs in between
-        # may find the lock taken by the thread that it has interrupted.
+        # Idents of the threads that hold _sending or wait for it, added before they acquire it:
+        # interrupting code may find the lock held by its own thread.
         self._senders: set[int] = set()
         self._tail = 0
-        self._rung: int | None = None  # the value of the peer's sleep word that has been rung for
+        self._rung: int | None = None  # the value of the peer's sleep word for which the bell was rung
         self._write_fence = _Fence()
         self._deferred: deque[bytes] = deque()
         self._tickets: deque[int] = deque()
-        self._collecting: dict[int, list[int]] = {}  # by ident of the thread that collects
-        #: While a batch is executed, tickets wait for its EXECUTED frame.
+        self._collecting: dict[int, list[int]] = {}  # by ident of the collecting thread
+        #: Whether a batch is executed: its EXECUTED frame will carry the tickets.
         self.executing = False
 
         self._handlers = handlers
@@ -133,14 +136,15 @@ class Channel:
         self._foreign = False
         os.register_at_fork(after_in_child=self._disown)
 
-        #: Where a frame goes that was read: a mailbox, or nowhere if route has dealt with it.
+        #: Returns the mailbox of a frame that was read, or None if route has handled the frame.
         self.route: Callable[[bytes], Mailbox[bytes] | None] = lambda _: None
-        #: Called before each sleep; returns the milliseconds after which it wants to be called again, if at all.
+        #: Called before each sleep; returns the milliseconds until its next call, or None.
         self.idle: Callable[[], int | None] = lambda: None
-        #: Ends the process where what the supervisor says makes no sense. It does not raise in a thread that has come
-        #: here for the model, which could catch the exception and go on; without an owner of the process it raises.
+        #: Ends the process if the supervisor violates the protocol. It does not raise in a thread
+        #: that runs the model's code, which could catch the exception. If nothing owns the process,
+        #: it raises.
         self.distrust: Callable[[str], NoReturn] = _distrust
-        #: Puts a long body into a block and returns the descriptor of it; and fetches one.
+        #: Stores a long body in a block and returns its descriptor; unspill reverses this.
         self.spill: Callable[[bytes], bytes] = _no_spill
         self.unspill: Callable[[bytes], bytes] = _no_spill
 
@@ -161,15 +165,16 @@ class Channel:
 
     @property
     def foreign(self) -> bool:
-        """Whether this process was forked by the model, after the channel was made."""
+        """Return whether the model forked this process after the channel was made."""
         return self._foreign
 
     # Reading.
 
     def receive(self, box: Mailbox[bytes], spin: Spin | None = None) -> bytes:
-        """Wait for a frame for box, reading for all others meanwhile. Gone if the supervisor ends first.
+        """Wait for a frame for box, and read for all others meanwhile.
 
-        Spin decides about waits of a kind of their own, which take longer or shorter than those for batches.
+        Raises Gone if the supervisor exits. A separate Spin is for waits whose duration differs
+        from the waits for batches.
         """
         waiting = self._waiting
         waiting.append(box)
@@ -192,7 +197,8 @@ class Channel:
                 if frame:
                     return frame
         finally:
-            # Only after _reading is free: a thread that found it taken was on the list before, and is woken here.
+            # Only after _reading is released: a thread that found it held is in the list, and is
+            # woken here.
             waiting.remove(box)
             if waiting:
                 waiting[0].put(b"")
@@ -200,9 +206,9 @@ class Channel:
                 self._arm()
 
     def look(self) -> None:
-        """Read the frames that are there, without waiting, and route each to its thread."""
+        """Read the available frames without waiting, and route each to its thread."""
         if self._foreign or self.down64[_TAIL] == self._head or not self._reading.acquire(False):
-            return  # the thread that reads does it
+            return  # the reading thread does it
         try:
             self._drain()
         finally:
@@ -227,11 +233,11 @@ class Channel:
 
     @property
     def bell(self) -> int:
-        """The descriptor that can be read when the bell has rung, for listeners."""
+        """The descriptor that becomes readable when the bell rings, for listeners."""
         return self._bell_in
 
     def listen(self, listener: Listener) -> None:
-        """Arm the bell for a listener now, if no thread reads, and whenever a thread stops reading."""
+        """Arm the bell for a listener if no thread reads, and whenever a thread stops reading."""
         self._listeners[id(listener)] = listener
         self._arm()
 
@@ -244,7 +250,7 @@ class Channel:
             self._stop_reading()
 
     def heard(self) -> bool:
-        """Read the frames that the bell has announced; False if another thread reads, which then hears it too."""
+        """Read the announced frames; False if another thread reads, which also hears the bell."""
         if self._foreign or not self._reading.acquire(False):
             return False
         try:
@@ -255,7 +261,7 @@ class Channel:
         return True
 
     def _hear(self) -> None:
-        """Read the bell, which another thread may have done in between. The caller holds _reading."""
+        """Read the bell, which may already have been read. The caller holds _reading."""
         try:
             if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
                 raise Gone("the supervisor has gone")
@@ -263,15 +269,16 @@ class Channel:
             raise lost(error) from error
 
     def _arm(self) -> None:
-        """Have the bell rung for the next frame, unless a thread reads.
+        """Arm the bell for the next frame, unless a thread reads.
 
-        A thread that reads comes here afterwards, with the lock released, and finds every listener that found it taken.
+        A reading thread calls this after releasing the lock, and finds every listener that found it
+        held.
         """
         while self._listeners and not self._foreign and self._reading.acquire(False):
             try:
                 self._sleeps = count = ((self._sleeps + 1) | 1) & 0xFFFFFFFF
                 self._up32[_SLEEP] = count
-                os.sched_yield()  # a full barrier between the store above and the look below
+                os.sched_yield()  # a full barrier between the store above and the check below
                 quiet = self.down64[_TAIL] == self._head
                 if not quiet:
                     self._drain()
@@ -286,32 +293,33 @@ class Channel:
                 return
 
     def knock(self) -> None:
-        """Wake the supervisor for a word that has changed, whether it sleeps or not."""
+        """Wake the supervisor for a changed word, whether or not it sleeps."""
         try:
             os.write(self._bell_out, b"!")
         except BlockingIOError:
-            pass  # there is enough in the bell to wake it
+            pass  # the bell already has enough to wake it
         except OSError as error:
             raise lost(error) from error
 
     def pause(self) -> None:
-        """Wait briefly for an event without a frame or a bell, in a call of the model."""
+        """Wait briefly for an event without a frame or bell, in a call of the model."""
         if self._handlers.within and self._handlers.due():
             self._handlers.leave()
         self.moment()
 
     def moment(self) -> None:
-        """Wait for a moment, for a word of the supervisor that comes soon."""
+        """Wait very briefly, for a word that the supervisor is about to set."""
         if self._hangup.poll(1):
             raise Gone("the supervisor has gone")
 
     def begin_ahead(self, batch: int) -> bool:
-        """Begin a batch that was handed ahead; False if the supervisor has withdrawn it. For one thread alone.
+        """Begin a batch that was handed ahead; False if the supervisor has withdrawn it.
 
-        Between the store and the load must lie a full barrier, so that of the two sides one sees the other's word. A
-        private lock is taken and released by locked instructions, which on x86-64 are one, in a tenth of
-        the time of a `sched_yield`, and without giving the core away. Elsewhere a lock orders less: there the
-        scheduler's own barrier does it.
+        One thread only. A full barrier is needed between the store and the load, so that at least
+        one side sees the other's word. Acquiring and releasing a private lock uses locked
+        instructions. On x86-64 these are full barriers, which take a tenth of the time of
+        `sched_yield` and do not yield the core. Elsewhere a lock orders less, so the scheduler's
+        barrier is used.
         """
         self.up64[_BEGUN] = batch
         if _WEAKLY_ORDERED:
@@ -321,7 +329,7 @@ class Channel:
         return self.down64[_WITHDRAWN] != batch
 
     def _wait(self, spin: Spin) -> bytes:
-        """Take the next frame out of the ring, waiting for it. The caller holds _reading."""
+        """Take the next frame from the ring, waiting for it. The caller holds _reading."""
         down32 = self._down32
         words = self.down64
         while True:
@@ -343,14 +351,14 @@ class Channel:
             if _WEAKLY_ORDERED:
                 self._read_fence()
             self.up64[_HEAD] = head
-            # By their first 8 bytes: a PAD may be shorter than a header.
+            # Checked by the first 8 bytes: a PAD may be shorter than a header.
             if frame[4] | frame[5]:
                 if size < _HEADER:
                     self.distrust(f"a frame has {size} bytes, want at least {_HEADER}")
                 return self.unspill(frame) if frame[6] & messages.SPILLED else frame
 
     def _await_tail(self, head: int, spin: Spin) -> None:
-        """Wait until the peer's tail is not head."""
+        """Wait until the peer's tail differs from head."""
         words = self.down64
         began = before = _now()
         if spin.worthwhile():
@@ -373,16 +381,16 @@ class Channel:
         spin.waited(words[_POSTED] - began)
 
     def _sleep(self, head: int) -> None:
-        """Sleep until the bell rings or idle wants to be called."""
+        """Sleep until the bell rings or idle is due."""
         timeout = self.idle()
         self._sleeps = count = ((self._sleeps + 1) | 1) & 0xFFFFFFFF  # the bell may have been armed
         self._up32[_SLEEP] = count
-        os.sched_yield()  # a full barrier between the store above and the look below
+        os.sched_yield()  # a full barrier between the store above and the check below
         try:
             if self.down64[_TAIL] == head and self._await_bell(timeout) and self.down64[_TAIL] == head:
                 raise Gone("the supervisor has gone")
         except Interrupted:
-            pass  # the caller looks why
+            pass  # the caller finds out why
         except OSError as error:
             raise lost(error) from error
         finally:
@@ -390,7 +398,10 @@ class Channel:
             self._up32[_SLEEP] = count
 
     def _await_bell(self, timeout: int | None) -> bool:
-        """Wait for the bell; True if the supervisor has gone. Interrupted may be raised at any step of this."""
+        """Wait for the bell; True if the supervisor has exited.
+
+        Interrupted may be raised anywhere here.
+        """
         if self._handlers.within and self._handlers.due():
             return False
         return (timeout is None or bool(self._bell.poll(timeout))) and not os.read(self._bell_in, 4096)
@@ -422,7 +433,7 @@ class Channel:
             self._release_tickets()
 
     def post(self, frame: bytes) -> None:
-        """Send a short frame, now or behind the next one. May be called anywhere, and never waits."""
+        """Send a short frame, now or after the next one. May be called anywhere; never waits."""
         if self._foreign:
             return
         self._deferred.append(frame)
@@ -436,10 +447,10 @@ class Channel:
             return b""  # another thread has sent it
 
     def _send_if_free(self, take: Callable[[], bytes]) -> bool:
-        """Send the short frame that take returns, and not wait. False if nothing was sent.
+        """Send the short frame returned by take, without waiting. Returns whether it was sent.
 
-        Nothing is sent while another thread sends, which looks for more afterwards, nor without room, nor if take has
-        nothing.
+        Nothing is sent if another thread is sending, which checks for more frames afterwards, if
+        there is no room, or if take returns nothing.
         """
         me = _me()
         if me in self._senders:
@@ -464,7 +475,7 @@ class Channel:
         return True
 
     def _publish_deferred(self) -> None:
-        # Not by publish, which comes here: there may be more of them than calls can nest.
+        # Not through publish, which calls this: there may be more frames than the recursion limit.
         me = _me()
         while self._deferred:
             self._senders.add(me)
@@ -476,9 +487,10 @@ class Channel:
             self._ring()
 
     def _write_deferred(self) -> None:
-        """Write waiting frames before later ones: a descriptor follows the LEND of its allocation.
+        """Write deferred frames before later ones: a descriptor follows the LEND of its allocation.
 
-        The caller holds _sending, under which they are taken too: a thread that took one before could be overtaken.
+        The caller holds _sending, also while a frame is taken: a frame taken earlier could be
+        overtaken.
         """
         while frame := self._next_deferred():
             self._write(frame)
@@ -488,13 +500,13 @@ class Channel:
         return messages.encode(kind, life, ident, self.spill(frame[_HEADER:]), flags | messages.SPILLED)
 
     def _write(self, frame: bytes) -> None:
-        """Copy a frame into the ring and move the tail. The caller holds _sending."""
+        """Copy a frame into the ring and advance the tail. The caller holds _sending."""
         size = len(frame)
         padded = (size + 7) & ~7
         tail = self._tail
         at = tail % _SIZE
         left = _SIZE - at
-        # The rest after a frame is empty or has room for a header, so that a PAD always fits.
+        # The rest after a frame is empty or fits a header, so that a PAD always fits.
         if padded != left and padded + _HEADER > left:
             self._make_room(tail + left)
             pad = messages.HEADER.pack(left, messages.PAD, 0, self.life, 0, 0)
@@ -518,27 +530,30 @@ class Channel:
         words[_TAIL] = self._tail = tail
 
     def _make_room(self, tail: int) -> None:
-        """Wait until the ring has room up to tail. No bell tells of it: the supervisor reads as fast as it can."""
+        """Wait until the ring has room up to tail.
+
+        No bell announces this: the supervisor reads at full speed.
+        """
         while tail - self.down64[_HEAD] > _SIZE:
             self._ring()
             self.moment()
 
     def _ring(self) -> None:
-        """Wake the supervisor if it sleeps and this sleep has not been rung for."""
+        """Wake the supervisor if it sleeps and was not yet rung for this sleep."""
         asleep = self._down32[_SLEEP]
         if _WEAKLY_ORDERED or (asleep & 1 and asleep != self._rung):
             self._rung = asleep
             try:
                 os.write(self._bell_out, b"\0")
             except (BlockingIOError, BrokenPipeError):
-                pass  # it has been rung for often enough; or it has gone, which the reader finds out
+                pass  # rung often enough, or the supervisor has exited, which the reader detects
             except OSError as error:
                 raise lost(error) from error
 
     # Tickets.
 
     def give_back(self, ticket: int) -> None:
-        """Give a loan back, with the next frame or at once. May be called anywhere, and never waits."""
+        """Return a loan, with the next frame or at once. May be called anywhere; never waits."""
         if self._collecting:
             collected = self._collecting.get(_me())
             if collected is not None:
@@ -549,7 +564,7 @@ class Channel:
             self._release_tickets()
 
     def collect_tickets(self, let_go: Callable[[], object]) -> list[int]:
-        """Take the tickets that wait, and those of the loans that end, in this thread, while let_go is called."""
+        """Take waiting tickets, and those of loans that end in this thread during let_go()."""
         me = _me()
         self._collecting[me] = tickets = self.take_tickets()
         try:
@@ -559,7 +574,7 @@ class Channel:
         return tickets
 
     def take_tickets(self) -> list[int]:
-        """Take the tickets that wait to be given back, for a frame that carries them."""
+        """Take the tickets to be returned, for a frame that carries them."""
         tickets: list[int] = []
         waiting = self._tickets
         while waiting and len(tickets) < _MOST_TICKETS:
@@ -567,12 +582,12 @@ class Channel:
         return tickets
 
     def release_tickets(self) -> None:
-        """Send the tickets that wait for the answer to the batch, which takes long perhaps."""
+        """Send the tickets that wait for the answer to the batch, which may take long."""
         if self._tickets:
             self._release_tickets()
 
     def _release_tickets(self) -> None:
-        """Send the tickets now, unless another thread is sending: the holder of the lock looks for them afterwards."""
+        """Send the tickets now. If another thread is sending, it checks for them afterwards."""
         while self._tickets and not self._foreign and self._send_if_free(self._next_tickets):
             if self._deferred:
                 self._publish_deferred()
@@ -591,8 +606,8 @@ def _no_spill(body: bytes) -> bytes:
 
 
 def lost(error: OSError) -> Closed:
-    """Say why a descriptor that leads to the server does not work."""
+    """Make the error for a descriptor to the server that does not work."""
     if error.errno == errno.EBADF:
         gone = process.closed()
         return Closed(f"the model has closed descriptors that lead to the server: {gone}" if gone else str(error))
-    return Closed(f"the way to the server is broken: {error}")
+    return Closed(f"the connection to the server is broken: {error}")

@@ -1,4 +1,4 @@
-"""The event loop for models whose `execute` is `async def`. It lives in a thread of its own, from the first use on."""
+"""The event loop for models with an `async def execute`. It runs in its own thread, on demand."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .handlers import openly
 
 is_coroutine = asyncio.iscoroutine
 
-#: Is told what a coroutine has returned or raised.
+#: Receives the result or exception of a coroutine.
 Ended = Callable[[Any, Optional[BaseException]], None]
 
 
 class EventLoop:
-    """Runs coroutines; a model's tasks go on between batches."""
+    """Runs coroutines; the model's tasks continue between batches."""
 
     def __init__(self) -> None:
-        self._running = 0  # coroutines that were started
-        self._fewer = threading.Condition()  # guards it; notified when one has ended
+        self._running = 0  # number of started coroutines
+        self._fewer = threading.Condition()  # guards _running; notified when a coroutine ends
         self._stopping = False
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
         threading.Thread(target=self._serve, name="pb_stub event loop", daemon=True).start()
 
     def _serve(self) -> None:
-        """Run the loop, past a SystemExit or KeyboardInterrupt of a task of the model: others wait for the loop."""
+        """Run the loop even after SystemExit or KeyboardInterrupt of a task: others wait for it."""
         while not self._stopping:
             try:
                 self._loop.run_forever()
@@ -39,7 +39,7 @@ class EventLoop:
                 _complain()
 
     def run(self, batch: int, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run the coroutine of a batch to its end and return its result, or raise its exception, in this thread."""
+        """Run a batch's coroutine to its end. Returns its result or raises its exception here."""
         future = asyncio.run_coroutine_threadsafe(_of_batch(batch, coroutine), self._loop)
         result, error = openly(future.result)
         if error is not None:
@@ -47,9 +47,9 @@ class EventLoop:
         return result
 
     def start(self, batch: int, coroutine: Coroutine[Any, Any, Any], ended: Ended, most: int | None) -> None:
-        """Let the coroutine of a batch run on, and return when fewer than most that were started so are running.
+        """Start a batch's coroutine, and wait until fewer than most started coroutines are running.
 
-        Its result or exception is handed to ended, in the loop's thread.
+        Its result or exception is passed to ended, in the loop's thread.
         """
         with self._fewer:
             self._running += 1
@@ -70,7 +70,7 @@ class EventLoop:
                 self._fewer.notify()
 
     def stop(self) -> None:
-        """End the loop; pending tasks are dropped."""
+        """Stop the loop; pending tasks are dropped."""
         self._stopping = True
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -81,7 +81,7 @@ async def _of_batch(batch: int, coroutine: Coroutine[Any, Any, Any]) -> tuple[An
 
 
 async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """Keep SystemExit and KeyboardInterrupt from ending the loop's thread, with all that waits for it."""
+    """Prevent SystemExit and KeyboardInterrupt from ending the loop's thread."""
     try:
         return await (_OldCoroutine(coroutine) if isinstance(coroutine, GeneratorType) else coroutine), None
     except BaseException as error:
@@ -89,7 +89,7 @@ async def _guarded(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseExcept
 
 
 class _OldCoroutine:
-    """A plain generator as asyncio accepts it up to Python 3.11."""
+    """A plain generator, which asyncio accepts up to Python 3.11."""
 
     def __init__(self, generator: Generator[Any, Any, Any]) -> None:
         self._generator = generator

@@ -1,7 +1,7 @@
-"""pdb at the terminal of the server, for models that are being developed: `--dev`.
+"""pdb at the server's terminal, for models in development: `--dev`.
 
-`breakpoint()` and `pdb.set_trace()` of a model get a Debugger, which has the terminal from its first prompt until the
-user continues or quits, or until the call of the model has returned.
+`breakpoint()` and `pdb.set_trace()` in a model use a Debugger, which owns the terminal from its
+first prompt until the user continues or quits, or the call of the model returns.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .model import Model
 
 
 class Debugger(pdb.Pdb):
-    """A pdb that has the terminal while it talks."""
+    """A pdb that owns the terminal during its dialog."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        # Keys such as Ctrl-C are for the prompt, and handlers of signals belong to the stub. What follows a return of
-        # the model's code is the stub's.
+        # Keys such as Ctrl-C are for the prompt, and signal handlers belong to the stub. After the
+        # model's code returns, the stub's code follows.
         named.update(nosigint=True, skip=["pb_stub.*", "c_python_backend_utils.*"])
-        named.pop("mode", None)  # which would have quit end the process
+        named.pop("mode", None)  # it would make quit end the process
         super().__init__(*arguments, **named)
 
     def interaction(self, *arguments: Any, **named: Any) -> None:
@@ -32,24 +32,24 @@ class Debugger(pdb.Pdb):
         super().interaction(*arguments, **named)
 
     def set_continue(self) -> None:
-        """Go on without a stop."""
+        """Continue without stops."""
         super().set_continue()
         terminal.give_back()
 
     def set_quit(self) -> None:
-        """Go on by an exception, which fails the request."""
+        """Continue with an exception, which fails the request."""
         super().set_quit()
         terminal.give_back()
 
 
 def install() -> None:
-    """Have the model's breakpoints find the Debugger."""
+    """Make the model's breakpoints use the Debugger."""
     pdb.Pdb = Debugger  # type: ignore[misc]
     sys.breakpointhook = _stop
 
 
 def _stop(*arguments: Any, **named: Any) -> Any:
-    """What `breakpoint()` does. Where the user has named a debugger with PYTHONBREAKPOINT, it is called."""
+    """Implement `breakpoint()`. A debugger set by PYTHONBREAKPOINT is called instead."""
     if os.environ.get("PYTHONBREAKPOINT"):
         return sys.__breakpointhook__(*arguments, **named)
     frame: FrameType | None = sys._getframe(1)
@@ -58,7 +58,7 @@ def _stop(*arguments: Any, **named: Any) -> Any:
 
 
 def attend(model: Model) -> None:
-    """Have the terminal given back, and stepping end, when a call of the model's code has returned."""
+    """Release the terminal and stop stepping whenever a call of the model's code has returned."""
     model.initialize = _closely(model.initialize)  # type: ignore[method-assign,assignment]
     model.execute = _closely(model.execute)  # type: ignore[method-assign,assignment]
 

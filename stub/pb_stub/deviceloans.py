@@ -1,11 +1,12 @@
-"""Device memory lent by other processes: the twin of `loans`, for blocks of the host.
+"""Device memory lent by other processes: the counterpart of `loans`, which is for host blocks.
 
-A tensor that came is a Borrowed: its allocation is opened when the model first looks, once for all tensors in it, and
-closed when the supervisor has said FREED and no tensor is left. If another process reads the bytes too, the model gets
-a copy of its own. Before a ticket goes back all work of the context has ended: kernels may still read.
+A received tensor is a Borrowed: its allocation is opened on first access, once for all tensors in
+it, and closed when the supervisor has sent FREED and no tensor is left. If another process also
+reads the bytes, the model gets its own copy. Before a ticket is returned, all work of the context
+must be complete: kernels may still read.
 
-Locks: those of tensors and allocations are entered anew by the thread that has them. Where a signal handler or
-destructor may have come in between, it is looked again.
+Locks: those of tensors and allocations are reentrant. Where a signal handler or destructor may have
+interrupted, the state is checked again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .devicepool import DeviceBlock, DevicePool
 from .errors import NotUnderstood
 from .pool import PoolExhausted
 
-#: Where a client's memory cannot be opened: it has ended, mostly.
+#: Reported if a client's memory cannot be opened, usually because the client has exited.
 _CLIENTS = (
     "the client that has registered this memory has ended, or freed it, before this instance looked at it: let the "
     "client keep it until each instance has, or set FORCE_CPU_ONLY_INPUT_TENSORS to 'yes', as the server holds the "
@@ -32,12 +33,12 @@ _CLIENTS = (
 
 _T = TypeVar("_T")
 
-#: By ticket: weak references to what clients may change when a response has left.
+#: By ticket: weak references to memory that clients may change once a response is sent.
 _Alive = Dict[int, Any]
 
 
 class Opening:
-    """An allocation of another process, opened when it is first looked at. It is closed when this object dies."""
+    """An allocation of another process. Opened on first access, closed with this object."""
 
     __slots__ = ("_address", "_device", "_mu", "allocation", "table")
 
@@ -54,7 +55,7 @@ class Opening:
             try:
                 device.check()
             except cuda.CudaError:
-                with self._mu:  # the context was reset, which has closed its allocations
+                with self._mu:  # the context was reset, which closed its allocations
                     if self._device is device:
                         self._device, self._address = None, 0
                 device = None
@@ -63,17 +64,18 @@ class Opening:
         return device
 
     def address(self) -> int:
-        """Where the allocation begins; CudaError if it cannot be opened."""
+        """The start of the allocation; CudaError if it cannot be opened."""
         device = self.device()
         with self._mu:
             if not self._address:
                 address = device.open(self.allocation.handle)
                 if device.room_at(address) < self.allocation.size:
-                    # What its maker has said is not so: a kernel that reads behind it would end our own context.
+                    # The announced size is wrong: a kernel that reads past the end would destroy
+                    # our context.
                     device.close(address)
                     text = f"the allocation has less than the {self.allocation.size} bytes that were announced"
                     raise cuda.CudaError("cuIpcOpenMemHandle_v2", 1, text)
-                if self._address:  # a signal handler, or destructor, has been here meanwhile
+                if self._address:  # a signal handler or destructor has opened it meanwhile
                     device.close(address)
                 else:
                     self._address = address
@@ -88,7 +90,7 @@ class Opening:
 
 
 class _Own:
-    """An allocation of this very process, which it cannot open."""
+    """An allocation of this process, which it cannot open."""
 
     __slots__ = ("_base", "_device", "allocation")
 
@@ -106,7 +108,7 @@ class _Own:
 
 
 class Borrowed(DeviceMemory):
-    """The bytes of a tensor that came, under a ticket. It goes back when this object dies, or has been copied."""
+    """The bytes of a received tensor, with a ticket that is returned after deletion or a copy."""
 
     __slots__ = ("_block", "_mu", "_of", "_offset", "_opened", "_sole", "_table", "_ticket")
 
@@ -129,7 +131,7 @@ class Borrowed(DeviceMemory):
 
     @property
     def address(self) -> int:  # type: ignore[override]
-        """Where the bytes lie; DeviceError if they cannot be had."""
+        """The address of the bytes; DeviceError if they are not available."""
         with self._mu:
             if self._block is not None:
                 return self._block.address
@@ -142,7 +144,7 @@ class Borrowed(DeviceMemory):
                 block = self._table.pool.copy(source)
             except (cuda.CudaError, PoolExhausted) as error:
                 raise DeviceError(f"failed to copy data: {error}") from error
-            if self._block is None:  # else a signal handler, or destructor, has been here meanwhile
+            if self._block is None:  # otherwise a signal handler or destructor has copied it meanwhile
                 self._block = block
             self._give_back()
             return self._block.address
@@ -165,7 +167,7 @@ class Borrowed(DeviceMemory):
 
 
 class ClientBorrowed(Borrowed):
-    """The bytes of a client, its own again after the response: bytes that the model keeps are copied before."""
+    """Bytes of a client, which owns them again after the response. Kept bytes are copied before."""
 
     __slots__ = ("__weakref__", "_alive", "_lost")
 
@@ -189,17 +191,17 @@ class ClientBorrowed(Borrowed):
             raise DeviceError(f"{error}; {_CLIENTS}") from error
 
     def lies_in(self, begin: int, size: int) -> bool:
-        """Whether a byte of a range of addresses is one of these, and was not copied yet."""
+        """Return whether a range of addresses overlaps these bytes, if they were not copied yet."""
         if self._block is not None or self._lost is not None:
             return False
         try:
             first = self._of.address() + self._offset
         except cuda.CudaError:
-            return False  # they cannot be had, here or there
+            return False  # they are not available in either place
         return first < begin + size and begin < first + self.nbytes
 
     def freeze(self) -> None:
-        """Have a copy of the bytes before their client may change them."""
+        """Copy the bytes before their client may change them."""
         try:
             _ = self.address
         except DeviceError as error:
@@ -213,7 +215,7 @@ class ClientBorrowed(Borrowed):
 
 
 def _told(look: Callable[[], _T]) -> _T:
-    """Call a function of an allocation, with Triton's text for one that cannot be opened."""
+    """Call a function of an allocation, with Triton's text if it cannot be opened."""
     try:
         return look()
     except cuda.CudaError as error:
@@ -229,26 +231,27 @@ class Borrowings:
         self._known: dict[int, Opening] = {}
 
     def learn(self, frame: bytes) -> None:
-        """Act on ALLOCATION."""
+        """Handle ALLOCATION."""
         number, allocation = messages.allocation(frame)
         if number in self._known:
-            raise NotUnderstood(f"allocation {number} is known")
+            raise NotUnderstood(f"allocation {number} was already announced")
         self._known[number] = Opening(self, allocation)
 
     def forget(self, frame: bytes) -> None:
-        """Act on FREED. The allocation is closed with the last tensor in it."""
+        """Handle FREED. The allocation is closed with its last tensor."""
         self._known.pop(messages.HEADER.unpack_from(frame)[5], None)
 
     def opening(self, number: int) -> Opening | None:
-        """An allocation of another process; None if it was not announced, or is not named any more."""
+        """Return an allocation of another process; None if unknown or already freed."""
         return self._known.get(number)
 
     def memory(
         self, own: bool, number: int, ticket: int, offset: int, size: int, sole: bool, alive: _Alive | None = None
     ) -> Borrowed:
-        """The memory that a descriptor names. `alive` is where a client's is to be found before a response is sent.
+        """Return the memory that a descriptor names.
 
-        The ticket goes back with the memory, and after an error.
+        `alive` records client memory, for freezing it. The ticket is returned with the memory, and
+        after an error.
         """
         of: Opening | _Own
         if own:

@@ -1,16 +1,17 @@
-"""Places on devices: memory of clients there into which outputs are written here, without a copy on the host.
+"""Places on devices: client memory that receives outputs directly, without a copy on the host.
 
-EXECUTE names a range of an allocation that was announced (region 6). A DeviceTarget copies an output there, on the
-device, or says that it cannot: then the output goes to the host, and the server copies it from there. It cannot
+EXECUTE names a range of an announced allocation (region 6). A DeviceTarget copies an output into it
+on the device. If that fails, the output goes to the host, and the server copies it from there. It
+fails
 
-* if the allocation does not open, as its client has ended, or a copy fails;
-* if the output is an array of the host and this process has no context of the device: it makes none for that.
+* if the allocation cannot be opened, because its client has exited, or a copy fails; * if the
+output is a host array and this process has no context of the device: none is created for this.
 
-The allocation is opened once, for inputs and outputs (deviceloans.Opening), and models do not see it: an input of a
-client is copied at the model's first look. What was not looked at yet, and lies where an output goes, is copied before.
-
-The supervisor says FREED when the request is answered, and no sooner. A DeviceTarget has but the number, so that a
-request which a model keeps does not keep a client's memory open.
+The allocation is opened once for inputs and outputs (deviceloans.Opening). Models do not see it: an
+input of a client is copied on first access. Before an output is written over an input that was not
+accessed yet, the input is copied. The supervisor does not send FREED before the request is
+answered. A DeviceTarget only has the number, so that a request kept by the model does not keep a
+client's memory open.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .places import WRITE_MIN, Inputs
 
 
 class DeviceTarget:
-    """One allocation of a client in which outputs are wanted."""
+    """A client's allocation that receives outputs."""
 
     region = layout.REGION_DEVICE_PLACE
 
@@ -43,18 +44,18 @@ class DeviceTarget:
         self._number = number
 
     def least(self, data: Any) -> int:
-        """The least size of an output that is written: on the host a small one is best in the frame."""
+        """Return the minimum size of an output to write: small host outputs travel in the frame."""
         return 1 if isinstance(data, DeviceMemory) else WRITE_MIN
 
     def put(self, tensor: Tensor, offset: int, size: int, inputs: Inputs) -> bool:
-        """Copy an output to an offset. When this returns its bytes are there; False if they are to go to the host."""
+        """Copy an output to an offset and wait; False if it must go to the host."""
         opening = self._devices.opening(self._number)
         source = inputs.bytes_of(tensor)
         if opening is None or source is None:
             return False
         try:
             if isinstance(source, DeviceMemory):
-                begin = source.address  # of a client's input this is a copy of our own
+                begin = source.address  # for a client's input, our own copy
                 to = opening.address() + offset
                 _make_way(to, size, inputs)
                 opening.device().copy(to, begin, size, cuda.device(source.device))
@@ -66,11 +67,11 @@ class DeviceTarget:
             opening.device().copy_from_host(to, _address_of(source), size)
             return True
         except (cuda.CudaError, DeviceError):
-            return False  # the way by the host says why, if the bytes cannot be had at all
+            return False  # the path through the host reports the error if the bytes are not available
 
 
 def _make_way(begin: int, size: int, inputs: Inputs) -> None:
-    """Have the inputs of clients copied that lie where an output is about to be written."""
+    """Copy inputs of clients that overlap an output's destination."""
     for reference in list(inputs.alive.values()):
         loan = reference()
         if isinstance(loan, ClientBorrowed) and loan.lies_in(begin, size):

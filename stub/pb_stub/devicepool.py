@@ -1,14 +1,15 @@
-"""Memory of devices that this stub lends: the twin of `pool`, which lends from its arena.
+"""Device memory that this stub lends: the counterpart of `pool`, which lends from its arena.
 
-What leaves the stub on a device is copied, on the device, into blocks of allocations that the stub has made and
-announced (LEND). So the model may reuse its own memory at once, and memory that other processes cannot open needs
-nothing special. A block is held by its object and once more for each descriptor that named it and has not come back.
+Outputs on a device are copied, on the device, into blocks of allocations that the stub has made and
+announced (LEND). So the model may reuse its memory at once, and memory that other processes cannot
+open needs no special case. A block is referenced by its object and by each descriptor that names it
+and has not been returned.
 
-Locks: `_growing`, before `_alone`, is held while an allocation is made and LEND is sent, in the order of numbers.
-`_alone` guards the tables; nothing is waited for while it is held, since a thread that sends may run destructors that
-want a block. Objects that die in any thread at any moment only append to `_dropped`; what the pool of the arena finds
-in the return ring is in its `returned`. A signal handler or destructor that comes in between and wants a block is
-refused.
+Locks: `_growing`, acquired before `_alone`, is held while an allocation is made and LEND is sent,
+in numerical order. `_alone` guards the tables. No thread waits while it holds `_alone`, because a
+sending thread may run destructors that need a block. Objects that are deleted, in any thread at any
+time, only append to `_dropped`; tickets from the return ring are in the arena pool's `returned`. A
+signal handler or destructor that interrupts and requests a block is rejected.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from .pool import ELSEWHERE, TRIM_AFTER_SECONDS, Alone, Pool, PoolExhausted, siz
 #: Bytes of an allocation, unless one block needs more.
 GROWTH = 32 << 20
 
-#: Bytes of allocations on one device that are kept while nothing in them is used.
+#: Bytes of unused allocations to keep on one device.
 KEPT = 64 << 20
 
-#: How many allocations are lent at a time. The supervisor allows 256, and UNLEND may wait behind a LEND.
+#: Maximum number of lent allocations. The supervisor allows 256, and UNLEND may wait after a LEND.
 MOST_LENT = 192
 
-#: How long a thread waits for another one that makes an allocation.
+#: How long a thread waits for another thread that makes an allocation.
 GROWING_SECONDS = 2.0
 
-#: How long a process that is to end waits for others to be done with what it has lent them.
+#: How long an ending process waits until others have returned its memory.
 LINGER_SECONDS = 5.0
 
 _OUT_OF_MEMORY = 2
@@ -54,27 +55,27 @@ class _Chunk:
         self.device = device
         self.base = base
         self.size = size
-        self.top = 0  # places below have been cut
-        self.taken = 0  # blocks that are not free
+        self.top = 0  # the space below is in use or was
+        self.taken = 0  # blocks in use
         self.used = time.monotonic()  # when the last of them became free
 
 
 class _Entry:
-    """One place for a block, in the table of the pool."""
+    """Space for one block, in the table of the pool."""
 
     __slots__ = ("chunk", "generation", "lent", "offset", "references", "size")
 
     def __init__(self, chunk: _Chunk, offset: int, size: int) -> None:
         self.chunk: _Chunk | None = chunk  # None: its allocation was freed
         self.offset = offset
-        self.size = size  # of the place
+        self.size = size  # size of the space
         self.references = 0
-        self.lent = 0  # how many of these are descriptors at the supervisor
+        self.lent = 0  # number of references that are descriptors at the supervisor
         self.generation = 0
 
 
 class DeviceBlock:
-    """A range of an allocation of ours. It goes back when the last reference to this object dies."""
+    """A range of our allocation, returned when the last reference to this object is deleted."""
 
     __slots__ = ("_dropped", "address", "device", "index", "number", "offset", "size")
 
@@ -94,7 +95,7 @@ class DeviceBlock:
 
 
 class DevicePool:
-    """Memory of devices that this stub lends."""
+    """Device memory that this stub lends."""
 
     def __init__(self, channel: Channel, pool: Pool) -> None:
         self._channel = channel
@@ -111,25 +112,26 @@ class DevicePool:
         self._dropped: deque[int] = deque()
 
     def copy(self, memory: DeviceMemory, to: cuda.Device | None = None) -> DeviceBlock:
-        """Copy memory of a device into a block, on that device or another one.
+        """Copy memory of a device into a block, on the same device or another.
 
-        CudaError or DeviceError say why not; PoolExhausted, if too much is lent.
+        Raises CudaError or DeviceError, or PoolExhausted if too much is lent.
         """
-        address = memory.address  # opens what another process has lent
+        address = memory.address  # opens memory lent by another process
         source = cuda.device(memory.device)
         block = self.take(to or source, memory.nbytes)
         block.device.copy(block.address, address, memory.nbytes, source)
         return block
 
     def take(self, device: cuda.Device, size: int) -> DeviceBlock:
-        """Take a block of a device. CudaError says why not; PoolExhausted, if too much is lent."""
+        """Take a block of a device. Raises CudaError, or PoolExhausted if too much is lent."""
         block = self._take(device, size)
         while block is None:
-            # Not for ever: a destructor may be here in a thread that sends, which the one that grows waits for.
+            # With a timeout: this may be a destructor in a sending thread, for which the growing
+            # thread waits.
             if not self._growing.acquire(timeout=GROWING_SECONDS):
                 raise PoolExhausted("another thread makes an allocation")
             try:
-                block = self._take(device, size)  # from what that thread has made
+                block = self._take(device, size)  # from the other thread's allocation
                 if block is None:
                     self._grow(device, size_class(size))
             finally:
@@ -155,7 +157,7 @@ class DevicePool:
                 block.device.synchronize_all()
 
     def lend(self, block: DeviceBlock) -> int:
-        """Make the ticket for one descriptor that names block; PoolExhausted if too many are out."""
+        """Make a ticket for a descriptor that names block; PoolExhausted if too many are out."""
         self._pool.lend_elsewhere()
         with self._alone:
             entry = self._entries[block.index]
@@ -165,7 +167,7 @@ class DevicePool:
             return block.index | ELSEWHERE | entry.generation << 32
 
     def address_of(self, number: int) -> tuple[cuda.Device, int, int] | None:
-        """Return device, address and bytes of our allocation of this number, or None."""
+        """Return device, address and size of our allocation with this number, or None."""
         with self._alone:
             for chunk in self._chunks:
                 if chunk.number == number:
@@ -173,26 +175,27 @@ class DevicePool:
         return None
 
     def out(self) -> int:
-        """How many descriptors that name memory of ours have not come back."""
+        """Return the number of unreturned descriptors that name our memory."""
         with self._alone:
             self._collect()
             return self._out
 
     def linger(self) -> None:
-        """Wait until all have come back, but not for ever: nobody can open the memory of a process that has ended."""
+        """Wait, within limits, until all are returned: memory ends with its process."""
         end = time.monotonic() + LINGER_SECONDS
         while self.out() and time.monotonic() < end:
             self._channel.moment()
 
     def patience(self) -> int | None:
-        """Free allocations that were not used for a while, beyond some that are kept; called before sleep.
+        """Free allocations unused for a while, except for a reserve; called before a sleep.
 
-        Returns the milliseconds after which another look is worth while, None if that is not before the next frame.
+        Returns the milliseconds until the next useful check, or None if the next frame comes
+        first.
         """
         try:
             return self._trim()
         except PoolExhausted:
-            return None  # a signal handler waits for the server; the interrupted state must not be touched
+            return None  # a signal handler waits for the server; the interrupted state must not change
 
     def _trim(self) -> int | None:
         with self._alone:
@@ -213,7 +216,10 @@ class DevicePool:
             return None if soonest is None else int(soonest * 1000) + 1
 
     def _release(self, chunk: _Chunk) -> None:
-        """Free an allocation of which no block is used. Who has opened it may read on."""
+        """Free an allocation without used blocks.
+
+        Processes that have opened it may continue to read.
+        """
         self._chunks.remove(chunk)
         self._lent -= 1
         for index, entry in enumerate(self._entries):
@@ -221,15 +227,15 @@ class DevicePool:
                 self._free[chunk.device, entry.size].remove(index)
                 entry.chunk = None
                 self._unused.append(index)
-        # Any thread may be here, also one that holds the lock for sending.
+        # This may be any thread, even the holder of the lock for sending.
         self._channel.post(messages.encode(messages.UNLEND, self._channel.life, chunk.number, b""))
         try:
             chunk.device.free(chunk.base)
         except cuda.CudaError:
-            pass  # the device is lost, and the memory with it
+            pass  # the device is lost, with its memory
 
     def _collect(self) -> None:
-        """Process returned tickets and dead blocks."""
+        """Process returned tickets and deleted blocks."""
         self._pool.collect()
         returned = self._pool.returned
         while returned:
@@ -257,7 +263,7 @@ class DevicePool:
             self._free.setdefault((chunk.device, entry.size), []).append(index)
 
     def _find(self, device: cuda.Device, size: int) -> int | None:
-        """Find a free place of exactly size bytes, or cut one; None if no allocation has room."""
+        """Find or allot free space of exactly size bytes; None if no allocation has room."""
         free = self._free.get((device, size))
         if free:
             return free.pop()
@@ -279,7 +285,7 @@ class DevicePool:
         return index
 
     def _grow(self, device: cuda.Device, size: int) -> None:
-        """Make an allocation, and announce it; the caller has `_growing`. Others may take all that is in it."""
+        """Make and announce an allocation; the caller holds `_growing`. Others may use it up."""
         with self._alone:
             if self._lent >= MOST_LENT:
                 self._release_unused()

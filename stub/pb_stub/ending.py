@@ -1,13 +1,13 @@
-"""The end of a forked stub, which does not touch the state shared with its template.
+"""The end of a forked stub, which does not touch memory shared with its template.
 
-An interpreter that ends takes all modules down: it writes into every object, and the kernel copies each page that the
-template and other stubs share. That is ten times the memory that a small model's stub has of its own, and more
-processor time than its start. Of a thousand stubs that end at once it would be gigabytes. So a forked stub takes down
-the modules that came after the fork, as the interpreter would, and then ends by the exit() of C, whose handlers and
-destructors run.
+An interpreter that ends removes all modules. It writes to every object, so the kernel copies each
+page that the template and other stubs share. This takes ten times the memory of a small model's
+stub, and more processor time than its start; for a thousand stubs that end at once, it would be
+gigabytes. So a forked stub removes the modules loaded after the fork, as the interpreter would, and
+then calls C's exit(), which runs handlers and destructors.
 
-Where the model has loaded extension modules that are not Python's own, the interpreter ends in its own way: such code
-may count on being told.
+If the model has loaded extension modules other than Python's own, the interpreter ends normally,
+because such code may rely on it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import weakref
 from importlib.machinery import ExtensionFileLoader
 from typing import NoReturn
 
-#: The modules that the template had loaded; None where there is no template.
+#: The modules that the template had loaded; None without a template.
 _shared: frozenset[str] | None = None
 
 
 def share() -> None:
-    """Note what stubs will share. The template calls it before its first fork."""
-    global _shared  # noqa: PLW0603  # there is one in a process
+    """Record the modules that stubs will share. The template calls it before its first fork."""
+    global _shared  # noqa: PLW0603  # one in a process
     _shared = frozenset(sys.modules)
 
 
 def is_short() -> bool:
-    """Whether this process may end without its interpreter's end."""
+    """Return whether this process may skip the interpreter's shutdown."""
     if _shared is None:
         return False
     version = "python{}.{}".format(*sys.version_info)
@@ -45,10 +45,10 @@ def is_short() -> bool:
 
 
 def take_down() -> None:
-    """Take down the modules that came after the fork, in the interpreter's order.
+    """Remove the modules loaded after the fork, in the interpreter's order.
 
-    First they are forgotten, and go unless something else has them; those that are left lose their names, private ones
-    first, the youngest module first.
+    First they are removed from sys.modules, which deletes those without other references. The
+    remaining ones lose their names, private names first, the newest module first.
     """
     assert _shared is not None
     names = [name for name in sys.modules if name not in _shared or name == "__main__"]
@@ -79,9 +79,9 @@ def _is_private(name: str) -> bool:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process by the exit() of C."""
-    import ctypes  # the template has it
+    """End the process with C's exit()."""
+    import ctypes  # already loaded by the template
 
-    # It lets other threads run meanwhile, as destructors may wait for them.
+    # It releases the GIL, because destructors may wait for other threads.
     ctypes.CDLL(None).exit(code)
     os._exit(code)

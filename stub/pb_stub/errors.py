@@ -1,10 +1,10 @@
 """Errors between a stub and its supervisor.
 
 StubError
-├── ProtocolError    the ring, or what lies beside it, cannot be trusted any more
-├── NotUnderstood    a frame says something that the protocol does not know; the ring is sound
-├── Gone             the other side is no more
-├── Closed           the model has closed a descriptor that leads there
+├── ProtocolError    the ring, or other shared state, can no longer be trusted
+├── NotUnderstood    a frame does not follow the protocol; the ring is intact
+├── Gone             the other side has exited
+├── Closed           the model has closed a descriptor to the other side
 └── ForeignProcess   this is a child that the model forked, not the stub
 """
 
@@ -16,19 +16,19 @@ class StubError(Exception):
 
 
 class ProtocolError(StubError):
-    """The supervisor's words make no sense: it and this stub are of different versions, or one is wrong."""
+    """The supervisor violates the protocol: the versions differ, or one side has a bug."""
 
 
 class NotUnderstood(StubError):
-    """A complete frame has a body that this stub does not understand. Only the requests in it fail."""
+    """A complete frame has a body that this stub cannot decode. Only its requests fail."""
 
 
 class Gone(StubError):
-    """The supervisor has gone."""
+    """The supervisor has exited."""
 
 
 class Closed(StubError):
-    """A descriptor that leads to the supervisor does not work any more."""
+    """A descriptor that leads to the supervisor no longer works."""
 
 
 class ForeignProcess(StubError):

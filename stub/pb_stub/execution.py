@@ -1,13 +1,13 @@
-"""Batches: run by the model, and answered whatever it does.
+"""Batches: executed by the model, and always answered.
 
     execute returned      the requests are
-    a list                answered, each by its response, or by an error of its own
+    a list                answered, each by its response, or by its own error
     None                  left open, for their senders
     a coroutine           awaited here, or left open and answered when it ends
-    by an exception       answered with it, all of them
+    an exception          all answered with it
 
-What is wrong with one response is told to its client alone. The frame that answers a batch is packed when the model's
-objects have gone, so that it carries the tickets of the batch's loans.
+The fault of a response is only reported to its client. The frame that answers a batch is encoded
+after the model's objects are gone, so that it carries the tickets of the batch's loans.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 _now = time.monotonic_ns
 
-#: Bytes of an error's text for which there is always room.
+#: Reserved bytes for the text of an error.
 _CUT = 16384
 
 
 class Refused(Exception):
-    """What `execute` returned is no answer to its batch. The text is Triton's."""
+    """The result of `execute` does not answer its batch. The text is Triton's."""
 
 
 class Execution:
@@ -84,7 +84,7 @@ class Execution:
         self._overlap = overlap  # how many calls of an async execute may overlap
 
     def run(self, model: Model, frame: bytes) -> None:
-        """Run one batch and answer it. Whatever the model does, every request of the batch is answered."""
+        """Run a batch. Every request is answered, regardless of the model's behaviour."""
         channel = self._channel
         channel.executing = True
         batch = messages.HEADER.unpack_from(frame)[5]
@@ -93,13 +93,13 @@ class Execution:
             requests = self._reader.read(frame)
         except NotUnderstood as error:
             wrong = str(error)
-        if wrong:  # the loans that were found have ended with the exception
+        if wrong:  # loans already made ended with the exception
             channel.executing = False
             wrong = self._senders.failure(f"the server's message is not understood: {wrong}")
             complain(self._logs, wrong, batch)
             publish_failed(self._channel, batch, _now(), _now(), wrong)
             return
-        del frame  # the requests hold it, as long as they need it
+        del frame  # the requests keep it as long as they need it
         self._senders.unanswered.clear()
         count = len(requests)
         mine = requests[:]  # the model may modify its list
@@ -124,7 +124,7 @@ class Execution:
             del result
         except (MissingExecute, Refused, PoolExhausted) as error:
             text = str(error)
-            # Or the tensors of its responses, and their memory on devices, would outlive the answer.
+            # Otherwise the response tensors, and their device memory, would outlive the answer.
             result = None  # noqa: F841
         except ForeignProcess:
             raise
@@ -139,20 +139,21 @@ class Execution:
             senders.fail(mine)
         if senders.cancelled:
             senders.forget(mine)
-        del mine  # with it those requests end that are left unanswered and that the model has forgotten
+        del mine  # deletes unanswered requests that the model does not reference
         if failed:
-            # An exception that a local variable of its own frame holds keeps the requests alive, and with them loans.
-            # In Python 3.14 generation 1 alone is an increment of the old objects, which may leave young ones out.
+            # An exception referenced by a local variable of its own frame keeps the requests alive,
+            # and their loans. In Python 3.14, generation 1 alone is an increment of old objects,
+            # which may omit young ones.
             gc.collect(0)
             gc.collect(1)
-        if self._regions.alive:  # the model keeps inputs: their clients are about to have them back
+        if self._regions.alive:  # the model keeps inputs, which their clients are about to get back
             self._regions.freeze()
-        # From here on tickets that this batch leaves behind go by themselves.
+        # From here on, remaining tickets of this batch are sent separately.
         channel.executing = False
         if not text:
             lost = senders.forgot(answers.left_open) if 0 < len(answers.left_open) == count else ""
             try:
-                if lost:  # the clients have been told, and the log: this makes it count
+                if lost:  # clients and log already have it; this only counts it
                     publish_failed(self._channel, batch, start, end, lost)
                 else:
                     channel.publish(answers.pack(batch, start, end))
@@ -166,19 +167,22 @@ class Execution:
         self._fail(answers, batch, start, end, text, trace)
 
     def skip(self, frame: bytes) -> None:
-        """Leave out a batch that was withdrawn, and say so. Its loans go back with the notice, behind it."""
+        """Skip a withdrawn batch and report it. Its loans are returned after the report."""
         channel = self._channel
         channel.executing = True
         try:
-            self._reader.read(frame)  # makes the loans, whose end gives their tickets back
+            self._reader.read(frame)  # creates the loans, whose end returns their tickets
         except NotUnderstood as error:
             complain(self._logs, str(error), messages.HEADER.unpack_from(frame)[5])
         channel.executing = False
         channel.publish(messages.executed_skipped(channel.life, messages.HEADER.unpack_from(frame)[5]))
 
     def _awaited(self, model: Model, number: int, result: Any, mine: list[InferenceRequest], answers: Answers) -> Any:
-        """Deal with a coroutine, and return what `_answer` is to be given; anything else is returned as it is."""
-        from .coroutines import is_coroutine  # which imports asyncio
+        """Handle a coroutine; returns the argument for `_answer`.
+
+        Other results are returned unchanged.
+        """
+        from .coroutines import is_coroutine  # imports asyncio
 
         if not is_coroutine(result):
             return result
@@ -196,7 +200,7 @@ class Execution:
         return None
 
     def _ended(self, number: int, batch: list[InferenceRequest], result: Any, error: BaseException | None) -> None:
-        """Take account of a coroutine that ran on when its batch had been left open."""
+        """Handle the end of a coroutine whose batch was left open."""
         senders = self._senders
         try:
             if error is not None:
@@ -229,9 +233,9 @@ class Execution:
             senders.fail_each([request], text)
 
     def _answer(self, answers: Answers, number: int, result: Any, mine: list[InferenceRequest]) -> None:
-        """Check the result of execute and gather it; unanswered requests stay open.
+        """Check and collect the result of execute; unanswered requests stay open.
 
-        What is wrong with one response is told to its client alone; of a batch of one, the batch has failed.
+        The fault of a response is only reported to its client; in a batch of one, the batch fails.
         """
         if result is None:
             self._leave_open(mine, answers)
@@ -242,7 +246,7 @@ class Execution:
         elif len(mine) == 1:
             try:
                 answers.response(mine[0]._handle, result[0], wanted_of(mine[0]))
-            except DeviceError as error:  # and no exception of the model
+            except DeviceError as error:  # not an exception of the model
                 raise Refused(str(error)) from error
             return
         for request, response in zip(mine, result):
@@ -314,7 +318,7 @@ class Execution:
 
 
 def publish_failed(channel: Channel, batch: int, start: int, end: int, text: str) -> None:
-    """Answer a whole batch with an error; a long text is cut."""
+    """Answer a whole batch with an error; a long text is truncated."""
     raw = text.encode("utf-8", "backslashreplace")
     try:
         channel.publish(messages.executed_failed(channel.life, batch, start, end, channel.take_tickets(), raw))
@@ -324,11 +328,11 @@ def publish_failed(channel: Channel, batch: int, start: int, end: int, text: str
 
 
 def complain(logs: Logs, text: str, batch: int = 0, trace: str = "") -> None:
-    """Log an error, of a batch perhaps, and where it came from."""
+    """Log an error and its origin, optionally for a batch."""
     logs.complain(runtime.ERROR, f"{text}\n{trace}" if trace else text, batch, 1)
 
 
 def leave_children(channel: Channel) -> None:
-    """End here a process that the model forked and that came back into the stub's code instead of ending."""
+    """End a process that the model forked, and that returned into the stub's code."""
     if channel.foreign:
         raise ForeignProcess("a process that the model forked returned from the model's code")

@@ -1,13 +1,13 @@
-"""The text of an exception, as Triton gives it to clients.
+"""The text of an exception, as Triton formats it for clients.
 
     NameError: name 'x' is not defined
 
     At:
       /models/m/1/model.py(42): execute
 
-Innermost frame first, then outward to the callers. Frames of this package and of c_python_backend_utils, which are C++
-in Triton, do not appear. Files beside this package, which the server has unpacked somewhere, have no directory: clients
-are not told where.
+The innermost frame comes first, followed by its callers. Frames of this package and of
+c_python_backend_utils, which are C++ in Triton, are omitted. Files beside this package, which the
+server has unpacked, are shown without their directory, so that clients do not learn it.
 """
 
 from __future__ import annotations
@@ -18,35 +18,38 @@ from types import FrameType, TracebackType
 
 
 def _directory(package: str) -> str:
-    """Where a package lies, without importing it: this module also reports that numpy cannot be imported."""
+    """Return a package's directory without importing it.
+
+    This module reports failed numpy imports.
+    """
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.origin is not None
     return os.path.dirname(spec.origin) + os.sep
 
 
 _STUB = _directory("pb_stub")
-#: Where the server has unpacked this package and what models import beside it.
+#: The directory where the server unpacked this package and the modules for models.
 _ROOT = os.path.dirname(os.path.dirname(_STUB)) + os.sep
 _API = _directory("c_python_backend_utils")
-_HANDLERS = os.path.join(_STUB, "handlers.py")  # between a signal handler and the code of the model that it interrupts
+_HANDLERS = os.path.join(_STUB, "handlers.py")  # between a signal handler and the model's code that it interrupts
 
 _UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
 _EMPTY = "<EMPTY MESSAGE>"
-#: A class of the model, or its metaclass, may override any attribute, or fail for each that it does not know
+#: A class of the model, or its metaclass, may override any attribute, or fail for unknown ones
 #: (`__getattr__`). These are CPython's own.
 _name = type.__dict__["__name__"].__get__
 _traceback = BaseException.__dict__["__traceback__"].__get__
 _cause = BaseException.__dict__["__cause__"].__get__
 _context = BaseException.__dict__["__context__"].__get__
-#: An exception whose message fails with one of its own kind has no last one.
+#: Limits the exceptions described: an exception whose message raises its own kind never ends.
 _DEEPEST = 3
 
 
 def describe(error: BaseException, called: str = "", within: int = 0) -> str:
-    """Make the text. It holds no lone surrogates, whatever the exception says.
+    """Make the text, without lone surrogates.
 
-    One that has no message because of another one has the other's text at its end, and so on; within says how deep.
-    Called is a place that comes behind all others, of code that was not begun.
+    If an exception has no message because of another one, the other's text follows, and so on;
+    within is the depth. called is an additional last place, for code that was not started.
     """
     message, unavailable = _message(error)
     text = f"{_name(type(error))}: {message}"
@@ -61,12 +64,15 @@ def describe(error: BaseException, called: str = "", within: int = 0) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """The whole traceback as Python shows it, causes included, for the log; "" if it says no more than `describe`."""
-    # It takes 5 ms to import, and only failures need it.
+    """Return the traceback as Python prints it, with causes, for the log.
+
+    "" if it adds nothing to `describe`.
+    """
+    # The import takes 5 ms, and is only needed for failures.
     from traceback import format_exception
 
-    if _name(type(error)) == "BdbQuit":  # of bdb, which is not imported for this
-        return "a debugger was left, or found no terminal: nereid serve DIR --dev gives it that of the server"
+    if _name(type(error)) == "BdbQuit":  # from bdb, which is not imported for this
+        return "a debugger was quit, or had no terminal: nereid serve DIR --dev lends it the server's"
     outermost = _traceback(error)
     while outermost is not None and outermost.tb_frame.f_code.co_filename.startswith(_STUB):
         outermost = outermost.tb_next
@@ -74,16 +80,16 @@ def trace(error: BaseException) -> str:
         return ""
     try:
         text = "".join(format_exception(type(error), error, outermost))
-    except BaseException as failed:  # of the model's code, sys.exit() for one
+    except BaseException as failed:  # from the model's code, such as sys.exit()
         text = f"<TRACEBACK UNAVAILABLE DUE TO {_name(type(failed))}>"
     return text.rstrip("\n").encode("utf-8", "backslashreplace").decode()
 
 
 def _message(error: BaseException) -> tuple[str, BaseException | None]:
-    """What an exception says, and why it does not."""
+    """Return an exception's message, and the exception that prevents it, if any."""
     unavailable = None
     try:
-        text = str.__str__(str(error))  # a subclass of str may have methods of its own
+        text = str.__str__(str(error))  # a subclass of str may override methods
     except BaseException as other:
         text, unavailable = _UNAVAILABLE, other
     try:
@@ -91,15 +97,15 @@ def _message(error: BaseException) -> tuple[str, BaseException | None]:
         if isinstance(notes, list):
             lines = [note if isinstance(note, str) else repr(note) for note in notes]
             text += f"\n__notes__ (len={len(notes)}):" + "".join(f"\n{line}" for line in lines)
-    except BaseException:  # of __getattr__ or __repr__; the message stands without them
+    except BaseException:  # from __getattr__ or __repr__; the message is kept without them
         pass
     return text.replace(_ROOT, "") or _EMPTY, unavailable
 
 
 def _places(traceback: TracebackType | None) -> list[str]:
-    """The frames from the deepest one of the model outward, up to the call of this package.
+    """Return the frames from the deepest one of the model outward, up to the call by this package.
 
-    What a signal handler has raised while this package worked for the model goes on at the model's call.
+    An exception of a signal handler that ran in this package continues at the model's call.
     """
     frame: FrameType | None = None
     outer: list[TracebackType] = []  # innermost last

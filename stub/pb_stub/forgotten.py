@@ -1,8 +1,8 @@
-"""Finds requests that cannot be answered any more, because their sender lies in a circle of references.
+"""Finds requests that can no longer be answered because their sender is in a reference cycle.
 
-Python frees an object without references at once, and circles at a garbage collection, which comes while objects are
-made: never in an idle process. There the sender, whose destructor would say that it was dropped, lives for ever, and a
-client waits.
+Python frees an object without references at once, but cycles only during garbage collection, which
+is triggered by allocations and so never happens in an idle process. There, the sender, whose
+destructor would report that it was dropped, lives forever, and a client waits.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from typing import Mapping, Protocol
 
 from .channel import Channel
 
-#: Seconds for which an open request is quiet before garbage is collected for it the first time.
+#: Seconds that an open request is quiet before the first garbage collection for it.
 PATIENCE = 5.0
 
-#: Collections take at most one part in so many of the time: they stop all threads, for long in a large process.
+#: Collections take at most 1/_SHARE of the time: they stop all threads, for long in a large
+#: process.
 _SHARE = 100
 
 _now = time.monotonic
 
 
 class Open(Protocol):
-    """A request that is open."""
+    """An open request."""
 
-    touched: float  # when the model last sent or looked whether its client has gone
-    patience: float  # how long it may be quiet until the next collection for it, in seconds; 0: `execute` has it
+    touched: float  # when the model last sent or checked for cancellation
+    patience: float  # seconds it may be quiet until the next collection for it; 0: `execute` has it
 
 
 class Forgotten:
     """Collects garbage for requests that are quiet for 5 s, then for 10, 20, 40 … s.
 
-    So a stream that sends costs nothing, and one that waits a few collections in its life. One collection is for all,
-    and where the model has switched the collector off there is none.
+    So a stream that sends costs nothing, and a waiting one only a few collections. One collection
+    is for all requests. If the model has disabled the collector, there are no collections.
 
-    The thread is started for the first request that is left open, and sleeps while none is. It holds no lock while it
-    collects, as the destructors that run then send to the supervisor.
+    The thread starts with the first request that is left open, and sleeps while none is open. It
+    holds no lock during a collection, because destructors then send to the supervisor.
     """
 
     def __init__(self, channel: Channel, requests: Mapping[int, Open]) -> None:
@@ -51,7 +52,7 @@ class Forgotten:
         self._box: SimpleQueue[None] = SimpleQueue()
 
     def watch(self, request: Open) -> None:
-        """A request was left open. For the main thread."""
+        """Watch a request that was left open. For the main thread."""
         request.touched = _now()
         request.patience = self.patience
         if self._asleep and not self._channel.foreign:
@@ -69,15 +70,21 @@ class Forgotten:
                 pass
 
     def _next(self) -> float | None:
-        """Look, and say when to look again; None to sleep until a request is left open."""
-        self._asleep = True  # before the look, or a request that is left open meanwhile would be missed
+        """Check, and return the time of the next check.
+
+        None: sleep until a request is left open.
+        """
+        self._asleep = True  # before the check, or a request left open meanwhile would be missed
         wait = self._look()
         if wait is not None:
             self._asleep = False
         return wait
 
     def _look(self) -> float | None:
-        """Collect garbage if it is time to; returns the seconds until the next look, None if nothing is open."""
+        """Collect if it is due.
+
+        Returns the seconds until the next check, None if nothing is open.
+        """
         left = [request for request in list(self._requests.values()) if request.patience]
         if not left:
             return None
@@ -91,5 +98,5 @@ class Forgotten:
             began, now = now, _now()
             self._earliest = now + max(self.patience, _SHARE * (now - began))
         next_due = min(request.touched + request.patience for request in left)
-        # Not later than the first who is left open meanwhile is due.
+        # No later than the first request that may be left open meanwhile is due.
         return min(max(next_due, self._earliest, now) - now, self.patience)

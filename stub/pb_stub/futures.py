@@ -1,4 +1,4 @@
-"""Answers to requests of the model for event loops, which listen to the bell themselves while no thread reads."""
+"""Responses to BLS requests for event loops, which listen to the bell while no thread reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .service import Service
 
 
 class Requests(Protocol):
-    """The requests of the model; inferences.Inferences implements it."""
+    """The BLS requests of the model; implemented by inferences.Inferences."""
 
     @property
     def channel(self) -> Channel: ...
@@ -28,7 +28,7 @@ class Requests(Protocol):
         """Decode a response."""
 
     def brought(self, device: int | None, arrival: Arrival) -> Arrival:
-        """Copy the outputs of a response to the device where they are wanted."""
+        """Copy the outputs of a response to their preferred device."""
 
     def forget(self, number: int) -> None:
         """Drop a request whose responses nobody waits for."""
@@ -38,7 +38,7 @@ class Requests(Protocol):
 
 
 class Stream(Source, Protocol):
-    """The responses to a decoupled request; inferences.Stream implements it."""
+    """The responses to a decoupled request; implemented by inferences.Stream."""
 
     def follow(self, number: int, device: int | None, first: bytes) -> Arrival:
         """Take over a request with its first response."""
@@ -57,9 +57,10 @@ class _Future(asyncio.Future):  # type: ignore[type-arg]  # subscripted only fro
 
 
 class Inbox:
-    """Events for one event loop. While it expects a frame it listens to the bell, in its own thread.
+    """Events for one event loop.
 
-    If another thread reads, the loop does not wait for the bell, which would wake both: it is called with what comes.
+    While it expects a frame, it listens to the bell in its own thread. If another thread reads, the
+    loop does not wait for the bell, which would wake both: it is called for each arrival.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, inferences: Requests) -> None:
@@ -75,7 +76,7 @@ class Inbox:
     # In the loop's thread.
 
     def expect(self) -> None:
-        """Something is about to be asked for; `done` is called once for each."""
+        """Announce a request; `done` is called once for each."""
         self._expected += 1
         if self._expected == 1:
             self._channel.listen(self)
@@ -110,7 +111,7 @@ class Inbox:
         try:
             if not self._channel.heard():
                 self._leave()
-                # The reader may have stopped before it saw that this loop listens no more.
+                # The reader may have stopped before it saw that this loop no longer listens.
                 self._channel.listen(self)
         except ForeignProcess:
             self._leave()
@@ -128,7 +129,10 @@ class Inbox:
             self._soon(self._listen)
 
     def call(self, function: Callable[[Any], None], argument: Any) -> None:
-        """Call a function in the loop's thread; it runs nothing of the model's. The loop is woken once for all."""
+        """Call a function, not the model's, in the loop's thread.
+
+        Wakes the loop once for all calls.
+        """
         if threading.get_ident() == self._thread:
             function(argument)
             return
@@ -141,13 +145,13 @@ class Inbox:
     def _soon(self, function: Callable[[], None]) -> bool:
         try:
             self.loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the loop has been closed: no coroutine waits
+        except RuntimeError:  # the loop was closed: no coroutine waits
             self._channel.unlisten(self)
             return False
         return True
 
     def _empty(self) -> None:
-        self._called = False  # first of all: later arrivals call again
+        self._called = False  # before all else: later arrivals call again
         while self._arrived:
             function, argument = self._arrived.popleft()
             function(argument)
@@ -157,7 +161,7 @@ _here = threading.local()
 
 
 def inbox_here(inferences: Requests) -> Inbox:
-    """Return the inbox of the loop that runs in this thread; RuntimeError without a loop."""
+    """Return the inbox of the running loop of this thread; RuntimeError without a loop."""
     loop = asyncio.get_running_loop()
     inbox: Inbox | None = getattr(_here, "inbox", None)
     if inbox is None or inbox.loop is not loop:
@@ -166,7 +170,7 @@ def inbox_here(inferences: Requests) -> Inbox:
 
 
 class Answer:
-    """The one answer, or the first of a stream, that a future waits for."""
+    """The response, or the first one of a stream, that a future waits for."""
 
     __slots__ = ("_inbox", "_inferences", "_stream", "device", "future", "number")
 
@@ -179,7 +183,7 @@ class Answer:
         self.future = _Future(loop=self._inbox.loop)
 
     def begin(self) -> None:
-        """The request is about to be sent."""
+        """Prepare for the request being sent."""
         self.future.answer = self
         self._inbox.expect()
 
@@ -196,15 +200,15 @@ class Answer:
         future.answer = None
         self._inbox.done()
         if not future.done():
-            # In the loop's thread: the thread that read the frame reads for others, too.
+            # In the loop's thread: the thread that read the frame also reads for others.
             arrival = self._inferences.brought(self.device, arrival)
             try:
                 future.set_result(self._result(arrival))
             except RuntimeError:
-                pass  # the loop has been closed: no coroutine waits
+                pass  # the loop was closed: no coroutine waits
 
     def refuse(self, refusal: InferenceResponse) -> None:
-        """The request was not sent."""
+        """Resolve the future of a request that was not sent."""
         self._inbox.done()
         self.future.answer = None
         self.future.set_result(self._result((refusal, True)))
@@ -213,7 +217,7 @@ class Answer:
         return arrival[0] if self._stream is None else iterator_over(self._stream, arrival)
 
     def abandon(self) -> None:
-        """The waiter has given up."""
+        """Drop the request: its waiter has given up."""
         self._inbox.call(_done, self._inbox)
         self._inferences.forget(self.number)
 

@@ -1,17 +1,18 @@
-"""Signal handlers of the model. They run at once, but their exceptions are only raised in the model's own code.
+"""Signal handlers of the model. They run at once, but their exceptions are only raised in its code.
 
-Python runs handlers between any two steps of the main thread's code. An exception there would leave a lock of the stub
-taken, or a frame half written. So every handler is wrapped, and what it raises while the stub's own code runs is kept:
+Python runs handlers between any two steps of the main thread's code. An exception there would leave
+a lock of the stub held, or a frame half written. So every handler is wrapped, and its exception
+during the stub's own code is kept:
 
-    the interrupted code        what becomes of the exception
-    the model's                 it comes out there, as always
-    the stub's, between batches the next execute fails with it, as in Triton
-    the stub's, for the model   it comes out of the call that the model has made: of one that waits at once, of another
-                                when it returns
+    interrupted code            the exception
+    the model's                 is raised there, as usual
+    the stub's, between batches fails the next execute, as in Triton
+    the stub's, in a call by    is raised from the call: at once if the call waits, otherwise when it
+      the model                 returns
 
-For the last a thread asks Python to call the handler of SIGINT again, until the model's code is reached. That handler
-is ours or wrapped by ours. No signal is sent: if the model has given SIGINT its default action meanwhile, it would end
-the process.
+For the last case, a thread asks Python to call the handler of SIGINT again until the model's code
+is reached. That handler is ours or wrapped by ours. No signal is sent: it would end the process if
+the model has meanwhile given SIGINT its default action.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ _OURS = tuple(
     for name in ("pb_stub" + os.sep, "c_python_backend_utils" + os.sep, "triton_python_backend_utils.py")
 )
 
-_signal: Any = sys.modules["_signal"]  # what `signal.signal` calls, whenever it was imported from there
+_signal: Any = sys.modules["_signal"]  # `signal.signal` calls it, however it was imported
 
 
 class Interrupted(BaseException):
-    """Ends a wait for the bell. It is raised in the code that `Handlers.waiting` names, and nowhere else."""
+    """Ends a wait for the bell. It is only raised in the code that `Handlers.waiting` names."""
 
 
 class Handlers:
-    """The handlers of this process. One exception is kept at a time, the newest, however often handlers raise."""
+    """The handlers of this process. Only the newest exception is kept."""
 
     def __init__(self) -> None:
         self.pending: BaseException | None = None
-        self._trace: TracebackType | None = None  # of the pending exception, when it was first raised
-        #: Whether the pending exception is for the call that the model has made, and has not returned from.
+        self._trace: TracebackType | None = None  # traceback of the pending exception when first raised
+        #: Whether the pending exception is for the model's call in progress.
         self.within = False
-        #: Code that waits for the bell, and that catches Interrupted around its call.
+        #: Code that waits for the bell; its caller catches Interrupted.
         self.waiting: Any = None
-        #: Code that waits for a frame in a mailbox, its local `box`.
+        #: Code that waits for a frame in the mailbox of its local variable `box`.
         self.receiving: Any = None
-        #: Code that calls the model's: what it has called may be left by any exception.
+        #: Code that calls the model's code; any exception may leave the called code.
         self.open: set[Any] = {_RUN, openly.__code__}
         self._main = _thread.get_ident()
         self._foreign = False
@@ -62,7 +63,7 @@ class Handlers:
         os.register_at_fork(after_in_child=self._disown)
 
     def install(self) -> None:
-        """Wrap the handlers that there are, and those to come."""
+        """Wrap the existing handlers and later ones."""
         for number in signal.valid_signals():
             handler = self._get(number)
             if callable(handler) and handler is not signal.default_int_handler:
@@ -82,7 +83,7 @@ class Handlers:
         return handler.handler if isinstance(handler, _Wrapped) else handler
 
     def due(self) -> bool:
-        """Whether this thread is to leave the call that the model has made, by `leave`."""
+        """Return whether this thread must leave the call that the model has made, with `leave`."""
         return self.within and self.pending is not None and _thread.get_ident() == self._main
 
     def leave(self) -> None:
@@ -92,7 +93,7 @@ class Handlers:
             try:
                 raise error
             finally:
-                del error  # or exception and frame would hold each other, and with them the loans of the model's frames
+                del error  # otherwise exception and frame would be a cycle that keeps loans alive
 
     def take(self) -> BaseException | None:
         """Take the pending exception."""
@@ -102,9 +103,9 @@ class Handlers:
         return error
 
     def _keep(self, error: BaseException, handled: BaseException | None) -> None:
-        """Keep the exception of a handler, without the exception that the interrupted code of the stub was handling.
+        """Keep a handler's exception, without the one that the interrupted code was handling.
 
-        That one may be what the last batch failed with, and would hold the one before it, and so on.
+        That one may be the last batch's exception, and would keep the one before it, and so on.
         """
         if handled is not None:
             seen = set()
@@ -115,14 +116,14 @@ class Handlers:
                     break
                 seen.add(id(link))
                 link = link.__context__
-        if error is self.pending and self._trace is not None:  # the same one again, with a traceback that has grown
+        if error is self.pending and self._trace is not None:  # the same exception again, with a longer traceback
             error.__traceback__ = self._trace
             return
         self._trace = error.__traceback__
         self.pending = error
 
     def _run(self, handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
-        """Run a handler that has interrupted frame, or look again whether that can be left."""
+        """Run a handler that interrupted frame, or check again whether frame can be left."""
         if self._foreign:
             handler(number, frame)
             return
@@ -139,7 +140,7 @@ class Handlers:
                     raise
                 self._keep(error, handled)
             finally:
-                handled = None  # the traceback of the kept exception holds this frame
+                handled = None  # the traceback of the kept exception references this frame
         if self.pending is None:
             return
         if raises:
@@ -151,7 +152,7 @@ class Handlers:
             self._interrupt(frame)
 
     def _is_models(self, frame: FrameType | None) -> bool:
-        """Whether frame may be left by an exception: the code is the model's, or was called by it."""
+        """Return whether an exception may leave frame: its code is the model's or called by it."""
         innermost = frame
         while frame is not None:
             if frame.f_code.co_filename.startswith(_OURS):
@@ -160,7 +161,7 @@ class Handlers:
         return True
 
     def _is_within(self, frame: FrameType | None) -> bool:
-        """Whether frame works for a call that the model's code has made."""
+        """Return whether frame works on a call that the model's code has made."""
         while frame is not None:
             if frame.f_code in self.open and frame.f_code is not _RUN:
                 return True
@@ -168,18 +169,18 @@ class Handlers:
         return False
 
     def _interrupt(self, frame: FrameType | None) -> None:
-        """End the wait that frame is in; if it is in none, see that it is looked at again."""
+        """End the wait of frame; if it does not wait, arrange for another check."""
         if not self._poking:
             self._poking = True
             try:
-                # Not a Thread, which takes locks that the interrupted code may hold.
+                # Not a Thread, whose locks the interrupted code may hold.
                 _thread.start_new_thread(self._poke, ())
             except RuntimeError:
-                self._poking = False  # the next wait of the model raises it, or the next execute
+                self._poking = False  # the model's next wait raises it, or the next execute
         innermost = frame
         while frame is not None:
             if frame.f_code is self.receiving:
-                frame.f_locals["box"].put(b"")  # wakes a wait for what another thread reads
+                frame.f_locals["box"].put(b"")  # wakes a wait for a frame that another thread reads
                 break
             frame = frame.f_back
         if innermost is not None and innermost.f_code is self.waiting:
@@ -192,7 +193,7 @@ class Handlers:
                 _thread.interrupt_main()
                 time.sleep(_AGAIN)
             self._poking = False
-            if not self._to_poke():  # else it has become so before _poking was seen to be false
+            if not self._to_poke():  # otherwise it became due before _poking was seen to be false
                 return
             self._poking = True
 
@@ -204,7 +205,7 @@ _RUN = Handlers._run.__code__
 
 
 class _Wrapped:
-    """What Python calls in place of a handler."""
+    """Wraps a handler for Python to call."""
 
     __slots__ = ("_handlers", "handler")
 
@@ -217,5 +218,5 @@ class _Wrapped:
 
 
 def openly(function: Callable[[], Any]) -> Any:
-    """Call a function of the stub that an exception of a handler may leave at any step, as the model's code."""
+    """Call a function of the stub that a handler's exception may leave, like the model's code."""
     return function()

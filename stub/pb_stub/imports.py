@@ -1,10 +1,10 @@
 """The files that a model has imported, for `--dev`: the server watches them.
 
-These are the source files outside of the model's directory, in which the server looks at sources by itself, and
-extension modules anywhere: other files in the model's directory do not count until the model imports them.
+They are source files outside of the model's directory, where the server watches sources itself, and
+extension modules anywhere: other files in the model's directory only count once imported.
 
-A file is reported once, behind the call of the model that has imported it and before that call is answered. So the
-server sees the file as it was imported.
+A file is reported once, after the model's call that imported it and before that call is answered.
+So the server sees the file as it was imported.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .errors import StubError
 from .model import Model
 from .pool import PoolExhausted
 
-#: How many files are reported, and the bytes of one report: it fits into a frame without a block of memory.
+#: Maximum number of reported files, and bytes of a report that fits into a frame without a block.
 _MOST = 4096
 _REPORT = 16 << 10
-#: How many exceptions of a chain are looked at.
+#: Maximum number of examined exceptions in a chain.
 _DEEPEST = 64
 
 _CODE = (".py", ".so")
@@ -34,28 +34,28 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 class Imports:
-    """Reports the files of one model. All of it happens on the main thread."""
+    """Reports the files of one model. Runs entirely on the main thread."""
 
     def __init__(self, channel: Channel, root: str, directory: str) -> None:
         self._channel = channel
         paths = sysconfig.get_paths()
-        # Its files are the interpreter's or the stub's.
+        # Files here belong to the interpreter or the stub.
         others = {paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__), root}
         self._others = tuple(os.path.join(os.path.realpath(path), "") for path in others)
         self._model = os.path.join(os.path.realpath(os.path.dirname(directory)), "")
-        self._kinds: dict[str, tuple[str, ...]] = {}  # by directory: the endings of the files in it that are reported
-        self._names: set[str] = set()  # of the modules that were looked at
-        self._count = 0  # of sys.modules at the last look
+        self._kinds: dict[str, tuple[str, ...]] = {}  # by directory: reported file extensions
+        self._names: set[str] = set()  # of examined modules
+        self._count = 0  # of sys.modules at the last check
         self._told: set[str] = set()
 
     def attend(self, model: Model) -> None:
-        """Report the imported modules, and from now on those that each call of the model's code imports."""
+        """Report the imported modules, and those that later calls of the model's code import."""
         self.report()
         for name in ("complete", "make", "initialize", "execute"):
             setattr(model, name, self._reporting(getattr(model, name)))
 
     def report(self, error: BaseException | None = None) -> None:
-        """Report new modules; with an exception, the files that it came from, and those that an import has missed."""
+        """Report new modules, and the source files and missed imports of an exception."""
         if self._channel.foreign:
             return
         files = [*self._modules(), *(self._blamed(error) if error is not None else ())]
@@ -66,7 +66,7 @@ class Imports:
                 continue
             try:
                 length = len(path.encode())
-            except UnicodeEncodeError:  # its name is no text
+            except UnicodeEncodeError:  # its name is not valid text
                 continue
             self._told.add(path)
             if part and size + length > _REPORT:
@@ -78,18 +78,18 @@ class Imports:
             self._tell(part)
 
     def _tell(self, paths: list[str]) -> None:
-        with suppress(StubError, PoolExhausted):  # where the channel has ended, the main thread finds out by itself
+        with suppress(StubError, PoolExhausted):  # if the channel is closed, the main thread notices
             self._channel.publish(messages.call(self._channel.life, 0, "imported", paths=paths))
 
     def _modules(self) -> Iterator[str]:
-        """The files of modules that are new."""
+        """Yield the files of new modules."""
         if len(sys.modules) == self._count:
             return
         modules = sys.modules.copy()
         self._count = len(modules)
         for name in modules.keys() - self._names:
             self._names.add(name)
-            try:  # past a __getattr__ of the module, which may import other modules
+            try:  # bypasses the module's __getattr__, which may import other modules
                 file = object.__getattribute__(modules[name], "__dict__").get("__file__")
             except AttributeError:
                 continue
@@ -97,7 +97,7 @@ class Imports:
                 yield file
 
     def _blamed(self, error: BaseException) -> Iterator[str]:
-        """The files that an exception came from: a module whose import has failed is not in sys.modules."""
+        """Yield the files in a traceback: a module whose import failed is not in sys.modules."""
         todo = [error]
         seen: set[int] = set()
         while todo and len(seen) < _DEEPEST:
@@ -115,18 +115,18 @@ class Imports:
             if isinstance(error, SyntaxError) and isinstance(error.filename, str) and error.filename.endswith(".py"):
                 yield error.filename
             if isinstance(error, ImportError):
-                # It may lack a symbol, or be of another Python.
+                # It may lack a symbol, or be for another Python.
                 if isinstance(error.path, str) and error.path.endswith(".so"):
                     yield error.path
                 yield from self._missed(error)
 
     def _missed(self, error: ImportError) -> Iterator[str]:
-        """Where a module would lie that was not found."""
+        """Yield the paths where a missing module would be."""
         name = error.name
         if not isinstance(name, str) or not name:
             return
-        if not isinstance(error, ModuleNotFoundError):  # a package has no such name: it may be a module to come
-            missing = getattr(error, "name_from", None)  # from Python 3.12 on
+        if not isinstance(error, ModuleNotFoundError):  # a package lacks the name, which may become a module
+            missing = getattr(error, "name_from", None)  # since Python 3.12
             if not isinstance(missing, str):
                 return
             name = f"{name}.{missing}"
@@ -141,7 +141,7 @@ class Imports:
                 yield os.path.join(folder, last, "__init__.py")
 
     def _is_ours(self, path: str) -> bool:
-        """Whether a file is one that the user writes, and the server does not look at by itself."""
+        """Return whether a file is the user's and not watched by the server anyway."""
         directory = os.path.dirname(path)
         kinds = self._kinds.get(directory)
         if kinds is None:  # an editable install belongs to the user, other installed files do not

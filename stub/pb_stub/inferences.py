@@ -1,13 +1,14 @@
-"""Requests that the model makes (BLS): INFER frames, and what becomes of the answers.
+"""Requests that the model makes (BLS): INFER frames and their responses.
 
-          exec             async_exec          exec(decoupled=True)
-    who   any thread       any event loop      both
-          waits in the     listens; the frame  frames wait in the mailbox of the stream until they are taken;
-          channel          is opened where it  the supervisor sends WINDOW of them, and more as they are taken
-                           is read
+          exec             async_exec           exec(decoupled=True)
+    who   any thread       any event loop       both
+          waits in the     listens; the frame   frames wait in the stream's mailbox until they are taken;
+          channel          is decoded where it  the supervisor sends WINDOW of them, and more as they are
+                           is read              taken
 
-Each request has a number of its own. `_open` knows those whose last response has not come; answers to other requests,
-which the model has given up, are opened and dropped, so that the loans in them go back.
+Each request has its own number. `_open` has the requests whose last response has not arrived.
+Responses to other requests, which the model has abandoned, are decoded and dropped, so that their
+loans are returned.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .service import Service
 
-#: How many responses of a stream may be in flight; the supervisor is asked for more by halves of that.
+#: Maximum number of responses of a stream in flight; more are requested in halves of that.
 WINDOW = 32
 
-#: Models of which it is known that they take tensors on the host alone.
+#: Maximum number of models known to take only host tensors.
 _MOST_MODELS = 1024
 
-#: How long that is believed: they may have been loaded anew, with another config.
+#: How long that is assumed: they may have been reloaded with another config.
 TRY_AGAIN_SECONDS = 60.0
 
 _INTERNAL = int(ErrorCode(1))
@@ -60,18 +61,18 @@ _NOT_NOW = "BLS is only supported during the 'execute' function."
 _NOT_HERE = "async_exec() does not work in a process that the model forked"
 _pack_head = messages.INFER_HEAD.pack
 _pack_request = messages.REQUEST.pack
-#: Where in INFER_RESPONSE the low byte of the flags is.
+#: The offset of the flags' low byte in INFER_RESPONSE.
 _FLAGS_AT = messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size + 8
 
 
 class Waiting(Protocol):
-    """A waiter that INFER_RESPONSE answers."""
+    """A waiter for INFER_RESPONSE."""
 
     number: int  # of the request
-    device: int | None  # where its outputs are wanted; None: where they are
+    device: int | None  # preferred device of its outputs; None: no preference
 
     def arrived(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Take a frame, in the thread that has read it, or say where it is to go."""
+        """Take a frame, in the thread that has read it, or return its mailbox."""
 
 
 class Inferences:
@@ -80,9 +81,9 @@ class Inferences:
     _pool: Pool
     _names: Names
     _reader: Reader
-    _model: bytes  # name and version of the stub's own, which requests for `execute` are for
+    _model: bytes  # the stub's own model, for requests passed to `execute`
     _version: int
-    _spin: Spin  # of threads that wait for an answer
+    _spin: Spin  # of threads that wait for a response
     _decoupled: bool
     _executing: int  # the thread
 
@@ -94,21 +95,25 @@ class Inferences:
         self._numbers = count(1)
         self._open: dict[int, Waiting] = {}
         self._relay = Relay(self.infer)
-        # Until when a model is believed to take tensors on the host alone, by name and version, and which model a
-        # request with tensors on devices is for. Others are tried: the server copies for those that do not take them.
+        # By name and version: until when a model is assumed to take only host tensors, and the
+        # model of each request with device tensors. Other models receive device tensors: if needed,
+        # the server copies them.
         self._hosts: dict[tuple[bytes, int], float] = {}
         self._asked: dict[int, tuple[bytes, int]] = {}
-        #: Whether models may be called: after initialize, before finalize.
+        #: Whether BLS is allowed: after initialize, before finalize.
         self.allowed = False
-        #: The batch whose `execute` has not returned, 0 if there is none.
+        #: The batch whose `execute` is running, or 0.
         self.batch = 0
-        #: The batch whose coroutine `execute` waits for, 0 if there is none.
+        #: The batch whose coroutine `execute` waits for, or 0.
         self.awaited = 0
 
     def settle(
         self, pool: Pool, names: Names, reader: Reader, model: str, version: int, decoupled: bool = False
     ) -> None:
-        """Learn what INITIALIZE has brought, in the thread of `execute`. Before that no model may be called."""
+        """Store the content of INITIALIZE, in the thread of `execute`.
+
+        Before, BLS is not allowed.
+        """
         self._pool = pool
         self._names = names
         self._reader = reader
@@ -121,7 +126,7 @@ class Inferences:
     # For the model.
 
     def infer(self, request: InferenceRequest, decoupled: bool) -> InferenceResponse | ResponseIterator:
-        """What `exec` does."""
+        """Implement `exec`."""
         if self._channel.foreign:
             return self._relay.infer(request, decoupled)
         if not self.allowed:
@@ -134,7 +139,7 @@ class Inferences:
         return iterator_over(stream, stream.counted(self._first(stream)) if refusal is None else (refusal, True))
 
     def _first(self, waiting: Call | Stream) -> Arrival:
-        """Wait for the first answer."""
+        """Wait for the first response."""
         try:
             frame = self._channel.receive(waiting.box, self._spin)
         except StubError as error:
@@ -145,8 +150,8 @@ class Inferences:
         return self.brought(waiting.device, self.opened(frame))
 
     def infer_soon(self, request: InferenceRequest, decoupled: bool) -> Future[InferenceResponse | ResponseIterator]:
-        """What `async_exec` does."""
-        from .futures import Answer  # asyncio takes 20 ms to import: few models need it
+        """Implement `async_exec`."""
+        from .futures import Answer  # importing asyncio takes 20 ms, and few models need it
 
         answer = Answer(self, Stream(self) if decoupled else None)
         if not self.allowed or self._channel.foreign:
@@ -162,7 +167,7 @@ class Inferences:
     # For waiters.
 
     def begin(self, request: InferenceRequest, waiting: Waiting, decoupled: bool) -> InferenceResponse | None:
-        """Send a request; returns the answer if it cannot be sent."""
+        """Send a request. Returns an error response if it cannot be sent."""
         number = next(self._numbers)
         waiting.number = number
         waiting.device = _device(request)
@@ -183,7 +188,7 @@ class Inferences:
                 return failed(str(error))
             raise
         if self._channel.executing:
-            self._channel.release_tickets()  # or frames received in a long execute would stay until its end
+            self._channel.release_tickets()  # otherwise frames received in a long execute would stay until its end
         return None
 
     def receive(self, box: Mailbox[bytes]) -> bytes:
@@ -193,20 +198,26 @@ class Inferences:
             self.lose(error)
 
     def lose(self, error: StubError) -> NoReturn:
-        """End the process: nothing can be asked any more. In a child of the model the caller hears of it."""
+        """End the process: the channel is lost.
+
+        In a child of the model, the caller gets the error.
+        """
         if self._channel.foreign:
             raise error
         process.lose(self._instance, error)
 
     def drop(self, box: Mailbox[bytes]) -> None:
-        """Empty a mailbox. What came and was not taken holds loans, which go back when it is opened."""
+        """Empty a mailbox. Decoding the remaining frames returns their loans."""
         while not box.empty():
             frame = box.get()
             if frame:
                 self.opened(frame)
 
     def opened(self, frame: bytes) -> Arrival:
-        """Open an answer. An answer that is not understood becomes an error, and the last: nothing more is wanted."""
+        """Decode a response.
+
+        An invalid one becomes an error and the last: no more are requested.
+        """
         if self._asked:
             self._learn(frame)
         try:
@@ -219,15 +230,15 @@ class Inferences:
         return failed(text), True
 
     def brought(self, device: int | None, arrival: Arrival) -> Arrival:
-        """Bring outputs to the device where they are wanted, in the thread that takes them: it waits for the copies."""
+        """Copy outputs to the preferred device and wait, in the thread that takes them."""
         if device is not None and arrival[0]._outputs:
-            from . import preferred  # with it comes ctypes
+            from . import preferred  # imports ctypes
 
             preferred.bring(arrival[0]._outputs, device, self._pool.elsewhere().pool)
         return arrival
 
     def _learn(self, frame: bytes) -> None:
-        """Take out of an answer whether the model takes tensors on devices."""
+        """Learn from a response whether the model takes tensors on devices."""
         asked = self._asked.pop(messages.HEADER.unpack_from(frame)[5], None)
         if asked is not None and len(frame) >= messages.HEADER.size + messages.INFER_RESPONSE_HEAD.size:
             hint, _ = messages.INFER_RESPONSE_HEAD.unpack_from(frame, messages.HEADER.size)
@@ -239,12 +250,12 @@ class Inferences:
                 self._hosts.pop(asked, None)
 
     def _tries(self, model: bytes, version: int) -> bool:
-        """Whether a tensor on a device is sent to a model as it is."""
+        """Return whether device tensors are sent unchanged to a model."""
         until = self._hosts.get((model, version))
         return until is None or monotonic() > until
 
     def replace(self, waiting: Waiting) -> None:
-        """Give another the answers to a request that come from now on."""
+        """Replace the waiter for the remaining responses to a request."""
         if waiting.number in self._open:
             self._open[waiting.number] = waiting
 
@@ -253,7 +264,7 @@ class Inferences:
         self._send(messages.word(messages.DEMAND, self._channel.life, number, responses))
 
     def cancel(self, number: int) -> None:
-        """Cancel a request whose responses are still wanted."""
+        """Cancel a request whose responses are still needed."""
         if number in self._open:
             self._send(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_CANCEL))
 
@@ -264,7 +275,7 @@ class Inferences:
             self.lose(error)
 
     def forget(self, number: int) -> None:
-        """Cancel a request whose answers the model has given up. Never waits; may be called anywhere."""
+        """Cancel a request that the model has abandoned. Never waits; may be called anywhere."""
         if self._open.pop(number, None) is not None:
             self._asked.pop(number, None)
             self._channel.post(messages.word(messages.STOP_INFER, self._channel.life, number, messages.STOP_FORGET))
@@ -275,17 +286,17 @@ class Inferences:
 
     @property
     def service(self) -> Service:
-        """For event loops that cannot listen."""
+        """Return the service, for event loops that cannot listen."""
         return self._service
 
     # For the channel.
 
     def route(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Return the mailbox that gets an INFER_RESPONSE; called in the thread that has read it."""
+        """Return the mailbox for an INFER_RESPONSE; called in the thread that has read it."""
         number = messages.HEADER.unpack_from(frame)[5]
         try:
             last = frame[_FLAGS_AT] & messages.RESPONSE_FINAL
-        except IndexError:  # which `opened` finds too
+        except IndexError:  # `opened` finds this too
             last = messages.RESPONSE_FINAL
         waiting = self._open.pop(number, None) if last else self._open.get(number)
         if waiting is None:
@@ -296,9 +307,9 @@ class Inferences:
     # The frame.
 
     def pack(self, number: int, outgoing: Outgoing, request: InferenceRequest, decoupled: bool) -> bytes:
-        """Make the INFER frame, whose tensors outgoing places."""
+        """Encode the INFER frame; outgoing places its tensors."""
         if request._handle:
-            name, version = self._model, self._version  # one that came to `execute` is for this very model
+            name, version = self._model, self._version  # a request passed to `execute` is for this model
         else:
             name, version = from_text(request._model_name).encode(), request._model_version
         model = name
@@ -314,8 +325,8 @@ class Inferences:
             if batch:
                 flags |= messages.INFER_HOLDING
         elif self.batch and not self._decoupled:
-            # A thread may work for the batch that is executed, or run on since another. In a decoupled model it would
-            # be the latter more often than not.
+            # A thread may work for the current batch, or still run from an earlier one. In a
+            # decoupled model, the latter is more likely.
             batch = self.batch
             flags |= messages.INFER_GUESS
 
@@ -323,7 +334,7 @@ class Inferences:
         known = self._names.sent.get
         placed = []
         for tensor in request._inputs:
-            index = known(tensor._name)  # type: ignore[arg-type]  # bytes are no key, and an error then
+            index = known(tensor._name)  # type: ignore[arg-type]  # bytes are not a key, and then an error
             if index is None:
                 index = self._names.index(tensor.name())
             item = None
@@ -391,11 +402,11 @@ class Inferences:
 
 
 class Unknown(Exception):
-    """The request asks for what does not exist. The text is Triton's."""
+    """The request names something that does not exist. The text is Triton's."""
 
 
 class Call:
-    """The one answer to a request, for which a thread waits."""
+    """The only response to a request, for which a thread waits."""
 
     __slots__ = ("_inferences", "box", "device", "number")
 
@@ -414,7 +425,7 @@ class Call:
 
 
 class Stream:
-    """The responses to one request, taken by threads, or by event loops."""
+    """The responses to one request, taken by threads or event loops."""
 
     __slots__ = ("__weakref__", "_inferences", "_soon", "_taken", "_wakers", "box", "device", "number")
 
@@ -435,7 +446,10 @@ class Stream:
         return None
 
     def follow(self, number: int, device: int | None, first: bytes) -> Arrival:
-        """Take over a request with its first answer, in the thread that has read it. It is not brought to a device."""
+        """Take over a request with its first response, in the thread that read it.
+
+        Copies nothing.
+        """
         self.number = number
         self.device = device
         self._soon = True
@@ -450,7 +464,7 @@ class Stream:
         return self.counted(inferences.brought(self.device, inferences.opened(frame)))
 
     def counted(self, arrival: Arrival) -> Arrival:
-        """Ask for more responses if enough have been taken."""
+        """Request more responses if enough have been taken."""
         if not arrival[1]:
             self._taken += 1
             if self._taken >= WINDOW // 2:
@@ -471,14 +485,14 @@ class Stream:
             self._wakers.append(waker)
             inbox.expect()
             try:
-                if not self.box.empty():  # come in between
+                if not self.box.empty():  # arrived meanwhile
                     self.wake()
                 await waker[1]
             finally:
                 inbox.done()
 
     def _here(self) -> bytes:
-        """A frame that is here, or nothing. Empty ones mean something to the channel alone."""
+        """Return an available frame, or nothing. Empty frames are meant for the channel."""
         try:
             while True:
                 frame = self.box.get_nowait()
@@ -510,7 +524,7 @@ def _resolve(future: Future[None]) -> None:
 
 
 def failed(text: str, code: int = _INTERNAL) -> InferenceResponse:
-    """Make the response that tells of an error."""
+    """Make an error response."""
     response = InferenceResponse.__new__(InferenceResponse)
     response._outputs = []
     response._error = error_of(text, code)
@@ -526,7 +540,7 @@ def _context(request: InferenceRequest) -> bytes:
 
 
 def _device(request: InferenceRequest) -> int | None:
-    """The number of the device where a request wants its outputs; None if it does not say."""
+    """Return the preferred device of a request's outputs; None without a preference."""
     memory = None if request._handle else request._preferred_memory
     return memory._device if memory is not None and memory._kind == TRITONSERVER_MEMORY_GPU.value else None
 

@@ -1,15 +1,18 @@
 """Loans: blocks of *requests* that the supervisor has lent to this stub, and the arrays over them.
 
-The file is mapped copy-on-write: a model may write into an input, and its writes go to pages of this process alone.
-Three things follow.
+The file is mapped copy-on-write: if a model writes to an input, only pages of this process change.
+This has three consequences.
 
-* A loan lasts until the last array over it has died, views included: numpy makes all of them keep the first one alive.
-* Before a block goes back its private pages must go, or the next request in it would be seen through them. The kernel
-  knows which pages are private (/proc/self/pagemap). It is not read if the process has had no page fault since.
-* Writing costs a fault and a copy per page, much more than copying the block at once. An input that was found written
-  is therefore copied the next COPIES_AFTER_WRITE times, then tried again: models that write in place write every time.
+* A loan lasts until the last array over it is deleted, including views: numpy makes each view keep
+  the first array alive.
+* Before a block is returned, its private pages must be dropped, or they would hide the next request
+  in it. The kernel knows which pages are private (/proc/self/pagemap). This is not read if the
+  process has had no page fault since.
+* Writing costs a fault and a copy per page, much more than copying the block at once. An input that
+  was written is therefore copied the next COPIES_AFTER_WRITE times, then tried again: models that
+  write in place do so every time.
 
-Inputs below ZERO_COPY_MIN are copied as well: the view costs about 2 µs of bookkeeping.
+Inputs below ZERO_COPY_MIN are also copied: a view costs about 2 µs of bookkeeping.
 """
 
 from __future__ import annotations
@@ -33,12 +36,13 @@ _PRESENT = np.uint64(1 << 63)
 _SWAPPED = np.uint64(1 << 62)
 _OF_FILE = np.uint64(1 << 61)
 
-#: Since 3.13 in mmap; without it a system that does not overcommit refuses to map the large, sparse file.
+#: In mmap since 3.13. Without it, a system that does not overcommit refuses to map the large,
+#: sparse file.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 class Loan:
-    """One block, or a part of one, under a ticket. It goes back when this object dies."""
+    """A block or part of one, with a ticket. It is returned when this object is deleted."""
 
     __slots__ = ("_faults", "_loans", "_name", "mapping", "offset", "size", "ticket")
 
@@ -49,10 +53,10 @@ class Loan:
         self.ticket = ticket
         self.offset = offset  # in the file
         self.size = size
-        self.mapping: FileMapping | None = None  # that an array over the mapping itself is or was made of
+        self.mapping: FileMapping | None = None  # the mapping of the array over it, if there is or was such an array
 
     def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        """Make a private, writable array of the bytes as they came."""
+        """Make a private, writable array of the bytes as received."""
         loans = self._loans
         if self.mapping is not None:
             return self._copy(None, dtype, shape)
@@ -77,7 +81,7 @@ class Loan:
         return array
 
     def read(self) -> bytes:
-        """Copy the bytes as they came."""
+        """Copy the bytes as received."""
         mapping = self._loans.mapping(self.offset, self.size) if self.mapping is None else None
         if mapping is not None:
             at = self.offset - mapping.start
@@ -87,7 +91,7 @@ class Loan:
         return bytes(buffer)
 
     def written(self) -> bool:
-        """Whether the model may have written into the array over the mapping."""
+        """Return whether the model may have written to the array over the mapping."""
         mapping, loans = self.mapping, self._loans
         return mapping is not None and loans.faults() != self._faults and loans.private(mapping, self.offset, self.size)
 
@@ -101,7 +105,7 @@ class Loan:
 
 
 class _Root(weakref.ref):  # type: ignore[type-arg]  # subscripted only from 3.9 on
-    """Watches the array that all views of a loan keep alive, and keeps the loan until it dies."""
+    """Watches the array that all views of a loan keep alive, and keeps the loan as long."""
 
     __slots__ = ("key", "loan")
 
@@ -119,9 +123,10 @@ class Loans:
         self.pagemap = self._pagemap = _open_pagemap()
         self._mappings = FileMappings(size, self._map)
         self.mapping = self._mappings.over
-        # The watchers by id of their array. No set: they hash as their arrays, which do not.
+        # The watchers by id of their array. Not a set: their hash is that of the array, which has
+        # none.
         self._roots: dict[int, _Root] = {}
-        self._copying: dict[str, int] = {}  # by name of the input: times still to copy
+        self._copying: dict[str, int] = {}  # by name of the input: number of copies left
 
     def _map(self, start: int, size: int) -> mmap.mmap:
         if self._pagemap is not None:
@@ -130,7 +135,8 @@ class Loans:
                 access = mmap.PROT_READ | mmap.PROT_WRITE
                 return mmap.mmap(self._fd, size, flags=private, prot=access, offset=start)
             except OSError:
-                # Strict accounting of memory, or a limit on address space for data: then inputs are always copied.
+                # Strict memory accounting, or a limit on data address space: inputs are always
+                # copied.
                 self._pagemap = None
         return mmap.mmap(self._fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=start)
 
@@ -145,7 +151,7 @@ class Loans:
         return True
 
     def read_into(self, buffer: bytearray, offset: int) -> None:
-        """Read from the file itself, past private pages."""
+        """Read from the file itself, not from private pages."""
         at = 0
         view = memoryview(buffer)
         while at < len(buffer):
@@ -155,19 +161,19 @@ class Loans:
             at += count
 
     def keep(self, array: np.ndarray, loan: Loan) -> None:
-        """Keep loan until array, and so all its views, have died."""
+        """Keep loan until array and all its views are deleted."""
         root = _Root(array, self._died)
         root.loan = loan
-        root.key = id(array)  # not its base: numpy makes that the mapping, which all have in common
+        root.key = id(array)  # not its base: numpy sets that to the mapping, which all share
         self._roots[root.key] = root
 
     def _died(self, root: weakref.ReferenceType[np.ndarray]) -> None:
-        # An array tells its weak references before its memory is free for others: the key is still its own.
+        # Weak references are notified before the array's memory is freed: the key is still unique.
         assert isinstance(root, _Root)
         del self._roots[root.key]
 
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
-        """The loan whose bytes array shows, and where in the file they are; None for an array of other memory."""
+        """Return the loan whose bytes array shows, and their offset; None for other memory."""
         shown = array
         while isinstance(shown.base, np.ndarray):
             shown = shown.base
@@ -181,10 +187,10 @@ class Loans:
     @staticmethod
     def faults() -> int:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return usage.ru_minflt + usage.ru_majflt  # a page that was swapped out makes a major one of a first write
+        return usage.ru_minflt + usage.ru_majflt  # a first write to a swapped-out page causes a major fault
 
     def private(self, mapping: FileMapping, offset: int, size: int) -> bool:
-        """Whether a page of the range belongs to this process alone."""
+        """Return whether any page of the range is private to this process."""
         if self._pagemap is None:
             return True
         address = mapping.address + offset - mapping.start
@@ -193,7 +199,7 @@ class Loans:
         try:
             raw = os.pread(self._pagemap, (last - first + 1) * 8, first * 8)
         except OSError:
-            self._pagemap = None  # the model closed it, perhaps: no more views
+            self._pagemap = None  # perhaps the model closed it: no more views
             return True
         entries = np.frombuffer(raw, np.uint64)
         of_file = (entries & (_PRESENT | _OF_FILE)) == (_PRESENT | _OF_FILE)
@@ -201,18 +207,19 @@ class Loans:
         return not bool((of_file | untouched).all())
 
     def clean(self, loan: Loan) -> None:
-        """Drop the private pages of a loan without arrays, but not the pages that another array shows."""
+        """Drop the private pages of a loan without arrays, except pages that other arrays show."""
         self._copying[loan._name] = COPIES_AFTER_WRITE
         mapping = loan.mapping
         assert mapping is not None
         offset = loan.offset
         start = offset // _PAGE * _PAGE
         end = -(-(offset + loan.size) // _PAGE) * _PAGE
-        # Tensors of one request may lie side by side in one block. The rest is released with the last of them.
+        # Tensors of one request may be adjacent in one block. The rest is released with the last of
+        # them.
         for root in list(self._roots.values()):
             other = root.loan
             if other.mapping is not mapping:
-                continue  # whose pages are others
+                continue  # with other pages
             if other.offset <= offset and other.offset + other.size > start:
                 start += _PAGE
             elif other.offset > offset and other.offset < end:

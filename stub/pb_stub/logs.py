@@ -1,4 +1,4 @@
-"""Log messages on their way to the supervisor."""
+"""Log messages for the supervisor."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from .channel import Channel
 from .errors import StubError
 from .pool import PoolExhausted
 
-#: A message beyond this is cut, if the pool has no memory for it.
+#: A longer message is truncated if the pool has no memory for it.
 _CUT = 8000
 
 
 class Logs:
-    """Sends messages of the supervisor's levels; before `start`, and in forked children, all go to stderr."""
+    """Sends messages of enabled levels.
+
+    Before `start` and in forked children, prints all to stderr.
+    """
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -25,7 +28,7 @@ class Logs:
         self._started = True
 
     def settle(self, settings: messages.LogSettings) -> None:
-        """Obey new settings."""
+        """Apply new settings."""
         self._wanted = (settings.info, settings.warning, settings.error, settings.verbose >= 1)
 
     def log(self, level: int, file: str, line: int, message: str) -> None:
@@ -33,9 +36,10 @@ class Logs:
         self._log(level, file, line, message, False, 0)
 
     def complain(self, level: int, message: str, batch: int = 0, depth: int = 0, once: str = "") -> None:
-        """Log a message of the stub's own, about a batch perhaps, for the frame depth levels above the caller.
+        """Log a message of the stub, optionally for a batch, at the frame depth levels up.
 
-        Of the messages that all instances of a model have for a `once`, the supervisor logs the first.
+        Of messages with the same `once` from all instances of a model, the supervisor logs the
+        first.
         """
         file, line = runtime.caller(depth + 1)
         self._log(level, file, line, message, True, batch, once)
@@ -54,4 +58,4 @@ class Logs:
                 message = f"{message[:_CUT]}… ({len(message)} characters)"
                 channel.publish(messages.log(channel.life, level, file, line, message, own, batch, once))
         except StubError:
-            runtime.print_line(level, file, line, message)  # the main thread finds out by itself
+            runtime.print_line(level, file, line, message)  # the main thread notices the error itself

@@ -8,7 +8,7 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Callable
 
-import triton_python_backend_utils  # noqa: F401  # the model's path may lead to another one, that a package installed
+import triton_python_backend_utils  # noqa: F401  # the model's path may contain another one, from a package
 from c_python_backend_utils import runtime
 from c_python_backend_utils.request import InferenceRequest
 
@@ -43,7 +43,7 @@ _now = time.monotonic_ns
 
 
 class Loop:
-    """One life of a stub, after HELLO."""
+    """One run of a stub, after HELLO."""
 
     def __init__(self, instance: str, channel: Channel, handlers: Handlers, fds: Descriptors, root: str) -> None:
         self._instance = instance
@@ -55,10 +55,10 @@ class Loop:
         self._box: Mailbox[bytes] = SimpleQueue()
         self._logs = Logs(channel)
         self._calls = Calls(channel, instance)
-        self._model: Model | None = None  # once it is imported
-        self._told = False  # INITIALIZE has been understood
-        self._devices: dict[int, OnDevice] = {}  # one, once it is needed
-        self._readiness: Readiness | None = None  # of a model that has is_ready
+        self._model: Model | None = None  # once imported
+        self._told = False  # INITIALIZE was decoded
+        self._devices: dict[int, OnDevice] = {}  # at most one, once needed
+        self._readiness: Readiness | None = None  # for a model with is_ready
         self._loans = Loans(channel, fds.requests)
         self._regions = Regions(channel, self._loans.pagemap, fds.regions)
         self._service = Service(channel, instance)
@@ -97,7 +97,7 @@ class Loop:
                 return 0
             else:
                 self._misplaced(frame)
-            del frame  # or the last batch would live until the next
+            del frame  # otherwise the last batch would live until the next
 
     def _expect(self, *kinds: int) -> bytes:
         """Wait for a frame of one of these kinds."""
@@ -108,7 +108,7 @@ class Loop:
             self._misplaced(frame)
 
     def _misplaced(self, frame: bytes) -> None:
-        """Pass over a frame that does not belong here; a batch is answered."""
+        """Ignore an unexpected frame; a batch is answered."""
         kind = messages.kind_of(frame)
         text = f"a frame of kind {kind} came {'after' if self._told else 'before'} INITIALIZE"
         if kind == messages.EXECUTE:
@@ -116,12 +116,12 @@ class Loop:
         complain(self._logs, text)
 
     def _next(self) -> bytes:
-        """Wait for a frame. The model has returned: exceptions of handlers now belong to the next execute."""
+        """Wait for a frame, outside the model: exceptions of handlers now fail the next execute."""
         self._handlers.within = False
         return self._channel.receive(self._box)
 
     def _route(self, frame: bytes) -> Mailbox[bytes] | None:
-        """Return the mailbox that gets a frame; called in the thread that has read it."""
+        """Return the mailbox of a frame; called in the thread that has read it."""
         kind = messages.kind_of(frame)
         if kind in (messages.EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE):
             return self._box
@@ -151,27 +151,28 @@ class Loop:
             elif kind == messages.READY_QUESTION and self._readiness is not None:
                 return self._readiness.box
             else:
-                raise NotUnderstood("such a one does not come here")
+                raise NotUnderstood("unexpected kind of frame")
             return None
         except NotUnderstood as error:
             text = f"a frame of kind {kind} is not understood: {error}"
         complain(self._logs, text)
         if kind == messages.CREDIT and self._told:
-            # Its value is unknown, and the sender might wait for it forever.
+            # The content is unknown, and a sender might wait for it forever.
             return self._senders.give_up(messages.HEADER.unpack_from(frame)[5], text)
         return None
 
     def _unspill(self, frame: bytes) -> bytes:
-        """Put a frame together with its body, which lies in a block.
+        """Combine a frame with its body, which is in a block.
 
-        Where that cannot be done what comes back has no body and is still marked, so no decoder understands it.
+        If that fails, the result has no body and is still marked as spilled, so that decoders
+        reject it.
         """
         _, kind, flags, life, _, ident = messages.HEADER.unpack_from(frame)
         ticket = None
         try:
             region, offset, count, ticket = messages.place_of_body(frame)
             if region != layout.REGION_REQUESTS:
-                raise NotUnderstood(f"it lies in region {region}")
+                raise NotUnderstood(f"it is in unknown region {region}")
             if offset + count > self._loans.size:
                 raise NotUnderstood(f"it has {count} bytes at {offset} of {self._loans.size}")
             body = bytearray(count)
@@ -187,14 +188,14 @@ class Loop:
     def _spill(self, body: bytes) -> bytes:
         if len(body) > layout.MAX_SPILLED:
             raise PoolExhausted(
-                f"an answer has {len(body)} bytes without its tensors, at most {layout.MAX_SPILLED} can be"
+                f"a response has {len(body)} bytes without its tensors, at most {layout.MAX_SPILLED} are allowed"
             )
         block = self._pool.take(len(body))
         block.fill(body)
         return messages.spilled_body(layout.REGION_ARENA, block.offset, len(body), self._pool.lend(block))
 
     def _settle(self, settings: Settings) -> None:
-        """Get ready for the model, once."""
+        """Prepare for the model, once."""
         self._logs.settle(settings.log)
         if self._model is not None:
             return
@@ -209,16 +210,17 @@ class Loop:
         )
 
     def _elsewhere(self) -> OnDevice:
-        """Return the object for memory of devices, made at first use: most models have no such memory."""
+        """Return the object for device memory, created on first use: most models have none."""
         if not self._devices:
             from .ondevice import OnDevice
 
-            # Several threads may need it first. One of theirs is kept, or allocations had their numbers twice.
+            # Several threads may create it at the same time. Only one is kept, so that numbers stay
+            # unique.
             self._devices.setdefault(0, OnDevice(self._channel, self._pool))
         return self._devices[0]
 
     def _idle(self) -> int | None:
-        """Give back memory before sleep; the milliseconds after which another look is worth while."""
+        """Release memory before a sleep. Returns the milliseconds until the next useful check."""
         here = self._pool.patience()
         if not self._devices:
             return here
@@ -237,7 +239,7 @@ class Loop:
         return self._model
 
     def _developed(self, settings: Settings) -> Model:
-        """Import a model that is being developed: its breakpoints find a terminal, its imports are watched."""
+        """Import a model in development, with breakpoints at the terminal and watched imports."""
         from . import debugger
         from .imports import Imports
 
@@ -253,11 +255,14 @@ class Loop:
         return model
 
     def _outlet(self, request: InferenceRequest) -> runtime.Outlet | None:
-        """Return the outlet of a request. Before INITIALIZE there are only requests that the model has made."""
+        """Return the outlet of a request.
+
+        Before INITIALIZE, only BLS requests exist, without outlets.
+        """
         return self._senders.outlet(request) if request._handle else None
 
     def _complete(self, frame: bytes) -> bool:
-        """Have the model complete its config and say how that went; False if it did not."""
+        """Let the model complete its config and report the result; False if it failed."""
         channel = self._channel
         text = trace = config = ""
         try:
@@ -279,7 +284,7 @@ class Loop:
         return not text
 
     def _initialize(self, frame: bytes) -> Model | None:
-        """Bring the model up and say how that went; None if it did not."""
+        """Start the model and report the result; None if it failed."""
         channel = self._channel
         try:
             question = Initialize.from_frame(frame)
@@ -378,7 +383,7 @@ class Loop:
 
     def _linger(self, pool: DevicePool) -> None:
         """Let other models open lent memory."""
-        self._channel.release_tickets()  # another process may wait for what this model has had of it
+        self._channel.release_tickets()  # another process may wait for its memory that this model had
         out = pool.out()
         if out:
             self._logs.complain(runtime.INFO, f"waiting for {out} tensors on devices that other models hold", 0, 1)
@@ -390,7 +395,7 @@ class Loop:
 
 
 class _NotStarted(Exception):
-    """The model was not tried; the text says why."""
+    """The model was not started; the text says why."""
 
 
 class _Runtime:

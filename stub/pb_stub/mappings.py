@@ -1,16 +1,16 @@
 """Mappings of the supervisor's large, sparse files.
 
-A mapping counts against a limit on address space (RLIMIT_AS) whether memory lies behind it or not, and the files are as
-large as they may ever become. So a part is mapped for the first block in it, and stays mapped: blocks come again, and
-mapped memory is much cheaper.
+A mapping counts towards a limit on address space (RLIMIT_AS) even without memory, and the files
+have their maximum size from the start. So a part is mapped for its first block, and stays mapped:
+blocks are reused, and mapped memory is much cheaper.
 
     file      |  cell  |  cell  |  cell  |
     mappings  |------ 0 --------|
                        |------ 1 --------|      a block begins in one cell and ends in it or in the next
 
-Larger blocks have mappings of their own, of as many cells as they need. Mappings overlap. A private mapping has its own
-copies of the pages that were written through it, so a loan is read through one mapping alone, from its beginning to its
-end.
+Larger blocks have their own mappings, with the required number of cells. Mappings overlap. A
+private mapping has its own copies of pages written through it, so a loan is only read through one
+mapping.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Callable
 
 import numpy as np
 
-#: Bytes of a cell. Two of them are mapped for the first block, however small it is.
+#: Bytes of a cell. Two of them are mapped for the first block, even a small one.
 CELL = 32 << 20
 
 
@@ -31,7 +31,7 @@ class FileMapping:
     __slots__ = ("address", "map", "start")
 
     def __init__(self, start: int, mapped: mmap.mmap) -> None:
-        self.start = start  # in the file
+        self.start = start  # offset in the file
         self.map = mapped
         self.address: int = np.ndarray((1,), np.uint8, mapped).__array_interface__["data"][0]
 
@@ -43,7 +43,7 @@ class FileMappings:
         self._size = size
         self._make = make
         self._mappings: dict[int | tuple[int, int], FileMapping] = {}
-        self.refused = ""  # why the last one could not be made
+        self.refused = ""  # why the last mapping failed
 
     def over(self, offset: int, size: int) -> FileMapping | None:
         """Return the mapping for a block, always the same; None if it cannot be mapped."""
@@ -64,7 +64,7 @@ class FileMappings:
 
 
 def limits(wanted: int = 0) -> str:
-    """Return the limits on this process's memory, to be appended to an error that they may have caused; or ""."""
+    """Return limits on this process's memory, for an error that they may have caused, or ""."""
     try:
         with open("/proc/self/statm") as statm:
             fields = statm.read().split()

@@ -1,7 +1,7 @@
 """The mark of a stub: an environment variable that identifies the processes it has started.
 
-Programs get it with the environment. A process that is forked and starts no program shows the memory that its stub was
-started with, so a stub which is forked itself writes its mark over the one of the template there.
+Programs inherit it with the environment. A process that is forked and starts no program has the
+memory that its stub was started with. So a forked stub overwrites the template's mark there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Iterator
 
 _VARIABLE = "NEREID_STUB"
 
-#: How long killed processes may take to be gone; a process that hangs in the kernel cannot be waited for.
+#: How long killed processes may take to end; a process that hangs in the kernel cannot be waited
+#: for.
 _LIMIT = 5.0
 _PAUSE = 0.005
 
 
 def area() -> tuple[int, int] | None:
-    """Where the mark of this process lies, address and size; None if it has none, or that cannot be found out."""
+    """Return address and size of this process's mark; None without a mark, or if it is unknown."""
     sought = _VARIABLE.encode() + b"="
     try:
         with open("/proc/self/stat", "rb") as stat:
@@ -39,7 +40,7 @@ def area() -> tuple[int, int] | None:
 
 
 def write(where: tuple[int, int] | None, mark: str) -> None:
-    """Give this process a mark of its own, as long as the one that it has."""
+    """Write a new mark for this process, with the length of the old one."""
     import ctypes
 
     os.environ[_VARIABLE] = mark
@@ -49,16 +50,17 @@ def write(where: tuple[int, int] | None, mark: str) -> None:
 
 
 def end_all() -> None:
-    """Kill the processes started by all stubs of the supervisor, as far as they have the marks.
+    """Kill the marked processes that all stubs of the supervisor have started.
 
-    For a template whose supervisor has gone without a word: it may have been killed, and could not do it.
+    For a template whose supervisor ended without shutting it down: if it was killed, it could not
+    do this.
     """
     own = os.environ.get(_VARIABLE, "")
     token, dot, _ = own.rpartition(".")
     if not dot:
         return
     sought = f"{_VARIABLE}={token}.".encode()
-    spared = f"{_VARIABLE}={own}".encode()  # templates: they do this too
+    spared = f"{_VARIABLE}={own}".encode()  # other templates, which also do this
     until = time.monotonic() + _LIMIT
     while time.monotonic() < until:
         found = list(_marked(sought, spared))
@@ -80,12 +82,12 @@ def _has(pid: int, sought: bytes, spared: bytes | None = None) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as environ:
             variables = environ.read().split(b"\0")
     except OSError:
-        return False  # it is another user's, or has ended
+        return False  # the process belongs to another user, or has ended
     return any(variable.startswith(sought) and variable != spared for variable in variables)
 
 
 def _kill(pid: int, sought: bytes) -> None:
-    """Kill a process, unless its number has become another's meanwhile, where that can be told."""
+    """Kill a process, unless (where this is detectable) its number was reused meanwhile."""
     with contextlib.suppress(OSError):
         if not hasattr(os, "pidfd_open"):  # before Python 3.9
             os.kill(pid, signal.SIGKILL)

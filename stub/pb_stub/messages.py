@@ -1,6 +1,7 @@
-"""Frames: their kinds, their fixed parts, and the bodies that are MessagePack maps. The twin of ipc/message.go.
+"""Frames: kinds, fixed parts, and bodies that are MessagePack maps.
 
-EXECUTE and EXECUTED are taken apart and put together in batch.py, where every microsecond counts.
+The counterpart of ipc/message.go. batch.py decodes EXECUTE and encodes EXECUTED, where every
+microsecond counts.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ DIMENSIONS = tuple(struct.Struct(f"<{rank}q") for rank in range(65))
 #: requests, flags
 EXECUTE_HEAD = struct.Struct("<II")
 EXECUTE_COPIES = 1
-#: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation, trace; what the
-#: correlation id is, places of outputs, priority
+#: handle, correlation id, timeout, flags, inputs, outputs, bytes of: id, parameters, correlation,
+#: trace; kind of correlation id, places of outputs, priority
 REQUEST = struct.Struct("<QQQIHHIIIIIIQ")
-#: name, kind, region or allocation, offset, bytes: where an output is wanted, or may stay
+#: name, kind, region or allocation, offset, bytes: the destination of an output, or where it may
+#: stay
 PLACE = struct.Struct("<HHIQQ")
 PLACE_REGION = 0
 PLACE_DEVICE = 1
@@ -89,7 +91,7 @@ HINT_HOST = 2
 STOP_CANCEL = 1
 STOP_FORGET = 2
 
-#: handle, flags, outputs, code, bytes of: parameters, error; version of the model, in INFER_RESPONSE
+#: handle, flags, outputs, code, bytes of: parameters, error; in INFER_RESPONSE version of the model
 RESPONSE_HEAD = struct.Struct("<QIHHIIQ")
 RESPONSE_PRESENT = 1
 RESPONSE_FINAL = 2
@@ -106,9 +108,9 @@ CREDIT_BODY = struct.Struct("<IIQ")
 MAP_BODY = struct.Struct("<QQQ")
 #: device, reserved, bytes, UUID of the device, handle
 ALLOCATION_BODY = struct.Struct("<IIQ16s64s")
-#: What the element of a descriptor of a device says of bytes that no other process reads or writes.
+#: Element of a device tensor's descriptor: no other process reads or writes the bytes.
 SOLE_READER = 1
-#: What it says of a client's, which may change when the last response has left.
+#: The same: the bytes are a client's, which may change them after the last response.
 CLIENTS_BYTES = 2
 MAP_DONE = 0
 MAP_REFUSED = 1
@@ -129,7 +131,7 @@ def flags_of(frame: bytes) -> int:
 
 
 def encode(kind: int, life: int, ident: int, body: bytes, flags: int = 0) -> bytes:
-    """Make a whole frame."""
+    """Encode a whole frame."""
     return HEADER.pack(HEADER.size + len(body), kind, flags, life, 0, ident) + body
 
 
@@ -156,7 +158,7 @@ def integers(body: bytes) -> tuple[int, ...]:
 
 
 def place_of_body(frame: bytes) -> tuple[int, int, int, int]:
-    """Say where the body of a SPILLED frame is: region, offset, bytes, ticket."""
+    """Return the location of a SPILLED frame's body: region, offset, bytes, ticket."""
     if len(frame) != HEADER.size + DESCRIPTOR.size:
         raise NotUnderstood(f"a spilled frame has {len(frame)} bytes, want {HEADER.size + DESCRIPTOR.size}")
     _, _, _, region, offset, count, ticket, _, _ = DESCRIPTOR.unpack_from(frame, HEADER.size)
@@ -164,13 +166,13 @@ def place_of_body(frame: bytes) -> tuple[int, int, int, int]:
 
 
 def spilled_body(region: int, offset: int, size: int, ticket: int) -> bytes:
-    """Make the descriptor that a SPILLED frame carries instead of its body."""
+    """Encode the descriptor that a SPILLED frame has instead of its body."""
     return DESCRIPTOR.pack(0, UINT8, 0, region, offset, size, ticket, 0, 0)
 
 
 @dataclass(frozen=True)
 class LogSettings:
-    """Which levels the supervisor wants to hear of."""
+    """The levels that the supervisor logs."""
 
     info: bool = True
     warning: bool = True
@@ -200,7 +202,7 @@ class Settings:
     default_bytes: int
     growth_bytes: int
     max_bytes: int
-    dev: bool = False  # the model is being developed: breakpoints get a terminal
+    dev: bool = False  # the model is in development: breakpoints use a terminal
 
     @staticmethod
     def from_map(fields: dict[str, Any]) -> Settings:
@@ -220,7 +222,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class AutoComplete:
-    """The config that the model is asked to complete."""
+    """The config for the model to complete."""
 
     config: str
     model: str
@@ -246,14 +248,14 @@ class Initialize:
     window_responses: int
     window_bytes: int
     async_overlap: int
-    strict_outputs: bool = False  # outputs that are not configured are errors
+    strict_outputs: bool = False  # undeclared outputs are errors
 
     @staticmethod
     def from_frame(frame: bytes) -> Initialize:
         fields = map_of(frame)
         args = _field(fields, "args", dict)
         if not all(isinstance(text, str) for item in args.items() for text in item):
-            raise NotUnderstood('field "args" has keys or values that are no str')
+            raise NotUnderstood('field "args" has keys or values that are not str')
         try:
             version = int(args.get("model_version", "-1"))
         except ValueError as error:
@@ -278,7 +280,7 @@ class Initialize:
 
 
 def _field(fields: dict[str, Any], key: str, kind: type) -> Any:
-    """Take one field. Go writes empty lists and maps as nil."""
+    """Return one field. Go encodes empty lists and maps as nil."""
     value = fields.get(key)
     if value is None and kind in (list, dict) and key in fields:
         return kind()
@@ -288,10 +290,10 @@ def _field(fields: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _texts(fields: dict[str, Any], key: str) -> list[str]:
-    """Take a field that is a list of str."""
+    """Return a field that is a list of str."""
     texts: list[str] = _field(fields, key, list)
     if not all(isinstance(text, str) for text in texts):
-        raise NotUnderstood(f'field "{key}" has items that are no str')
+        raise NotUnderstood(f'field "{key}" has items that are not str')
     return texts
 
 
@@ -300,9 +302,9 @@ def hello(life: int, pid: int, python: str, numpy: str, executable: str, prefix:
     return encode(HELLO, life, pid, _msgpack.pack(fields))
 
 
-#: Bytes of a MessagePack body, but for HELLO.
+#: Maximum bytes of a MessagePack body, except HELLO.
 MAX_MAP = 1 << 20
-#: Characters of a text in a MessagePack body, which has 1 MiB at most.
+#: Maximum characters of a text in a MessagePack body, which has at most 1 MiB.
 _LONGEST_TEXT = 200_000
 
 
@@ -329,7 +331,7 @@ def finalized(life: int, error: str) -> bytes:
 def log(
     life: int, level: int, file: str, line: int, message: str, own: bool = False, batch: int = 0, once: str = ""
 ) -> bytes:
-    """Make a LOG frame: of the model, or the stub's own, about a batch or not, perhaps to be logged once."""
+    """Encode a LOG frame: the model's or the stub's, with an optional batch and `once`."""
     fields: dict[str, Any] = {"level": level, "file": _cut(file), "line": line, "message": _cut(message)}
     if own:
         fields.update(own=True, batch=batch)
@@ -339,7 +341,7 @@ def log(
 
 
 def call(life: int, number: int, operation: str, **fields: Any) -> bytes:
-    """Make a CALL frame; number 0 wants no RESULT."""
+    """Encode a CALL frame; number 0 requests no RESULT."""
     return encode(CALL, life, number, _msgpack.pack({"operation": operation, **fields}))
 
 
@@ -356,14 +358,14 @@ def name(life: int, index: int, text: str) -> bytes:
 
 
 def final(life: int, handle: int) -> bytes:
-    """Make the RESPONSE frame that has no response, only the final flag."""
+    """Encode the RESPONSE frame that has only the final flag."""
     return encode(
         RESPONSE, life, handle, RESPONSE_BEGIN.pack(0, 0) + RESPONSE_HEAD.pack(handle, RESPONSE_FINAL, 0, 0, 0, 0, 0)
     )
 
 
 def credit(frame: bytes) -> tuple[int, int, int]:
-    """Take a CREDIT frame apart: handle, responses, bytes."""
+    """Decode a CREDIT frame: handle, responses, bytes."""
     if len(frame) != HEADER.size + CREDIT_BODY.size:
         raise NotUnderstood(f"CREDIT has {len(frame)} bytes, want {HEADER.size + CREDIT_BODY.size}")
     responses, _, size = CREDIT_BODY.unpack_from(frame, HEADER.size)
@@ -371,7 +373,7 @@ def credit(frame: bytes) -> tuple[int, int, int]:
 
 
 def region_to_map(frame: bytes) -> tuple[int, int, int, bool]:
-    """Take a MAP frame apart: number of the region, offset in its file, bytes, whether it is to be written."""
+    """Decode a MAP frame: number of the region, offset in its file, bytes, writable or not."""
     if len(frame) != HEADER.size + MAP_BODY.size:
         raise NotUnderstood(f"MAP has {len(frame)} bytes, want {HEADER.size + MAP_BODY.size}")
     start, size, writable = MAP_BODY.unpack_from(frame, HEADER.size)
@@ -381,16 +383,16 @@ def region_to_map(frame: bytes) -> tuple[int, int, int, bool]:
 
 
 class Allocation(NamedTuple):
-    """An allocation on a device that a process has opened to others."""
+    """An allocation on a device that a process shares with others."""
 
-    device: int  # as its maker numbers it
+    device: int  # number in the allocating process
     size: int  # bytes
     uuid: bytes  # of the device, 16 bytes
     handle: bytes  # CUDA's, 64 bytes
 
 
 def allocation(frame: bytes) -> tuple[int, Allocation]:
-    """Take an ALLOCATION frame apart: its number, and the allocation."""
+    """Decode an ALLOCATION frame: its number, and the allocation."""
     if len(frame) != HEADER.size + ALLOCATION_BODY.size:
         raise NotUnderstood(f"ALLOCATION has {len(frame)} bytes, want {HEADER.size + ALLOCATION_BODY.size}")
     device, _, size, uuid, handle = ALLOCATION_BODY.unpack_from(frame, HEADER.size)
@@ -398,24 +400,24 @@ def allocation(frame: bytes) -> tuple[int, Allocation]:
 
 
 def lend(life: int, number: int, lent: Allocation) -> bytes:
-    """Make the LEND frame of an allocation."""
+    """Encode the LEND frame of an allocation."""
     return encode(LEND, life, number, ALLOCATION_BODY.pack(lent.device, 0, lent.size, lent.uuid, lent.handle))
 
 
 def word(kind: int, life: int, ident: int, number: int) -> bytes:
-    """Make a DEMAND, a STOP_INFER or a MAPPED frame."""
+    """Encode a DEMAND, STOP_INFER or MAPPED frame."""
     return encode(kind, life, ident, struct.pack("<II", number, 0))
 
 
 def executed_failed(life: int, batch: int, start: int, end: int, tickets: list[int], text: bytes) -> bytes:
-    """Make the EXECUTED frame that fails a whole batch."""
+    """Encode the EXECUTED frame that fails a whole batch."""
     padding = bytes(-len(text) % 8)
     head = EXECUTED_HEAD.pack(0, STATUS_FAILED, start, end, len(tickets), len(text))
     return encode(EXECUTED, life, batch, head + struct.pack(f"<{len(tickets)}Q", *tickets) + text + padding)
 
 
 def executed_skipped(life: int, batch: int) -> bytes:
-    """Make the EXECUTED frame that says that a batch was withdrawn in time."""
+    """Encode the EXECUTED frame for a batch that was withdrawn in time."""
     return encode(EXECUTED, life, batch, EXECUTED_HEAD.pack(0, STATUS_SKIPPED, 0, 0, 0, 0))
 
 

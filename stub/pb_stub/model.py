@@ -1,6 +1,6 @@
-"""The user's model: imported, asked to complete its config, made, initialized, executed, finalized.
+"""The user's model: import, completion of its config, creation, initialize, execute, finalize.
 
-All of it happens on the main thread, but for `is_ready`.
+All of it runs on the main thread, except `is_ready`.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ class MissingExecute(Exception):
 
 
 class NotCompleted(Exception):
-    """What `auto_complete_config` returned is no config; the text is Triton's."""
+    """The result of `auto_complete_config` is not a config; the text is Triton's."""
 
 
 class Model:
-    """One TritonPythonModel. Exceptions of its code pass through unchanged."""
+    """One TritonPythonModel. Exceptions of its code propagate unchanged."""
 
     def __init__(self, path: str, module: str) -> None:
         self._path = path
-        # Not importlib.import_module: that is a Python function, and would stand in the tracebacks that users see.
+        # Not importlib.import_module: it is a Python function, which would appear in users'
+        # tracebacks.
         __import__(module, None, None, ["__doc__"], 0)
         self._class = sys.modules[module].TritonPythonModel
         self._instance: Any = None
         self._coroutines: EventLoop | None = None
-        self._other_coroutines: EventLoop | None = None  # of is_ready, where execute has none
+        self._other_coroutines: EventLoop | None = None  # for is_ready, if execute has no loop
         self.has_is_ready = False
 
     def complete(self, name: str, config: str) -> str:
-        """Have the model complete its config, JSON text; the answer is such a text, or empty if it has nothing to say.
+        """Let the model complete its config, as JSON text; returns such text, or "" if unchanged.
 
-        NotCompleted if what it returns is no config.
+        NotCompleted if its result is not a config.
         """
         if not hasattr(self._class, "auto_complete_config"):
             return ""
@@ -57,14 +58,14 @@ class Model:
         return as_json(answer.as_dict())
 
     def make(self) -> None:
-        """Make the instance of the model's class."""
+        """Create the instance of the model's class."""
         self._instance = self._class()
 
     def initialize(self, args: Any) -> None:
         initialize = getattr(self._instance, "initialize", None)
         if initialize is not None:
             initialize(args)
-        # Models from before there was such a method may have an attribute of that name.
+        # Models written before this method existed may have an attribute of that name.
         self.has_is_ready = callable(getattr(self._instance, "is_ready", None))
 
     def execute(self, requests: list[InferenceRequest]) -> Any:
@@ -78,14 +79,17 @@ class Model:
         return execute(requests)
 
     def place_of_execute(self) -> str:
-        """Where `execute` begins, as it stands in the text of an exception; "" if it is not written in Python."""
+        """Return where `execute` starts, as in an exception's text; "" if it is not Python code."""
         execute = getattr(self._instance, "execute", None)
-        code = getattr(execute, "__code__", None)  # that of a method is its function's
+        code = getattr(execute, "__code__", None)  # a method has its function's
         return f"{code.co_filename}({code.co_firstlineno}): {code.co_name}" if isinstance(code, CodeType) else ""
 
     def event_loop(self) -> EventLoop:
-        """The loop of an asynchronous `execute`; for the main thread, whose current loop it becomes."""
-        # asyncio takes 20 ms to import: models that return a list never need it.
+        """Return the loop of an asynchronous `execute`.
+
+        It becomes the main thread's current loop.
+        """
+        # Importing asyncio takes 20 ms, and models that return a list do not need it.
         from .coroutines import EventLoop
 
         if self._coroutines is None:
@@ -93,9 +97,9 @@ class Model:
         return self._coroutines
 
     def is_ready(self) -> Any:
-        """Run `is_ready`; its result may be anything. Called in a thread of its own."""
+        """Run `is_ready`; its result may be anything. Called in a separate thread."""
         ask = getattr(self._instance, "is_ready", None)
-        if not callable(ask):  # it has been taken away since initialize
+        if not callable(ask):  # it was removed after initialize
             return True
         answer = ask()
         if answer.__class__ is bool:
@@ -104,7 +108,7 @@ class Model:
 
         if not is_coroutine(answer):
             return answer
-        # The loop of `execute` is made by the main thread, whose current loop it becomes.
+        # The main thread creates the loop of `execute`, which becomes current there.
         if self._coroutines is not None:
             return self._coroutines.run(0, answer)
         if self._other_coroutines is None:
@@ -124,7 +128,7 @@ class Model:
             self._instance = None
 
 
-#: The code that calls the model's on the main thread.
+#: The code that calls the model's code on the main thread.
 CALLERS = frozenset(
     function.__code__
     for function in (Model.__init__, Model.complete, Model.make, Model.initialize, Model.execute, Model.finalize)
@@ -132,7 +136,10 @@ CALLERS = frozenset(
 
 
 def as_json(config: Any) -> str:
-    """Write a config that the model has completed; the texts of NotCompleted are Triton's, but for the last."""
+    """Encode a completed config as JSON.
+
+    The texts of NotCompleted are Triton's, except the last.
+    """
     text = json.dumps(config)
     try:
         json.dumps(config, allow_nan=False, ensure_ascii=False).encode()
@@ -141,5 +148,5 @@ def as_json(config: Any) -> str:
     except ValueError:
         raise NotCompleted("Failed to accept document, invalid JSON.") from None
     if len(text) > _LONGEST_CONFIG:
-        raise NotCompleted(f"the completed config has {len(text)} bytes, at most {_LONGEST_CONFIG} can be")
+        raise NotCompleted(f"the completed config has {len(text)} bytes, at most {_LONGEST_CONFIG} are allowed")
     return text

@@ -1,4 +1,4 @@
-"""Names of tensors, each sent once and then called by its index."""
+"""Names of tensors, each sent once and then referenced by its index."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from .errors import NotUnderstood
 
 
 class TooManyNames(Exception):
-    """The model has used all names that there can be. The text is for the model."""
+    """The model has used the maximum number of names. The text is for the model."""
 
 
 class Names:
-    """Both tables of names. They begin equal, with the config's inputs and then its outputs."""
+    """Both tables of names. Initially they are equal: the config's inputs, then its outputs."""
 
     def __init__(self, channel: Channel, names: list[str], inputs: int, outputs: int) -> None:
         self._channel = channel
         self._mu = threading.Lock()
-        #: What the supervisor's indices mean.
+        #: Names by the supervisor's index.
         self.received = list(names)
-        #: The stub's indices. Where a name is an input and an output, both indices mean it.
+        #: Indices by name, for sending. If a name is an input and an output, both indices mean it.
         self.sent: dict[str, int] = {name: index for index, name in enumerate(names)}
         self._count = len(names)
         self._bytes = sum(len(name.encode()) for name in names)
-        #: The config's outputs, which a request wants that names none, with their indices.
+        #: The config's outputs with their indices, for requests that name no outputs.
         self.outputs: dict[str, int] = {name: self.sent[name] for name in names[inputs : inputs + outputs]}
 
     def learn(self, frame: bytes) -> None:
-        """Take a NAME frame of the supervisor. After a name that is not understood no later one is: no index shifts."""
+        """Decode a NAME frame.
+
+        After a bad name, all later names are rejected: indices never shift.
+        """
         index = messages.HEADER.unpack_from(frame)[5]
         if index != len(self.received):
             raise NotUnderstood(f"name has index {index}, want {len(self.received)}")
@@ -41,7 +44,7 @@ class Names:
             raise NotUnderstood(f"name {index}: {error}") from error
 
     def index(self, name: str) -> int:
-        """The index of a name that this stub sends, telling it to the supervisor first if it is new."""
+        """Return the index of a name to send. A new name is first sent to the supervisor."""
         index = self.sent.get(name)
         if index is None:
             with self._mu:

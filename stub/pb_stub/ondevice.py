@@ -1,6 +1,6 @@
 """Tensors that stay on a device: lent by this stub (devicepool), and lent to it (deviceloans).
 
-OnDevice joins the two for the rest of the stub, which makes one at the first need.
+OnDevice combines the two for the rest of the stub, which creates it on first use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .pool import Pool, PoolExhausted
 
 
 class OnDevice:
-    """Both sides, for the rest of the stub."""
+    """Both directions, for the rest of the stub."""
 
     def __init__(self, channel: Channel, pool: Pool) -> None:
         self.pool = DevicePool(channel, pool)
@@ -28,10 +28,10 @@ class OnDevice:
         self._channel = channel
 
     def lend(self, memory: DeviceMemory) -> tuple[int, int, int] | None:
-        """Copy memory to where it can be lent: number of the allocation, offset and ticket.
+        """Copy memory to a place where it can be lent: number of the allocation, offset and ticket.
 
-        None: that cannot be done, and the bytes go by the host, which says why if they cannot be had at all.
-        DeviceError if it is known already.
+        Returns None if that fails: the bytes then go through the host, which reports an error if
+        they are not available. Raises DeviceError if this is already known.
         """
         try:
             block = self.pool.copy(memory)

@@ -1,8 +1,9 @@
-"""Tensors on their way to the supervisor: where the bytes of each travel, and the descriptors that say so.
+"""Tensors sent to the supervisor: the placement of their bytes, and their descriptors.
 
-Responses in EXECUTED and RESPONSE carry tensors, and requests in INFER. One Outgoing is one such frame in the making.
-It holds the loans that its descriptors refer to, so that no other thread can give them back before the frame is out;
-when it is packed it lets them go, and the tickets of those without another holder travel in the very frame.
+EXECUTED and RESPONSE carry tensors of responses, INFER those of requests. An Outgoing is one such
+frame during its construction. It keeps the loans that its descriptors refer to, so that no other
+thread can return them before the frame is sent. When packed, it releases them; tickets of loans
+without another owner travel in this frame.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ MAX_INLINE_TOTAL = layout.MAX_INLINE_TOTAL
 
 _BYTE = np.dtype(np.uint8)
 
-#: A descriptor with its dimensions, by rank.
+#: Encoders of a descriptor with its dimensions, by rank.
 _pack_descriptor = tuple(struct.Struct(f"{messages.DESCRIPTOR.format}{rank}q").pack for rank in range(65))
 
 PADDING = tuple(bytes(n) for n in range(16))
 
-#: A tensor with a place: index of its name, data type, shape, region, the bytes themselves or their offset, how many
-#: they are, ticket, element, number of the client's region.
+#: A placed tensor: index of its name, data type, shape, region, the bytes or their offset, their
+#: number, ticket, element, number of the client's region.
 Placed = Tuple[int, int, Tuple[int, ...], int, Any, int, int, int, int]
 
 
 class _Passed:
-    """What `_sent` of a tensor is if its bytes are those of an input: they are referred to, not copied."""
+    """Value of a tensor's `_sent` if its bytes are an input's: they are referenced, not copied."""
 
     __slots__ = ("loan", "offset", "size")
 
@@ -47,20 +48,21 @@ class _Passed:
 
 
 class Outgoing:
-    """The tensors of one frame. For one thread; several threads may make frames with the same tensors."""
+    """The tensors of one frame. For one thread; several frames may share tensors."""
 
     def __init__(self, channel: Channel, loans: Loans, pool: Pool) -> None:
         self._channel = channel
         self._loans = loans
         self._pool = pool
-        self._inline_size = 0  # of all tensor bytes inside the frame
+        self._inline_size = 0  # total tensor bytes inside the frame
         self._lent: list[int] = []  # tickets of blocks in our arena
-        self._held: list[Loan] = []  # the loans that descriptors refer to
+        self._held: list[Loan] = []  # loans that descriptors refer to
 
     def place(self, index: int, tensor: Tensor) -> Placed:
-        """Find or make a place for a tensor's bytes. Index is that of its name.
+        """Find or make a place for a tensor's bytes; index is that of its name.
 
-        PoolExhausted if there is no place, DeviceError if the bytes cannot be had of their device.
+        Raises PoolExhausted if there is no place, DeviceError if the device does not provide the
+        bytes.
         """
         sent = tensor._sent
         if sent is None:
@@ -87,7 +89,7 @@ class Outgoing:
         return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element, 0
 
     def stay(self, index: int, tensor: Tensor) -> Placed | None:
-        """Find a place on the device that a tensor lies on; None if it is to be copied to the host."""
+        """Find a place on a tensor's device; None if it must be copied to the host."""
         data = tensor._data
         if not isinstance(data, DeviceMemory) or not data.nbytes or tensor._sent is not None:
             return None
@@ -99,13 +101,13 @@ class Outgoing:
         return index, tensor._code, tensor._shape, layout.REGION_DEVICE, offset, data.nbytes, ticket, 0, number
 
     def _settle(self, tensor: Tensor) -> Any:
-        """Fix the sent form of a tensor, now and whenever it is sent again."""
+        """Determine the encoded form of a tensor, which later sends reuse."""
         data = tensor._data
         sent: Any
-        if data is None:  # an input as it came
+        if data is None:  # an unchanged input
             origin = tensor._origin
             if isinstance(origin, ClientLoan):
-                # The supervisor does not look at a client's memory.
+                # The supervisor does not read client memory.
                 return self._copied(origin.array(tensor.name(), _BYTE, (origin.size,)))
             if isinstance(origin, Loan):
                 return _Passed(origin, origin.offset, origin.size)
@@ -121,7 +123,7 @@ class Outgoing:
         return sent
 
     def _passed(self, data: np.ndarray) -> Any:
-        """Recognise an array that shows an unwritten input."""
+        """Detect an array that shows an unwritten input."""
         held = self._loans.holder(data)
         if held is None:
             return None
@@ -132,12 +134,12 @@ class Outgoing:
 
     def _copied(self, data: np.ndarray) -> Block:
         block = self._pool.take(data.nbytes)
-        # numpy lets other threads run while it copies much; a memoryview would not.
+        # numpy releases the GIL during large copies, unlike memoryview.
         np.copyto(block.array(data.shape, data.dtype), data)
         return block
 
     def _fetched(self, data: DeviceMemory) -> bytes | Block:
-        """Copy from a device to where the bytes travel; they are there before the frame is published."""
+        """Copy from a device to the place of the bytes, before the frame is published."""
         if data.nbytes <= MAX_INLINE:
             return data.read()
         block = self._pool.take(data.nbytes)
@@ -145,21 +147,24 @@ class Outgoing:
         return block
 
     def withdraw(self) -> None:
-        """Take everything back: the frame is not sent. It may be called again."""
+        """Undo everything: the frame is not sent. May be called repeatedly."""
         lent, self._lent = self._lent, []
         for ticket in lent:
             self._pool.withdraw(ticket)
         self._held.clear()
 
     def retract(self, placed: list[Placed]) -> None:
-        """Take back the last tensors: their response is not sent, but others are."""
+        """Undo the last tensors: their response is not sent, but others are."""
         for output in placed:
             if output[3] in (layout.REGION_ARENA, layout.REGION_DEVICE):
                 self._lent.remove(output[6])
                 self._pool.withdraw(output[6])
 
     def let_go(self) -> list[int]:
-        """Let go of the loans; returns all tickets that are due, for the frame. To be called once, last of all."""
+        """Release the loans.
+
+        Returns all pending tickets, for the frame. Called once, at the end.
+        """
         channel = self._channel
         if self._held:
             return channel.collect_tickets(self._held.clear)
@@ -167,9 +172,9 @@ class Outgoing:
 
 
 def describe(placed: list[Placed], parts: list[bytes], inline: list[bytes], at: int) -> int:
-    """Append descriptors to parts, and to inline the bytes that travel in the frame, the first of them at `at`.
+    """Append descriptors to parts, and inline bytes to inline, the first of them at offset `at`.
 
-    Both begins and ends at multiples of 16 from the frame's start; returns the end.
+    Both start and end at multiples of 16 from the frame's start; returns the end.
     """
     for index, data_type, shape, region, place, length, ticket, element, number in placed:
         offset = place

@@ -1,18 +1,20 @@
-"""Places: ranges of clients' regions into which outputs are written here, so that they are copied once and no more.
+"""Places: ranges of clients' regions into which outputs are written directly, with only one copy.
 
-A region is mapped once more for that, shared and writable (Target), and no model sees this mapping; memory of devices
-has targets of its own (deviceplaces). EXECUTE says where each output is wanted; Places writes one there, or says that
-it cannot be: then the output goes to the arena like any other, and the supervisor copies it from there. It cannot be
+For this, a region is mapped again, shared and writable (Target); models do not see this mapping.
+Device memory has its own targets (deviceplaces). EXECUTE names the destination of each output.
+Places writes the output there if possible. Otherwise it goes to the arena like any other, and the
+supervisor copies it. It is not written
 
-* if it is small, of BYTES, too large for its place, or has been sent before;
-* if its request is cancelled: the client may use its memory for something else. This is looked up right before the
-  output is written; a copy that has begun ends;
-* if an input lies there that the model, or an output that is written later, still shows. That an output is such an
-  input, unchanged and at its own place, is as good as written;
-* if the file has become too short, or there is no memory for its holes. That shows when the pages are made present,
-  once for each range; a client that truncates its file behind that ends this process, which the supervisor understands.
+* if it is small, of type BYTES, too large for its place, or was sent before;
+* if its request is cancelled, because the client may reuse its memory. This is checked right before
+  the output is written; a copy in progress is completed;
+* if the destination overlaps an input that the model, or an output written later, still shows. An
+  output that is such an input, unchanged and in its own place, counts as written;
+* if the file is too short, or there is no memory for its holes. This is detected when the pages are
+  made present, once per range. A client that truncates its file later ends this process, which the
+  supervisor recognises.
 
-Nothing of an output is kept here: a tensor that is sent once more is read once more.
+Nothing of an output is kept here: a tensor that is sent again is read again.
 """
 
 from __future__ import annotations
@@ -36,27 +38,28 @@ from .loans import _MAP_NORESERVE
 _PAGE = mmap.PAGESIZE
 _BYTE = np.dtype(np.uint8)
 
-#: Makes the pages of a mapping present and writable, from Linux 5.14 on.
+#: Makes the pages of a mapping present and writable, since Linux 5.14.
 _MADV_POPULATE_WRITE = 23
 
-#: The least size of an output that is written to its place. It is WriteFrom in backend/process/frames.
+#: The minimum size of an output that is written to its place. Equals WriteFrom in
+#: backend/process/frames.
 WRITE_MIN = 65536
 
-#: Beyond so many ranges of a region it is forgotten which are present.
+#: Above this number of ranges in a region, the record of present ranges is cleared.
 _MOST_RANGES = 256
 
 
 class Target:
-    """One region of a client, mapped to be written."""
+    """One region of a client, mapped writable."""
 
     region = layout.REGION_CLIENT
 
     def __init__(self, fd: int, start: int, size: int) -> None:
-        """Map size bytes at start of the file. The descriptor stays the caller's."""
+        """Map size bytes at start of the file. The caller still owns the descriptor."""
         found = os.fstat(fd)
         if not size or found.st_size < start + size:
-            raise OSError(errno.EINVAL, "the file is too short, or nothing is wanted of it")
-        #: Which file it is: regions of several names may be parts of one.
+            raise OSError(errno.EINVAL, "the file is too short, or the region is empty")
+        #: Identifies the file: regions with different names may be parts of one file.
         self.file = found.st_dev, found.st_ino
         self.start = start
         self.size = size
@@ -66,11 +69,11 @@ class Target:
         self._present: set[tuple[int, int]] = set()
 
     def least(self, _data: Any) -> int:
-        """The least size of an output that is written."""
+        """Return the minimum size of an output to write."""
         return WRITE_MIN
 
     def put(self, tensor: Tensor, offset: int, size: int, inputs: Inputs) -> bool:
-        """Copy an output to an offset, unless it lies there; False if that cannot be."""
+        """Copy an output to an offset, unless it is already there; False if this fails."""
         conflict = inputs.conflicts(tensor, self.file, self.start + offset, size)
         if conflict is None:
             return True
@@ -81,7 +84,7 @@ class Target:
         return True
 
     def prepare(self, offset: int, size: int) -> bool:
-        """Make the pages of a range present; False if the file does not have them, or cannot get them."""
+        """Make the pages of a range present; False if the file or the memory is too small."""
         first = offset // _PAGE * _PAGE
         length = min(-(-(offset + size) // _PAGE) * _PAGE, len(self._map)) - first
         if (first, length) in self._present:
@@ -89,7 +92,7 @@ class Target:
         try:
             self._map.madvise(_MADV_POPULATE_WRITE, first, length)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # which an older kernel says: it makes them present as they are written
+            if error.errno != errno.EINVAL:  # an older kernel, on which writes make them present
                 return False
         if len(self._present) >= _MOST_RANGES:
             self._present.clear()
@@ -97,28 +100,31 @@ class Target:
         return True
 
     def write(self, offset: int, data: np.ndarray | DeviceMemory) -> None:
-        """Copy an array to an offset, or the bytes of a device. Other threads run meanwhile."""
+        """Copy an array, or the bytes of a device, to an offset, without the GIL."""
         if isinstance(data, DeviceMemory):
             data.copy_to_host(self._address + offset)
-        elif data.flags.c_contiguous:  # as bytes, wherever the place begins
+        elif data.flags.c_contiguous:  # as bytes, regardless of the place's alignment
             np.copyto(np.ndarray((data.nbytes,), _BYTE, self._map, offset), np.asarray(data).reshape(-1).view(_BYTE))
         else:
             np.copyto(np.ndarray(data.shape, data.dtype, self._map, offset), data)
 
 
 class Inputs(Protocol):
-    """What Places asks about inputs that lie in regions. Regions answers."""
+    """Information about inputs in regions, implemented by Regions."""
 
-    #: Whether a request is cancelled, by its handle, as of now.
+    #: Returns whether the request with a handle is cancelled.
     gone: Callable[[int], bool]
-    #: By ticket: inputs whose clients may change them when a response has left.
+    #: By ticket: inputs whose clients may change them after a response was sent.
     alive: dict[int, weakref.ref[Any]]
 
     def conflicts(self, tensor: Tensor, file: tuple[int, int], begin: int, size: int) -> bool | None:
-        """Whether inputs lie in a range of a file; None if the tensor is one of them, unchanged, and the very range."""
+        """Return whether inputs overlap a range of a file.
+
+        None: tensor is that range, unchanged.
+        """
 
     def bytes_of(self, tensor: Tensor) -> np.ndarray | DeviceMemory | None:
-        """Return the bytes of a tensor to be written; None if they would have to be copied first."""
+        """Return the bytes of a tensor to write; None if they would have to be copied first."""
 
 
 class Writable(Protocol):
@@ -128,14 +134,14 @@ class Writable(Protocol):
     size: int
 
     def least(self, data: Any) -> int:
-        """The least size of an output that is written."""
+        """Return the minimum size of an output to write."""
 
     def put(self, tensor: Tensor, offset: int, size: int, inputs: Inputs) -> bool:
         """Copy an output to an offset; False if it cannot be written there."""
 
 
 class Places(Dict[str, int]):
-    """The outputs that a client wants, with their indices, and places of some of them. It is batch.Wanted."""
+    """The requested outputs with their indices, and the places of some of them. A batch.Wanted."""
 
     __slots__ = ("_gate", "_handle", "_inputs", "_over", "_places", "_stay")
 
@@ -149,28 +155,29 @@ class Places(Dict[str, int]):
         self._stay: set[str] | None = set()  # None: all
 
     def add(self, name: str, target: Writable | None, number: int, offset: int, size: int) -> None:
-        """Take a place out of EXECUTE."""
+        """Add a place from EXECUTE."""
         if target is None or offset > target.size or size > target.size - offset:
             where = f"of {target.size}" if target else "which is not mapped for that"
             raise NotUnderstood(f"an output is wanted in {size} bytes at {offset} of region {number}, {where}")
         self._places[name] = target, number, offset, size
 
     def let_stay(self, name: str | None) -> None:
-        """Learn that an output, or with None each, may stay on a device."""
+        """Allow an output, or with None every output, to stay on a device."""
         if name is None:
             self._stay = None
         elif self._stay is not None:
             self._stay.add(name)
 
     def stays(self, tensor: Tensor) -> bool:
-        """Whether an output may stay on its device."""
+        """Return whether an output may stay on its device."""
         name: Any = tensor._name
         return self._stay is None or name in self._stay
 
     def write(self, tensor: Tensor) -> tuple[int, int, int, int] | None:
-        """Write an output to its place: region of its kind, number, offset, bytes. None if it is to go to the arena.
+        """Write an output to its place.
 
-        DeviceError if its bytes cannot be had of their device.
+        Returns region kind, number, offset, bytes; None for the arena. DeviceError if the device
+        does not provide its bytes.
         """
         name: Any = tensor._name
         place = self._places.get(name)
@@ -187,6 +194,6 @@ class Places(Dict[str, int]):
             return target.region, number, offset, size
 
     def end(self) -> None:
-        """The request is about to be answered: when this returns no thread writes to its places, and none will."""
+        """Prepare for the answer: after this, no thread writes to the places of the request."""
         with self._gate:
             self._over = True

@@ -1,19 +1,20 @@
 """Pool: the arena of *up*, from which the stub takes blocks for the tensors that it sends.
 
-Sizes are classes of whole pages, four to the octave, so at most a fifth of a block is wasted. A block keeps its class
-and its place; freed ones of a class are reused last in, first out, because memory that was touched a moment ago is many
-times cheaper than fresh memory. Only if the file has no place left are free blocks joined and cut anew.
+Sizes are classes of whole pages, four per octave, so at most a fifth of a block is wasted. A block
+keeps its class and its place. Free blocks of a class are reused last in, first out, because
+recently used memory is many times cheaper than fresh memory. Only if the file has no space left are
+free blocks joined and divided again.
 
             place: in the file, sparse, cheap         memory: real, counted in `backed`
-    taken   the next bytes behind `_top`              reserved (fallocate) before use, in steps of growth
-    freed   kept, in the list of its size             kept; given back (MADV_REMOVE) while the stub idles: "hollow"
+    taken   the bytes that follow `_top`              reserved (fallocate) before use, in steps of growth
+    freed   kept, in the list of its size             kept; released (MADV_REMOVE) while the stub idles: "hollow"
 
-Ownership: a Block is held by the tensor that was sent from it, and once more for each descriptor that named it and has
-not come back in the return ring. It is free when the last of both has gone.
+Ownership: a Block is referenced by the tensor that was sent from it, and by each descriptor that
+named it and has not come back in the return ring. It is free when neither remains.
 
-Lock: `_alone` guards all but `_dropped`, to which the end of a Block, at any moment in any thread, only appends. A
-signal handler or destructor that comes in between and wants a block is refused, or it would wait for the thread that it
-interrupts.
+Lock: `_alone` guards everything except `_dropped`, to which the end of a Block, at any time in any
+thread, only appends. A signal handler or destructor that interrupts and requests a block is
+rejected, or it would wait for the thread that it interrupts.
 """
 
 from __future__ import annotations
@@ -43,23 +44,26 @@ _WANTED = layout.WANTED_AT // 8
 _ANSWERED = layout.ANSWERED_AT // 8
 _ASKED = layout.ASKED_AT // 8
 
-#: Memory above the default that was not needed for so long is given back.
+#: Memory above the default that was not needed for this time is released.
 TRIM_AFTER_SECONDS = 1.0
 
-#: Set in the index of tickets of blocks on devices.
+#: Set in the index of tickets of device blocks.
 ELSEWHERE = 1 << 31
 
-#: How long the supervisor may take to say whether there is memory.
+#: How long the supervisor may take to grant memory.
 GRANT_SECONDS = 10.0
 
 
 class DeviceMemoryLender(Protocol):
-    """Lends memory of devices; ondevice.OnDevice implements it."""
+    """Lends device memory; implemented by ondevice.OnDevice."""
 
     pool: Any  # devicepool.DevicePool, whose module imports this one
 
     def lend(self, memory: DeviceMemory) -> tuple[int, int, int] | None:
-        """Copy memory and lend the copy: allocation, offset and ticket. None if the bytes go through the host."""
+        """Copy memory and lend the copy: allocation, offset and ticket.
+
+        None: use the host instead.
+        """
 
 
 def _nowhere() -> NoReturn:
@@ -67,11 +71,11 @@ def _nowhere() -> NoReturn:
 
 
 class PoolExhausted(Exception):
-    """No memory for a block. The text is what clients see, word for word Triton's up to the reason."""
+    """No memory for a block. Clients see the text, which is Triton's up to the reason."""
 
 
 def size_class(size: int) -> int:
-    """The bytes of a block for size bytes: whole pages, four classes to the octave."""
+    """Return the block size for size bytes: whole pages, four classes per octave."""
     pages = max(1, -(-size // _PAGE))
     if pages <= 8:
         return pages * _PAGE
@@ -80,7 +84,7 @@ def size_class(size: int) -> int:
 
 
 class Block:
-    """A range of the arena, named by its offset in *up*. It goes back when the last reference to this object dies."""
+    """A range of the arena, given by its offset in *up*. Returned when this object is deleted."""
 
     __slots__ = ("_dropped", "index", "mapping", "offset", "size")
 
@@ -99,13 +103,13 @@ class Block:
         mapping.map[at : at + len(data)] = data
 
     def address(self) -> int:
-        """Where the block lies in this process, as long as it lives."""
+        """Return the address of the block in this process, valid while the block lives."""
         mapping = self.mapping
         assert mapping is not None
         return mapping.address + self.offset - mapping.start
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An array over the block."""
+        """Return an array over the block."""
         mapping = self.mapping
         assert mapping is not None
         array: np.ndarray = np.ndarray(shape, dtype, mapping.map, self.offset - mapping.start)
@@ -116,16 +120,19 @@ class Block:
 
 
 class Alone:
-    """The lock of a pool. A thread that asks for it while it has it is refused: its destructors and signal handlers."""
+    """The lock of a pool.
+
+    Rejects a thread that already holds it: a destructor or signal handler.
+    """
 
     def __init__(self) -> None:
         self._mu = threading.Lock()
-        self._busy: set[int] = set()  # idents of the threads that hold _mu or wait for it, marked before they do
+        self._busy: set[int] = set()  # idents of threads that hold _mu or wait for it, added before they acquire it
 
     def __enter__(self) -> None:
         me = threading.get_ident()
         if me in self._busy:
-            raise PoolExhausted("memory was asked for in the midst of taking some, by a destructor or signal handler")
+            raise PoolExhausted("a destructor or signal handler requested memory during another request for memory")
         self._busy.add(me)
         self._mu.acquire()
 
@@ -150,29 +157,30 @@ class Pool:
         self._alone = Alone()
         self._dropped: deque[int] = deque()
 
-        # The private table of blocks, by index. A ticket is the index and, in its high half, the generation.
+        # The private table of blocks, by index. A ticket is the index, with the generation in its
+        # high half.
         self._offsets: list[int] = []
         self._sizes: list[int] = []
         self._references: list[int] = []
-        self._lent: list[int] = []  # how many of these are descriptors at the supervisor
+        self._lent: list[int] = []  # number of references that are descriptors at the supervisor
         self._generations: list[int] = []
         self._hollow: list[bool] = []
-        self._unused: list[int] = []  # indices whose place has been joined with others
+        self._unused: list[int] = []  # indices whose space was joined with others
 
         self._free: dict[int, list[int]] = {}  # indices by size, hollow ones first
-        self._top = layout.ARENA_AT  # places below have been taken
-        self._reserved = layout.ARENA_AT  # memory up to here has been reserved
+        self._top = layout.ARENA_AT  # everything below was taken
+        self._reserved = layout.ARENA_AT  # memory up to here was reserved
         self.backed = 0  # bytes of real memory
-        self.used = 0  # of these in blocks that are not free
-        self._asked = 0  # how often the supervisor was asked for memory, or told of it
+        self.used = 0  # bytes of these in used blocks
+        self._asked = 0  # number of requests and reports to the supervisor
         self._outstanding = 0  # descriptors at the supervisor
-        self._outstanding_elsewhere = 0  # of these, that name memory of devices
+        self._outstanding_elsewhere = 0  # those of them that name device memory
         self._collected = 0
         self._most_used = 0  # since _since
-        self._since = 0.0  # 0: nothing to give back
-        #: What lends memory of devices; the loop sets it.
+        self._since = 0.0  # 0: nothing to release
+        #: Returns the lender of device memory; the loop sets it.
         self.elsewhere: Callable[[], DeviceMemoryLender] = _nowhere
-        #: Tickets of memory of devices that have come back.
+        #: Returned tickets of device memory.
         self.returned: deque[int] = deque()
 
     def take(self, size: int) -> Block:
@@ -191,7 +199,7 @@ class Pool:
             return block
 
     def lend(self, block: Block) -> int:
-        """Make the ticket for one descriptor that names block."""
+        """Make a ticket for one descriptor that names block."""
         with self._alone:
             if self._outstanding == _SLOTS:
                 self._collect()
@@ -203,7 +211,7 @@ class Pool:
             return block.index | self._generations[block.index] << 32
 
     def lend_elsewhere(self) -> None:
-        """Count a descriptor that names memory of a device."""
+        """Count a descriptor that names device memory."""
         with self._alone:
             if self._outstanding == _SLOTS:
                 self._collect()
@@ -218,26 +226,27 @@ class Pool:
             self._collect()
 
     def lent(self) -> bool:
-        """Whether something of the pool is at the supervisor."""
+        """Return whether the supervisor has anything of the pool."""
         with self._alone:
             self._collect()
             return self._outstanding > 0
 
     def withdraw(self, ticket: int) -> None:
-        """Take back a ticket that was not sent after all."""
+        """Take back a ticket that was not sent."""
         with self._alone:
             self._settle(ticket)
 
     def free(self) -> int:
-        """The bytes that can still be taken, if the machine has them."""
+        """Return the bytes that can still be taken, if the machine has them."""
         with self._alone:
             self._collect()
             return self._max - self.used
 
     def patience(self) -> int | None:
-        """Give back memory that was not needed for a while; called before sleep.
+        """Release memory that was not needed for a while; called before a sleep.
 
-        Returns the milliseconds after which another look is worth while, None if that is not before the next frame.
+        Returns the milliseconds until the next useful check, or None if the next frame comes
+        first.
         """
         with self._alone:
             self._collect()
@@ -256,7 +265,7 @@ class Pool:
             return int((self._since + TRIM_AFTER_SECONDS - now) * 1000) + 1
 
     def _collect(self) -> None:
-        """Process tickets returned by the supervisor, and blocks whose tensors have died."""
+        """Process tickets returned by the supervisor, and blocks whose tensors were deleted."""
         returned = self._peer[_RETURNED]
         collected = self._collected
         if collected != returned:
@@ -310,7 +319,7 @@ class Pool:
         return self._enter(self._top - size, size)
 
     def _enter(self, offset: int, size: int) -> int:
-        """Write a place into the table."""
+        """Enter a block into the table."""
         if self._unused:
             index = self._unused.pop()
             self._offsets[index] = offset
@@ -326,7 +335,7 @@ class Pool:
         return len(self._offsets) - 1
 
     def _cut(self, size: int) -> int:
-        """There is no place behind the last block: join free neighbours, and cut one out of them."""
+        """Make a block from free neighbours, because there is no space after the last block."""
         run = self._free_run(size)
         start = self._offsets[run[0]]
         length = sum(self._sizes[index] for index in run)
@@ -345,7 +354,7 @@ class Pool:
         return self._enter(start, size)
 
     def _free_run(self, size: int) -> list[int]:
-        """Indices of free blocks, one behind the other, that have size bytes together."""
+        """Return indices of adjacent free blocks with size bytes in total."""
         run: list[int] = []
         length = 0
         end = -1
@@ -367,7 +376,8 @@ class Pool:
     def _reserve(self, offset: int, size: int, needed: int) -> int:
         """Reserve size bytes, or only the needed ones if memory is short. Returns the number."""
         reason = ""
-        # A step ahead is optional; for the needed bytes free blocks are given up, in the end all of them.
+        # A step ahead is optional; for the needed bytes, free blocks are released, if necessary
+        # all.
         for amount, last_resort in ((size, False), (needed, False), (needed, True)):
             over = self.backed + amount - self._max
             if last_resort:
@@ -379,8 +389,9 @@ class Pool:
                 continue
             if not self._granted(self.backed + amount):
                 reason = (
-                    f"{needed} bytes more are wanted, {self.used} are in use, and the server's memory for requests, "
-                    "of which this is a part, is used up (--request-memory-byte-size)"
+                    f"{needed} bytes more are wanted, {self.used} are in use, and the model's share of the server's "
+                    "memory for requests (--model-max-memory-share), or all of it, is used up "
+                    "(--request-memory-byte-size)"
                 )
                 continue
             try:
@@ -395,7 +406,7 @@ class Pool:
         raise self._exhausted(needed, reason)
 
     def _granted(self, total: int) -> bool:
-        """Whether size bytes may be reserved. The supervisor is asked if it has not allowed that many before."""
+        """Return whether total bytes may be reserved. Asks the supervisor if not allowed before."""
         granted = self._peer[_GRANTED]
         if not granted or total <= granted:
             return True
@@ -413,7 +424,7 @@ class Pool:
         return total <= self._peer[_GRANTED]
 
     def _tell(self, total: int) -> int:
-        """Say how many bytes are wanted in all; returns the number of the question."""
+        """Report the total of required bytes; returns the number of the report."""
         self._asked += 1
         self._words[_WANTED] = total
         os.sched_yield()  # a full barrier: a reader that sees the number sees the bytes
@@ -422,7 +433,10 @@ class Pool:
         return self._asked
 
     def _give_back(self, surplus: int) -> None:
-        """Give back about surplus bytes: bytes reserved ahead, then free blocks, large and old ones first."""
+        """Release about surplus bytes.
+
+        Reserved bytes come first, then free blocks, large and old first.
+        """
         if surplus <= 0:
             return
         ahead = self._reserved - self._top
@@ -441,12 +455,13 @@ class Pool:
 
     def _hollow_out(self, offset: int, size: int) -> None:
         self.backed -= size
-        # By the mapping that a block of this place has; joined or reserved bytes may need several.
+        # Through the mapping that a block of this place uses; joined or reserved bytes may need
+        # several.
         steps = size if self._mappings.over(offset, size) else CELL
         for at in range(offset, offset + size, steps):
             length = min(steps, offset + size - at)
             mapping = self._mappings.over(at, length)
-            if mapping is not None:  # else there is no room to say so, and it goes when the block is next given back
+            if mapping is not None:  # otherwise the block's next release frees its memory
                 mapping.map.madvise(mmap.MADV_REMOVE, at - mapping.start, length)
 
     def _map(self, start: int, size: int) -> mmap.mmap:

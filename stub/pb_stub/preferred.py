@@ -1,11 +1,11 @@
-"""Outputs of BLS requests whose PreferredMemory names a device: they are brought there, whatever made them.
+"""Outputs of BLS requests whose PreferredMemory names a device: they are copied there.
 
-The process that has asked brings them, into its pool of that device (devicepool): from the host by a copy up, from
-another device by a copy between the two. The server looks at "prefers the CPU" alone. BYTES and tensors without
-elements lie on the host always.
+The requesting process copies them into its pool of that device (devicepool), from the host or from
+another device. The server only considers a preference for the CPU. BYTES tensors and empty tensors
+are always on the host.
 
-Where that fails an output stays where it is, as where there is no driver: models ask `is_cpu()`. The log says it once
-for a device, if there is a driver.
+If that fails, for example without a driver, an output stays where it is: models check `is_cpu()`.
+If there is a driver, this is logged once per device.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .pool import PoolExhausted
 
 _BYTE = np.dtype(np.uint8)
 
-#: Devices of which the log was told that outputs are not brought there. Models may make up numbers.
+#: Devices for which the failure was logged. Models may use invalid numbers.
 _told: set[int] = set()
 _MOST_TOLD = 16
 
 
 class Brought(DeviceMemory):
-    """The bytes of an output in a block of this process's own."""
+    """The bytes of an output in a block of this process."""
 
     __slots__ = ("_block", "_pool")
 
@@ -43,7 +43,7 @@ class Brought(DeviceMemory):
 
 
 def bring(outputs: Iterable[Tensor], number: int, pool: DevicePool) -> None:
-    """Bring outputs to the device of a number, as far as that can be. When this returns their bytes are there."""
+    """Copy outputs to the numbered device if possible. The bytes are there when this returns."""
     for tensor in outputs:
         if tensor._code == BYTES or not tensor._size:
             continue
@@ -66,7 +66,7 @@ def bring(outputs: Iterable[Tensor], number: int, pool: DevicePool) -> None:
 
 
 def _as_came(tensor: Tensor) -> np.ndarray:
-    """The bytes of an output that came on the host, where they are."""
+    """Return the bytes of an output that was received on the host, in place."""
     origin = tensor._origin
     assert origin is not None
     if isinstance(origin, bytes):

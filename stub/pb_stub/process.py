@@ -1,4 +1,4 @@
-"""The process of a stub: its start, the model's view of it, its end."""
+"""The process of a stub: its start, the environment that the model sees, its end."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from typing import NamedTuple, NoReturn
 from . import bytecode, ending, title
 from .errors import ForeignProcess, Gone, ProtocolError, StubError
 
-#: Exit codes: the model did not start; stub and supervisor have lost each other, or the stub failed; there was no
-#: memory for what the stub itself needs; what the supervisor says cannot be trusted, which is no fault of the model.
+#: Exit codes: the model did not start; the connection to the supervisor is lost, or the stub
+#: failed; the stub itself ran out of memory; the supervisor violates the protocol, which is not the
+#: model's fault.
 EXIT_NOT_STARTED = 1
 EXIT_LOST = 70
 EXIT_NO_MEMORY = 71
 EXIT_CONFUSED = 76
 
-#: How long threads and exit handlers of the model may hold up the end of a stub that has been told to go.
+#: How long the model's threads and exit handlers may delay the exit of a stopped stub.
 EXIT_SECONDS = 5.0
 
 
@@ -43,7 +44,7 @@ class Descriptors(NamedTuple):
     regions: int = -1  # -1: clients have no regions that a stub could map
 
 
-#: What each is to the model that has closed it.
+#: Their names for a model that has closed them.
 _NAMES = (
     "the server's messages",
     "its own messages and outputs",
@@ -54,20 +55,20 @@ _NAMES = (
     "the socket for regions of clients",
 )
 
-#: Descriptors are moved to numbers as high as this, where the limit allows it: programs that become daemons close all
-#: up to 1,000 or so. Not higher: the kernel's table grows with the highest.
+#: Descriptors are moved to high numbers if the limit allows: programs that daemonize close all up
+#: to 1,000 or so. Not higher, because the kernel's table grows with the highest.
 _HIGH = 4096
 _ROOM = 16
 
-_voice = 2  # where complaints go if the model has closed the standard error output
+_voice = 2  # for complaints if the model has closed stderr
 
 _files: dict[int, tuple[str, int, int]] = {}  # by descriptor: its name, device and inode
 
 
 def settle(fds: Descriptors) -> Descriptors:
-    """Become a process group of its own that dies with the supervisor, and that Ctrl-C does not reach.
+    """Become a process group that ends with the supervisor, and that Ctrl-C does not reach.
 
-    Returns the descriptors, which have other numbers from now on.
+    Returns the descriptors, which have new numbers.
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
@@ -77,7 +78,7 @@ def settle(fds: Descriptors) -> Descriptors:
     for fd in fds:
         if fd >= 0:
             os.set_inheritable(fd, False)
-    # Handlers rather than SIG_IGN, which programs that the model starts would inherit.
+    # Handlers instead of SIG_IGN, which programs started by the model would inherit.
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
     _Children()
@@ -87,7 +88,7 @@ def settle(fds: Descriptors) -> Descriptors:
 def _out_of_the_way(fds: Descriptors) -> Descriptors:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     first = max(_HIGH if limit == resource.RLIM_INFINITY else min(limit, _HIGH), 2 * _ROOM) - _ROOM
-    global _voice  # noqa: PLW0603  # there is one in a process
+    global _voice  # noqa: PLW0603  # one in a process
     with contextlib.suppress(OSError):
         _voice = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, first)
     moved = []
@@ -106,7 +107,7 @@ def _out_of_the_way(fds: Descriptors) -> Descriptors:
 
 
 def closed() -> str:
-    """Name the descriptors that the model has closed or replaced, or return ""."""
+    """Return the names of descriptors that the model has closed or replaced, or ""."""
     gone = []
     for fd, (name, device, inode) in _files.items():
         try:
@@ -115,7 +116,7 @@ def closed() -> str:
             gone.append(f"{fd} ({name})")
             continue
         if (file.st_dev, file.st_ino) != (device, inode):
-            gone.append(f"{fd} ({name}), which leads elsewhere now")
+            gone.append(f"{fd} ({name}), which now refers to another file")
     return ", ".join(gone)
 
 
@@ -124,13 +125,14 @@ def _ignore(number: int, frame: object) -> None:
 
 
 class _Children:
-    """Lets processes that the model forks be ended as others are: multiprocessing.Pool waits for that.
+    """Lets processes forked by the model end by signals, as multiprocessing.Pool requires.
 
-    A signal that comes before the child has its own handlers is held back, or ours would swallow it.
+    A signal that arrives before the child has its own handlers is blocked, or ours would swallow
+    it.
     """
 
     def __init__(self) -> None:
-        self._masks: dict[int, set[int]] = {}  # by the thread that forks
+        self._masks: dict[int, set[int]] = {}  # by forking thread
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._heed)
 
     def _hold(self) -> None:
@@ -149,10 +151,10 @@ class _Children:
 
 
 def arm(lifeline: int) -> None:
-    """Have the kernel kill this process group when the other end of lifeline is closed.
+    """Make the kernel kill this process group when the other end of lifeline is closed.
 
-    No thread takes part, so it works while the group is stopped or the GIL is held. Where the kernel refuses, in a
-    sandbox perhaps, the end of the down bell still tells, if later.
+    No thread is involved, so it works while the group is stopped or the GIL is held. If the kernel
+    refuses, as in some sandboxes, the end of the down bell still ends the process, but later.
     """
     try:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
@@ -162,36 +164,37 @@ def arm(lifeline: int) -> None:
         return
     ended = select.poll()
     ended.register(lifeline, 0)
-    if ended.poll(0):  # before it was armed
+    if ended.poll(0):  # closed before it was armed
         os.killpg(0, signal.SIGKILL)
 
 
 def hide(root: str, search: list[str], changing: bool = False) -> None:
-    """Make the interpreter look as the model expects it: an empty __main__, no arguments, Triton's search path.
+    """Make the interpreter look as in Triton: an empty __main__, no arguments, the search path.
 
-    Compiled code of files that are changing is not kept: Python would take it for that of a file which has the same
-    size and was written in the same second.
+    Bytecode of changing files is not kept: Python would use it for a changed file with the same
+    size, written in the same second.
     """
-    # sys.modules alone kept the old one alive; the code of this process goes on in its functions.
+    # The old module was only referenced by sys.modules; this process's code lives on in its
+    # functions.
     main = types.ModuleType("__main__")
-    main.__loader__ = BuiltinImporter  # as in an interpreter that is embedded
+    main.__loader__ = BuiltinImporter  # as in an embedded interpreter
     sys.modules["__main__"] = main
     sys.argv = [""]
     sys.path[:] = ["", *(path for path in sys.path if path != root), *search, root]
     if changing:
         sys.dont_write_bytecode = True
         return
-    # Search begins with version and model; the repository is above.
+    # The search path starts with version and model; the repository is above.
     bytecode.keep(root, [*search, *(os.path.dirname(folder) for folder in search[1:2])])
 
 
 def leave(code: int) -> NoReturn:
-    """End the process as an interpreter ends: by SystemExit, which the caller lets pass.
+    """Exit as interpreters do: by SystemExit, which the caller does not catch.
 
-    Threads of the model are waited for, exit handlers are run, then the interpreter flushes and closes what is open and
-    takes its modules down, a forked one those that it does not share (`ending`). None of it may take longer than
-    EXIT_SECONDS. The alarm is no thread, for which there may be no memory; where C code keeps it from being heard, the
-    supervisor's patience ends.
+    The model's threads are joined and exit handlers run. Then the interpreter flushes and closes
+    open files and removes its modules; a forked one only those that it does not share (`ending`).
+    All of this may take at most EXIT_SECONDS. The alarm is not a thread, for which there may be no
+    memory. If C code blocks the alarm, the supervisor's timeout applies.
     """
 
     def late(_number: int, _frame: object) -> None:
@@ -215,7 +218,7 @@ def leave(code: int) -> NoReturn:
     flush()
     if code == 0 and ending.is_short():
         ending.take_down()
-        # The last output of dead processes.
+        # The last output of ended processes.
         collect()
         flush()
         ending.leave(code)
@@ -223,10 +226,10 @@ def leave(code: int) -> NoReturn:
 
 
 def collect() -> None:
-    """Collect garbage, and lose nothing that it has buffered.
+    """Collect garbage without losing buffered data.
 
-    A file in a circle of references may be closed below its buffer when the circle is taken apart, and modules are
-    circles. So files are flushed before.
+    A file in a reference cycle may be closed before its buffer is flushed, and modules are cycles.
+    So files are flushed first.
     """
     for candidate in gc.get_objects():
         if issubclass(type(candidate), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
@@ -236,33 +239,33 @@ def collect() -> None:
 
 
 def flush() -> None:
-    """Write out what Python still holds back of stdout and stderr."""
+    """Write buffered data of stdout and stderr."""
     for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         try:
             getattr(sys, name).flush()
         except Exception:
-            # The model has closed or replaced it, or its reader has gone. The interpreter shall not try again, and
-            # tell of it by its exit code.
+            # The model has closed or replaced it, or its reader has gone. The interpreter must not
+            # try again and report this in its exit code.
             setattr(sys, name, None)
 
 
 def refuse_breakpoint(*arguments: object, **named: object) -> object:
-    """What `breakpoint()` does in a model: the debugger would find the end of its input, and say BdbQuit.
+    """Implement `breakpoint()` for models: pdb would reach the end of its input and raise BdbQuit.
 
-    Where the user has named a debugger with PYTHONBREAKPOINT, it is called.
+    A debugger set by PYTHONBREAKPOINT is called instead.
     """
     if os.environ.get("PYTHONBREAKPOINT"):
         return sys.__breakpointhook__(*arguments, **named)
     raise RuntimeError(
-        "breakpoint() was called, and a model that is served has no terminal for a debugger. Start the "
-        "server with --dev, which lends its own (nereid serve DIR --dev), debug the model in a unit test with "
-        "nereid_testing, name a debugger that needs none with PYTHONBREAKPOINT, or switch breakpoints off with "
-        "PYTHONBREAKPOINT=0"
+        "breakpoint() was called, but a model in a server has no terminal for a debugger. Start the server "
+        "with --dev, which lends its terminal (nereid serve DIR --dev), debug the model in a unit test with "
+        "nereid_testing, select a debugger without a terminal with PYTHONBREAKPOINT, or disable breakpoints "
+        "with PYTHONBREAKPOINT=0"
     )
 
 
 def complain(instance: str, text: str) -> None:
-    """Tell the operator why this stub ends, on stderr, in one line."""
+    """Report to the operator why this stub ends, on stderr, in one line."""
     line = f"stub of {instance}: {text}\n".encode("utf-8", "backslashreplace")
     for fd in (2, _voice):
         with contextlib.suppress(OSError):
@@ -271,14 +274,14 @@ def complain(instance: str, text: str) -> None:
 
 
 def disown(instance: str, error: ForeignProcess) -> NoReturn:
-    """End a child of the model that came back into the stub: nothing of it is its business, exit handlers included."""
+    """End a child of the model that returned into the stub, without exit handlers."""
     complain(instance, str(error))
     flush()
     os._exit(EXIT_LOST)
 
 
 def lose(instance: str, error: StubError) -> NoReturn:
-    """End the process because the way to the supervisor does not work, from the thread that has found that out."""
+    """End the process because the connection to the supervisor is broken, from any thread."""
     if isinstance(error, Gone):
         # The lifeline normally ends the group before this is noticed.
         complain(instance, "Non-graceful termination detected. ")
@@ -288,10 +291,10 @@ def lose(instance: str, error: StubError) -> NoReturn:
 
 
 def code_of(error: StubError) -> int:
-    """The exit code of a stub that ends because of an error."""
+    """Return the exit code for an error."""
     return EXIT_CONFUSED if isinstance(error, ProtocolError) else EXIT_LOST
 
 
 def kill_group() -> None:
-    """End this process and all that the model has started in its group."""
+    """Kill this process and everything that the model has started in its group."""
     os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Answers the supervisor's question whether the model is ready, beside `execute`."""
+"""Answers the supervisor's readiness checks, concurrently with `execute`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from .errors import ForeignProcess, StubError
 from .model import Model
 from .service import Service
 
-#: An execution that is on for one to two times so long is not short: the ring is read beside it. In seconds.
+#: An execution longer than one to two times this, in seconds, is not short: frames are read
+#: meanwhile.
 _LOOK = 0.01
 
 
 class Readiness:
-    """A thread of its own for `is_ready`, in stubs whose model has it: it may take long, and may ask the server.
+    """A separate thread for `is_ready`, if the model has it: it may block, and may call the server.
 
-    While the main thread executes no thread reads the ring, and a question would wait. Another reader would slow down
-    short executions, as frames then go from thread to thread. So this thread looks from time to time, and has the
-    ring read beside an execution that is not short.
+    While the main thread executes, no thread reads the ring, so a check would wait. Another reader
+    would slow down short executions, because frames would pass between threads. So this thread
+    looks from time to time, and requests reading during an execution that is not short.
     """
 
     def __init__(self, channel: Channel, instance: str, model: Model, service: Service) -> None:
@@ -28,18 +29,18 @@ class Readiness:
         self._instance = instance
         self._model = model
         self._service = service
-        #: Where the questions go. An empty one wakes the thread to look.
+        #: Incoming checks. An empty one wakes the thread.
         self.box: Mailbox[bytes] = SimpleQueue()
-        #: The model is about to be finalized: nothing is asked of it any more, and nothing answered.
+        #: The model is about to be finalized: no more checks are run or answered.
         self.over = False
         self._count = 0  # of executions
-        self._executing = 0  # the number of the check that runs, 0 if none does
+        self._executing = 0  # number of the running execution, or 0
         self._asleep = True  # until something is put into the box
         self._reads = False
         threading.Thread(target=self._run, name="pb_stub is_ready", daemon=True).start()
 
     def begin(self) -> None:
-        """The main thread begins to execute."""
+        """Record that the main thread starts to execute."""
         self._count += 1
         self._executing = self._count
         if self._asleep:
@@ -47,7 +48,7 @@ class Readiness:
             self.box.put(b"")
 
     def end(self) -> None:
-        """The main thread has executed, and reads the ring from now on."""
+        """Record that the main thread has executed, and reads the ring from now on."""
         self._executing = 0
         if self._reads:
             self._reads = False
@@ -63,7 +64,7 @@ class Readiness:
             process.lose(self._instance, error)
 
     def _next(self) -> bytes:
-        """Wait for a question."""
+        """Wait for a check."""
         seen = 0
         while True:
             try:
@@ -76,11 +77,11 @@ class Readiness:
             if now and now == seen:
                 self._reads = True
                 self._service.need(self)
-                if self._executing != now:  # end may have come before
+                if self._executing != now:  # end may have been called before
                     self._service.enough(self)
             if now == seen:
                 self._asleep = True
-                if self._executing not in (0, now):  # begin may have come before
+                if self._executing not in (0, now):  # begin may have been called before
                     self._asleep = False
             seen = now
 

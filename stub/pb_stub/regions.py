@@ -1,16 +1,18 @@
-"""Regions: files of clients that this stub has mapped, so that large inputs need no copy at all.
+"""Regions: files of clients that this stub has mapped, so that large inputs are not copied.
 
-The supervisor sends a descriptor by a socket and then MAP by the ring, both with the region's number. A region is
-mapped copy-on-write, once, and its inputs are lent as those of *requests* are (see loans), with three differences.
+The supervisor sends a descriptor through a socket and then MAP through the ring, both with the
+region's number. A region is mapped copy-on-write, once, and its inputs are lent like those of
+*requests* (see loans), with three differences.
 
-* The client may write into its memory, or truncate the file, at any moment. It is to leave an input alone until the
-  response has come. What the model keeps of it beyond that is *frozen* before the response is sent: its pages become
-  this process's own. If the file is truncated meanwhile, a touch ends this process, which the supervisor understands.
-* Two requests may name the same bytes. The second gets a copy of them, or each would see what the model wrote into the
-  other's array. Copies are read from the file, past pages that are this process's own, and cannot fault.
-* An input is not passed on by reference: where it goes to the supervisor it is copied like any other array.
+* The client may write to its memory, or truncate the file, at any time. It should not change an
+  input before the response arrives. Inputs that the model keeps longer are *frozen* before the
+  response is sent: their pages become private to this process. If the file is truncated meanwhile,
+  an access ends this process, which the supervisor recognises.
+* Two requests may name the same bytes. The second gets a copy, or each would see the model's writes
+  to the other's array. Copies are read from the file, not from private pages, and cannot fault.
+* An input is not passed on by reference: it is copied for the supervisor like any other array.
 
-A region in which outputs are wanted is mapped once more, under a number of its own (see places).
+A region that receives outputs is mapped again, with a separate number (see places).
 """
 
 from __future__ import annotations
@@ -40,21 +42,22 @@ if TYPE_CHECKING:
 
 _PAGE = mmap.PAGESIZE
 
-#: Makes the pages of a private mapping this process's own, from Linux 5.14 on. It does not change them.
+#: Makes the pages of a private mapping private to this process, since Linux 5.14, without changing
+#: them.
 _MADV_POPULATE_WRITE = 23
 
 _TRUNCATED = "the client has truncated the region of shared memory that has this input"
 
 
 class ClientLoan(Loan):
-    """An input in a client's region, under a ticket. It goes back when this object dies, or is frozen."""
+    """An input in a client's region, with a ticket, returned on deletion or freezing."""
 
     __slots__ = ("__weakref__", "_kept", "_region")
 
     def __init__(self, region: Region, ticket: int, offset: int, size: int) -> None:
         super().__init__(region, ticket, offset, size)
         self._region = region
-        self._kept: bytes | None = None  # of a frozen loan without an array
+        self._kept: bytes | None = None  # for a frozen loan without an array
         region.alive[ticket] = weakref.ref(self)
 
     def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -67,7 +70,7 @@ class ClientLoan(Loan):
         return super()._copy(self._frozen_mapping(), dtype, shape)
 
     def read(self) -> bytes:
-        """Copy the bytes as they came."""
+        """Copy the bytes as received."""
         if self._kept is not None:
             return self._kept
         mapping = self._frozen_mapping()
@@ -78,28 +81,28 @@ class ClientLoan(Loan):
         return bytes(buffer)
 
     def _frozen_mapping(self) -> FileMapping | None:
-        """The mapping of a loan whose pages are this process's own: the file has other bytes, perhaps."""
+        """Return the mapping of a loan whose pages are private; the file may have changed."""
         return None if self.ticket in self._region.alive else self.mapping
 
     def lies_in(self, file: tuple[int, int], begin: int, size: int) -> bool:
-        """Whether a byte of a range of a file is one of these."""
+        """Return whether a range of a file overlaps these bytes."""
         region = self._region
         first = region.start + self.offset
         return region.file == file and first < begin + size and begin < first + self.size
 
     def is_range(self, begin: int, size: int) -> bool:
-        """Whether the bytes are this range of their file."""
+        """Return whether the bytes are exactly this range of their file."""
         return self._region.start + self.offset == begin and self.size == size
 
     def shown_by(self, data: np.ndarray) -> bool:
-        """Whether an array shows the bytes, all of them and as they came."""
+        """Return whether an array shows all of the bytes, unchanged."""
         held = self._region.holder(data)
         if held is None or held[0] is not self:
             return False
         return held[1] == self.offset and data.nbytes == self.size and data.flags.c_contiguous and not self.written()
 
     def as_came(self) -> np.ndarray | None:
-        """The bytes as they came, where they are mapped; None if they have to be read from the file."""
+        """Return the unchanged bytes in their mapping; None if they must be read from the file."""
         mapping = self.mapping or self._region.mapping(self.offset, self.size)
         if mapping is None or self._kept is not None or self.written():
             return None
@@ -107,7 +110,7 @@ class ClientLoan(Loan):
         return array
 
     def freeze(self) -> None:
-        """Keep the bytes as they are for the arrays over them, and give the loan back: the client may go on."""
+        """Make the bytes private for the arrays over them, and return the loan to the client."""
         mapping = self.mapping
         try:
             if mapping is None:
@@ -115,11 +118,12 @@ class ClientLoan(Loan):
             else:
                 _own(mapping, self.offset, self.size)
         except (OSError, TritonModelException):
-            pass  # the file is too short: there is nothing left to keep
+            pass  # the file is too short: nothing is left to keep
         self._return()
 
     def _return(self) -> None:
-        # Several threads may come here for one loan. The one that takes it out of the dict gives the ticket back.
+        # Several threads may freeze the same loan. The one that removes it from the dict returns
+        # the ticket.
         if self._region.alive.pop(self.ticket, None) is not None:
             self._region.channel.give_back(self.ticket)
 
@@ -133,7 +137,7 @@ class ClientLoan(Loan):
 
 
 def _own(mapping: FileMapping, offset: int, size: int) -> None:
-    """Make the pages of a range this process's own."""
+    """Make the pages of a range private to this process."""
     first = offset // _PAGE * _PAGE
     end = min(-(-(offset + size) // _PAGE) * _PAGE, len(mapping.map))
     try:
@@ -146,11 +150,14 @@ def _own(mapping: FileMapping, offset: int, size: int) -> None:
 
 
 class Region(Loans):
-    """One region of a client: all of it is one mapping."""
+    """One region of a client, entirely in one mapping."""
 
-    # Not by Loans.__init__, which maps in mappings, and has a descriptor of /proc that all regions share.
+    # Not through Loans.__init__, which uses mappings; all regions share one descriptor of /proc.
     def __init__(self, of: Regions, fd: int, start: int, size: int) -> None:
-        """Map size bytes at start of the file. The descriptor is the region's, also after an error."""
+        """Map size bytes at start of the file.
+
+        The region owns the descriptor, even after an error.
+        """
         self._fd = fd
         self.channel = of.channel
         self.size = size
@@ -160,10 +167,10 @@ class Region(Loans):
         self._roots = {}
         self._copying = {}
         if self._pagemap is None:
-            raise OSError(errno.ENOSYS, "the pages of this process cannot be looked at")
+            raise OSError(errno.ENOSYS, "the pages of this process cannot be inspected")
         found = os.fstat(fd)
         if not size or found.st_size < start + size:
-            raise OSError(errno.EINVAL, "the file is too short, or nothing is wanted of it")
+            raise OSError(errno.EINVAL, "the file is too short, or the region is empty")
         self.file = found.st_dev, found.st_ino
         private = mmap.MAP_PRIVATE | _MAP_NORESERVE
         mapped = mmap.mmap(fd, size, flags=private, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
@@ -174,7 +181,7 @@ class Region(Loans):
         def over(offset: int, size: int) -> FileMapping | None:
             return whole if offset + size <= end else None
 
-        self.mapping = over  # no method, which would keep the region alive by a circle
+        self.mapping = over  # not a method, which would form a cycle that keeps the region alive
 
     def lends_views(self, name: str, loan: Loan) -> bool:
         first, last = loan.offset // _PAGE, (loan.offset + loan.size - 1) // _PAGE
@@ -190,7 +197,7 @@ class Region(Loans):
         except EOFError:
             raise TritonModelException(_TRUNCATED) from None
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # also when modules have been taken down
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # also during interpreter shutdown
         try:
             close(self._fd)
         except OSError:
@@ -207,11 +214,11 @@ class Regions:
         self._regions: dict[int, Region] = {}
         self._targets: dict[int, Target] = {}
         self.gone: Callable[[int], bool] = lambda _handle: False
-        #: By ticket: the loans that the supervisor has not got back.
+        #: By ticket: loans not yet returned to the supervisor.
         self.alive: dict[int, weakref.ref[ClientLoan | ClientBorrowed]] = {}
 
     def loan(self, number: int, ticket: int, offset: int, size: int) -> ClientLoan:
-        """Take an input that lies in a region."""
+        """Make the loan of an input in a region."""
         region = self._regions.get(number)
         if region is None or offset > region.size or size > region.size - offset or not size:
             self.channel.give_back(ticket)
@@ -220,7 +227,7 @@ class Regions:
         return ClientLoan(region, ticket, offset, size)
 
     def place(self, places: Places, name: str, number: int, offset: int, size: int) -> None:
-        """Take a place of an output."""
+        """Add a place of an output."""
         places.add(name, self._targets.get(number), number, offset, size)
 
     def conflicts(self, tensor: Tensor, file: tuple[int, int], begin: int, size: int) -> bool | None:
@@ -243,7 +250,7 @@ class Regions:
         return origin.as_came() if isinstance(origin, ClientLoan) else None
 
     def freeze(self) -> None:
-        """Before a response is sent: the remaining inputs stay as they are, whatever their clients do."""
+        """Freeze remaining inputs before a response is sent, so that clients cannot change them."""
         for loan in self._living():
             loan.freeze()
 
@@ -254,20 +261,20 @@ class Regions:
                 yield loan
 
     def map(self, frame: bytes) -> None:
-        """Act on MAP: map the region whose descriptor has come, and answer."""
+        """Handle MAP: map the region whose descriptor has arrived, and answer."""
         number, start, size, writable = messages.region_to_map(frame)
         done = self._take(number, start, size, writable)
         self._answer(number, messages.MAP_DONE if done else messages.MAP_REFUSED)
 
     def unmap(self, frame: bytes) -> None:
-        """Act on UNMAP. The memory goes with the last array over it."""
+        """Handle UNMAP. The memory is released with the last array over it."""
         number = messages.HEADER.unpack_from(frame)[5]
         self._regions.pop(number, None)
         self._targets.pop(number, None)
         self._answer(number, messages.MAP_ENDED)
 
     def _answer(self, number: int, status: int) -> None:
-        # Any thread may have read the frame, also one that holds the lock for sending.
+        # Any thread may have read the frame, even the holder of the lock for sending.
         self.channel.post(messages.word(messages.MAPPED, self.channel.life, number, status))
 
     def _take(self, number: int, start: int, size: int, writable: bool) -> bool:
@@ -276,7 +283,7 @@ class Regions:
             return False
         try:
             if not writable:
-                self._regions[number] = Region(self, fd, start, size)  # which closes the descriptor, once it has it
+                self._regions[number] = Region(self, fd, start, size)  # which owns the descriptor from here on
                 return True
             try:
                 self._targets[number] = Target(fd, start, size)
@@ -287,7 +294,7 @@ class Regions:
         return True
 
     def _receive(self, number: int) -> int:
-        """Take the descriptor of a region out of the socket; -1 if it has not come. Others are passed over."""
+        """Receive the descriptor of a region; -1 if it has not arrived. Others are discarded."""
         if self._socket is None:
             return -1
         while True:

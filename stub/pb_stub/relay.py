@@ -1,10 +1,11 @@
-"""Calls of other models from processes that the model has forked, as multiprocessing's Pool does.
+"""BLS requests from processes that the model has forked, for example by multiprocessing's Pool.
 
-Such a process has no way to the supervisor of its own. It asks its parent, through a pair of sockets that is made with
-every fork; a child of a child asks that. The parent's end is looked after by one thread, and from a child's first call
-on by one for that child, until the child ends. Only `exec` of one response is offered, one at a time.
+Such a process has no connection to the supervisor. It asks its parent through a pair of sockets,
+made at every fork; a grandchild asks the child. In the parent, one thread watches the sockets, and
+from a child's first call on, another thread serves this child until it ends. Only `exec` with one
+response is supported, one at a time.
 
-What goes through the sockets is a length and a marshalled tuple. Both ends run the same code of the same model.
+The sockets carry a length and a marshalled tuple. Both ends run the same code of the same model.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ from .batch import error_of
 from .errors import ForeignProcess
 
 _LENGTH = struct.Struct("<Q")
-_ALONE = "a process that the model forked has lost its parent, or was forked in a way that it cannot know of"
+_ALONE = "a process that the model forked has lost its parent, or its fork bypassed os.fork()"
 
 
 class Relay:
-    """This process's way to its parent, if it was forked by a model, and its children's to it."""
+    """The connections of this process to its parent, if a model forked it, and to its children."""
 
     def __init__(self, infer: Callable[[InferenceRequest, bool], Any]) -> None:
         self._infer = infer
         self._up: socket.socket | None = None  # to the parent
         self._asking = threading.Lock()
-        self._pairs: dict[int, tuple[socket.socket, socket.socket]] = {}  # by the thread that forks
+        self._pairs: dict[int, tuple[socket.socket, socket.socket]] = {}  # by forking thread
         self._children: dict[int, socket.socket] = {}  # by descriptor
         self._calls: select.epoll | None = None
         os.register_at_fork(before=self._prepare, after_in_parent=self._keep, after_in_child=self._inherit)
 
-    # Forking. An error must not keep the model from forking: the child only cannot call others then.
+    # Forking. An error must not prevent the model's fork: it only prevents BLS in the child.
 
     def _prepare(self) -> None:
         self._pairs[threading.get_ident()] = socket.socketpair()
@@ -64,7 +65,7 @@ class Relay:
 
     def _inherit(self) -> None:
         own = self._pairs.pop(threading.get_ident(), None)
-        # A descriptor of another child that stays open here would hide that child's end from the parent.
+        # A descriptor of another child left open here would hide that child's end from the parent.
         for near, far in self._pairs.values():
             near.close()
             far.close()
@@ -92,7 +93,7 @@ class Relay:
                     threading.Thread(target=self._serve, args=(child,), name="pb_stub relay", daemon=True).start()
 
     def _serve(self, child: socket.socket) -> None:
-        """Answer one child until it ends."""
+        """Serve one child until it ends."""
         fd = child.fileno()
         try:
             while True:
@@ -123,7 +124,7 @@ class Relay:
     # The child.
 
     def infer(self, request: InferenceRequest, decoupled: bool) -> InferenceResponse:
-        """What `exec` does in a forked process."""
+        """Implement `exec` in a forked process."""
         if decoupled:
             raise TritonModelException("exec(decoupled=True) does not work in a process that the model forked")
         question = _question(request)
@@ -150,15 +151,15 @@ class Relay:
 
 
 def _question(request: InferenceRequest) -> tuple[Any, ...]:
-    """A request as it is sent to the parent."""
+    """Return a request as it is sent to the parent."""
     memory = None
-    name = None  # of a request for `execute`: it is for the model itself
+    name = None  # a request passed to `execute` is for the model itself
     version = 0
     if not request._handle:
         name, version = from_text(request._model_name), request._model_version
         if request._preferred_memory is not None:
             memory = request._preferred_memory._kind, request._preferred_memory._device
-            if memory[0] == TRITONSERVER_MEMORY_GPU.value:  # bytes go through the sockets, and a device is not shared
+            if memory[0] == TRITONSERVER_MEMORY_GPU.value:  # bytes go through the sockets; devices are not shared
                 memory = TRITONSERVER_MEMORY_CPU.value, 0
     trace: Any = request._trace
     if isinstance(trace, InferenceTrace):
@@ -180,7 +181,7 @@ def _question(request: InferenceRequest) -> tuple[Any, ...]:
 
 
 def _request(question: tuple[Any, ...]) -> InferenceRequest:
-    """The request that a child has sent."""
+    """Return the request that a child has sent."""
     request = InferenceRequest.__new__(InferenceRequest)
     inputs, name, version, request._handle, request._id, request._correlation, request._flags, *rest = question
     request._timeout, request._parameters, wanted, memory, request._trace = rest
@@ -197,7 +198,7 @@ def _request(question: tuple[Any, ...]) -> InferenceRequest:
 
 
 def _flat(tensor: Tensor) -> tuple[Any, ...]:
-    """A tensor with its bytes."""
+    """Return a tensor with its bytes."""
     data: Any = tensor._sent
     if not isinstance(data, bytes):
         data = tensor._data
@@ -230,7 +231,7 @@ def _send(to: socket.socket, message: tuple[Any, ...]) -> None:
 
 
 def _receive(source: socket.socket) -> tuple[Any, ...] | None:
-    """The next message; None if the other side has ended."""
+    """Return the next message; None if the other side has ended."""
     head = _exactly(source, _LENGTH.size)
     if head is None:
         return None

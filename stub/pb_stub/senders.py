@@ -1,15 +1,16 @@
-"""Requests that are answered one response at a time: RESPONSE frames, their windows, and how such a request ends.
+"""Requests answered one response at a time: RESPONSE frames, flow control, and the end of requests.
 
     request ─▶ InferenceResponseSender ─▶ Outlet ─▶ RESPONSE          the model holds the first two
                                             ▲
                                  Senders ───┘       CREDIT, CANCEL    by handle, while the request is open
 
-An Outlet exists from the moment in which the model asks a request for its sender, or `execute` has left it unanswered,
-until FINAL. Ordinary requests have none.
+An Outlet exists from the time the model requests the sender, or `execute` leaves the request
+unanswered, until FINAL. Ordinary requests have none.
 
-Two things keep a `send` from the order that the supervisor wants to see, and both are in `Outlet._publish`: the batch
-fails while another thread sends, and then nothing may follow the EXECUTED that says so; and a send that waits for room
-learns of such an end by the CREDIT that the supervisor sends for what is out.
+Two cases complicate the order that the supervisor expects, and `Outlet._publish` handles both: the
+batch fails while another thread sends, in which case nothing may follow the EXECUTED that reports
+this; and a send that waits for room learns of such an end by the CREDIT that the supervisor sends
+for pending responses.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ from .pool import Pool, PoolExhausted
 from .regions import Regions
 from .undeclared import Undeclared
 
-#: Beyond so many handles of cancelled requests those are forgotten that are not open.
+#: Above this number of handles of cancelled requests, those of closed requests are discarded.
 _MOST_CANCELLED = 4096
 
-#: Characters of an error text for which there is no memory.
+#: Characters of an error text if there is no memory for it.
 _CUT = 4096
 
 _CLOSED = "Unable to send response. Response sender has been closed."
@@ -52,7 +53,7 @@ _now = time.monotonic
 
 
 class Senders:
-    """The requests that are open and have been asked for their sender, or left unanswered."""
+    """The open requests whose sender was requested, or that were left unanswered."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class Senders:
         self.window_responses = responses
         self.window_bytes = size
         self.cancelled: set[int] = set()
-        #: Requests that the model has forgotten since a batch was begun; none of a decoupled one.
+        #: Requests that the model dropped since a batch was started; none of a decoupled model.
         self.unanswered: set[int] = set()
         self._loans = loans
         self.regions = regions
@@ -84,8 +85,8 @@ class Senders:
         self.forgotten = Forgotten(channel, self._outlets)
         over = Outlet(self, 0, {})
         over.over = True
-        #: The sender of all requests whose response was returned, and of requests that failed, where the model had not
-        #: asked for a sender.
+        #: The sender of requests whose response was returned, and of failed requests, if the model
+        #: had not requested a sender.
         self._returned = sender_of(over, closed=True, sends=1)
         self._failed = sender_of(over, closed=True)
 
@@ -93,25 +94,25 @@ class Senders:
         return Answers(self.channel, self._loans, self._pool, self._undeclared)
 
     def can_wait_for_memory(self) -> bool:
-        """Whether the supervisor has blocks of ours that will come back."""
+        """Return whether the supervisor has blocks of ours that will be returned."""
         return self._pool.lent()
 
     def failure(self, text: str) -> str:
         return f"Failed to process the request(s) for model '{self._instance}', message: {text}"
 
-    # What execute makes of the requests of a batch.
+    # Handling of the requests of a batch.
 
     def outlet(self, request: InferenceRequest) -> Outlet | None:
-        """Where the responses to an unanswered request go; None for a request that the model has made."""
+        """Return the outlet of an unanswered request; None for BLS requests."""
         handle = request._handle
         if not handle:
             return None
         return self._outlets.setdefault(handle, Outlet(self, handle, wanted_of(request)))
 
     def claim(self, requests: list[InferenceRequest], responses: Any) -> bool:
-        """Make the caller the one that answers the requests for which there is a response, if they have no sender.
+        """Make the caller answer the requests that have a response and no sender.
 
-        True if these are all of them, and nothing has to be checked any more, which is usual. False says nothing.
+        True if these are all of them and no further check is needed, which is the common case.
         """
         if responses.__class__ is not list or len(responses) != len(requests) or self.decoupled:
             return False
@@ -126,11 +127,11 @@ class Senders:
         return usual
 
     def unasked(self, request: InferenceRequest) -> bool:
-        """Whether a request that was claimed has no sender of its own."""
+        """Return whether a claimed request has no sender of its own."""
         return request._sender is self._returned
 
     def accept(self, request: InferenceRequest) -> str:
-        """Take account of a response that was returned for a request that was claimed; why it cannot be, or ""."""
+        """Record the response returned for a claimed request. Returns an error text, or ""."""
         sender = request._sender
         if sender is not None and sender is not self._returned:
             try:
@@ -140,12 +141,12 @@ class Senders:
         return ""
 
     def refuse(self, request: InferenceRequest) -> bool:
-        """Close the sender of a request that was claimed; False if the model has ended the request itself."""
+        """Close the sender of a claimed request; False if the model has ended the request."""
         sender = request._sender
         return sender is None or sender is self._returned or self.close(sender)
 
     def leave_open(self, request: InferenceRequest) -> bool:
-        """Leave a request to its sender; False if it is to be executed again and has ended here."""
+        """Leave a request to its sender; False if it is rescheduled and has ended here."""
         sender = request.get_response_sender()
         if sender._closed:
             return True
@@ -158,17 +159,17 @@ class Senders:
         return False
 
     def forgot(self, handles: Sequence[int]) -> str:
-        """Why a batch has failed, all of whose requests these are, if the model has forgotten every one; else ""."""
+        """Return why a batch of these requests has failed if the model has dropped all; else ""."""
         return self.failure(_NOTHING_SENT) if self.unanswered.issuperset(handles) else ""
 
     def forget(self, requests: list[InferenceRequest]) -> None:
-        """Record the answer to a batch: requests that it has not left open are over."""
+        """Record the answer to a batch: its requests are complete, unless left open."""
         for request in requests:
             if request._handle not in self._outlets:
                 self.cancelled.discard(request._handle)
 
     def fail(self, requests: list[InferenceRequest]) -> None:
-        """Close the senders of a batch that has failed. Nothing is sent for it from now on."""
+        """Close the senders of a failed batch. Nothing is sent for it from now on."""
         with making:
             for request in requests:
                 if request._sender is None or request._sender is self._returned:
@@ -180,7 +181,7 @@ class Senders:
                 self.close(sender)
 
     def end(self, handles: Sequence[int]) -> None:
-        """End requests without a word to the supervisor, which learns of it otherwise."""
+        """End requests without notifying the supervisor, which is notified otherwise."""
         for handle in handles:
             outlet = self._outlets.get(handle)
             if outlet is not None:
@@ -188,21 +189,21 @@ class Senders:
 
     @staticmethod
     def close(sender: InferenceResponseSender) -> bool:
-        """Close a sender without a word to the supervisor, which learns of it otherwise; False if it had ended."""
+        """Close a sender without notifying the supervisor; False if it was closed."""
         sender._closed = True
         outlet = sender._outlet
         assert isinstance(outlet, Outlet)
         return outlet.end()
 
     def blame(self, requests: list[InferenceRequest], text: str) -> None:
-        """End with this error the requests of a batch that no thread ends, as one still may."""
+        """End requests of a batch with this error, except those that a thread may still end."""
         for request in requests:
             outlet = self._outlets.get(request._handle)
             if outlet is not None:
                 outlet.why = text
 
     def fail_each(self, requests: list[InferenceRequest], text: str) -> None:
-        """Answer those requests of a batch that are still open, one by one, with an error."""
+        """Answer each request of a batch that is still open with an error."""
         for request in requests:
             sender = request._sender
             if sender is not None and not sender._closed:
@@ -211,27 +212,27 @@ class Senders:
                 assert isinstance(outlet, Outlet)
                 outlet.fail(text)
 
-    # Frames of the supervisor.
+    # Frames from the supervisor.
 
     def credit(self, handle: int, responses: int, size: int) -> Mailbox[bytes] | None:
-        """Take account of responses that have left the server; returns the box of the sender that waits for that."""
+        """Record responses that have left the server; returns the box of a waiting sender."""
         outlet = self._outlets.get(handle)
         return None if outlet is None else outlet.credit(responses, size)
 
     def give_up(self, handle: int, text: str) -> Mailbox[bytes] | None:
-        """End a request with an error; returns the box of the sender that waits for credit."""
+        """End a request with an error; returns the box of a sender that waits for credit."""
         outlet = self._outlets.get(handle)
         return None if outlet is None else outlet.give_up(self.failure(text))
 
     def cancel(self, handles: Iterable[int]) -> None:
-        """Take account of requests whose clients have gone. They may lie ahead, or have been answered already."""
+        """Record requests whose clients have gone away. They may be queued, or complete."""
         cancelled = self.cancelled
         cancelled.update(handles)
         if len(cancelled) > _MOST_CANCELLED:
             cancelled.intersection_update(list(self._outlets))
 
     def gone(self, handle: int) -> bool:
-        """Whether the client of a request has gone, as far as the supervisor has said by now."""
+        """Return whether the client of a request has gone away, as far as known."""
         self.channel.look()
         return handle in self.cancelled
 
@@ -241,7 +242,7 @@ class Senders:
 
 
 class Outlet:
-    """One open request, as a sender sees it. It implements runtime.Outlet."""
+    """One open request, as its sender sees it. Implements runtime.Outlet."""
 
     __slots__ = (
         "_box",
@@ -265,11 +266,11 @@ class Outlet:
         self.wanted = wanted
         self.over = False
         self.touched = self.patience = 0.0  # see forgotten
-        #: What the client is told if the request is dropped, where that has been logged already.
+        #: The error for the client if the request is dropped, if it was already logged.
         self.why = ""
-        self._cancelled = False  # when it was over
+        self._cancelled = False  # the state at completion
         self._gate = threading.Lock()  # between publishing and the end
-        # Responses and bytes, counted by the thread that sends and by the one that reads.
+        # Responses and bytes, counted by the sending and the reading thread.
         self._sent = (0, 0)
         self._credit = (0, 0)
         self._box: Mailbox[bytes] | None = None
@@ -288,7 +289,7 @@ class Outlet:
         return self.handle in senders.cancelled
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Send a response, FINAL, or both. If the last response cannot be sent, the client gets an error."""
+        """Send a response, FINAL, or both. If the last response fails, the client gets an error."""
         self.touched = _now()
         try:
             if response is None:
@@ -317,7 +318,8 @@ class Outlet:
                 break
             except PoolExhausted:
                 answers.withdraw()
-                # With nothing lent one more try decides: the last of it may have come back since this one.
+                # With nothing lent, one more try decides: the last loan may have been returned
+                # since this one.
                 if not senders.decoupled or not lent:
                     raise
                 lent = senders.can_wait_for_memory()
@@ -326,7 +328,7 @@ class Outlet:
             except BaseException:
                 answers.withdraw()
                 raise
-            senders.channel.pause()  # clients that read give memory back, without a bell
+            senders.channel.pause()  # clients that read release memory, without a bell
         responses, total = self._sent
         self._sent = responses + 1, total + size
 
@@ -345,7 +347,7 @@ class Outlet:
         while self._full():
             if self._box is None:
                 self._box = SimpleQueue()
-            self._waiting = True  # before the last look: the thread that credits looks after it has counted
+            self._waiting = True  # before the last check: the crediting thread checks it after counting
             try:
                 if self._full():
                     self._senders.channel.receive(self._box)
@@ -361,21 +363,21 @@ class Outlet:
         return responses - credit_responses >= senders.window_responses or size - credit_size >= senders.window_bytes
 
     def credit(self, responses: int, size: int) -> Mailbox[bytes] | None:
-        """Count responses that have left the server. For the thread that reads."""
+        """Count responses that have left the server. For the reading thread."""
         credit_responses, credit_size = self._credit
         self._credit = credit_responses + responses, credit_size + size
         return self._box if self._waiting else None
 
     def give_up(self, text: str) -> Mailbox[bytes] | None:
-        """End the request with an error, for the thread that reads; a sender that waits for credit is woken."""
+        """End the request with an error and wake a waiting sender. For the reading thread."""
         try:
             self.fail(text)
         except StubError:
-            pass  # the main thread finds out by itself
+            pass  # the main thread notices the error itself
         return self._box if self._waiting else None
 
     def end(self) -> bool:
-        """End the request here, unless it has ended; a concurrent send is refused."""
+        """End the request, unless it has ended; a concurrent send is rejected."""
         with self._gate:
             if self.over:
                 return False
@@ -388,20 +390,20 @@ class Outlet:
         self.over = True
         if isinstance(self.wanted, Places):  # a thread of the model may be sending
             self.wanted.end()
-        if not keep:  # else the thread that waits for CREDIT would wait for ever
+        if not keep:  # otherwise the thread that waits for CREDIT would wait forever
             senders.remove(self)
 
     def fail(self, text: str, complain: bool = False) -> None:
-        """End the request with an error, which goes into the log too if no client hears of it."""
+        """End the request with an error, which is also logged if no client receives it."""
         senders = self._senders
         with self._gate:
             if self.over:
                 return
-            if complain:  # before the request is over, so that the supervisor can name it
+            if complain:  # before the request ends, so that the supervisor can name it
                 senders.logs.complain(runtime.ERROR, text, self.handle >> 32)
             try:
                 self._publish_error(text)
-            except PoolExhausted:  # for a body that is so long
+            except PoolExhausted:  # for a body of this length
                 self._publish_error(text[:_CUT])
             finally:
                 self._end()
@@ -419,13 +421,13 @@ class Outlet:
             raise
 
     def dropped(self, sends: int) -> None:
-        """End the request of a sender that is gone. It is called anywhere, and so are `publish` and the log."""
+        """End the request of a deleted sender. Called anywhere, as are `publish` and the log."""
         senders = self._senders
         if self.over or senders.channel.foreign:
             return
         try:
             if sends and not senders.decoupled:
-                # It has sent the one response that it may send: the client need not learn of the slip.
+                # It has sent its only response: the client does not need to know of the mistake.
                 self._publish(messages.final(senders.channel.life, self.handle), True)
             elif self.why:
                 self.fail(self.why)
@@ -435,4 +437,4 @@ class Outlet:
                 senders.unanswered.add(self.handle)
                 self.fail(senders.failure(_NOTHING_SENT), complain=True)
         except StubError:
-            pass  # the main thread finds out by itself
+            pass  # the main thread notices the error itself

@@ -1,7 +1,8 @@
 """A thread that reads the ring while no other thread does.
 
-A thread that waits for a frame reads for all, so most stubs need no such thread. It is started for the first user that
-needs frames without waiting for them: questions that come during `execute`.
+A thread that waits for a frame reads for all threads, so most stubs do not need this one. It is
+started for the first user that needs frames without waiting for them: readiness checks during
+`execute`.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ _MARK = b"."
 
 
 class Service:
-    """Reads as long as it is needed.
+    """Reads as long as needed.
 
-    `need` and `enough` never wait and may be called anywhere, destructors and signal handlers included: all that they
-    touch are a set and two queues, each by one step that nothing comes in between of.
+    `need` and `enough` never wait and may be called anywhere, including destructors and signal
+    handlers: they only access a set and two queues, each in one atomic step.
     """
 
     def __init__(self, channel: Channel, instance: str) -> None:
         self._channel = channel
         self._instance = instance
         self._needs: set[Hashable] = set()
-        self._box: Mailbox[bytes] = SimpleQueue()  # a mark in it makes the thread look at _needs
+        self._box: Mailbox[bytes] = SimpleQueue()  # a mark in it makes the thread check _needs
         self._calls: SimpleQueue[None] = SimpleQueue()
-        self._reads = False  # whether the thread does
+        self._reads = False  # whether the thread reads
         self._started: list[None] = []
 
     def need(self, key: Hashable) -> None:
-        """Have the ring read until `enough` is said with the same key."""
+        """Read the ring until `enough` is called with the same key."""
         self._needs.add(key)
         if not self._reads:
             self._calls.put(None)
             self._start()
 
     def enough(self, key: Hashable) -> None:
-        """Withdraw a need; an unknown need is no error."""
+        """Withdraw a need; an unknown key is not an error."""
         self._needs.discard(key)
         if not self._needs:
             self._box.put(_MARK)
@@ -50,7 +51,7 @@ class Service:
         if self._started or self._channel.foreign:
             return
         self._started.append(None)
-        if len(self._started) == 1:  # else another one has come in between
+        if len(self._started) == 1:  # otherwise another one came first
             threading.Thread(target=self._run, name="pb_stub service", daemon=True).start()
 
     def _run(self) -> None:
@@ -68,5 +69,5 @@ class Service:
             self._reads = True
             while self._needs:
                 self._channel.receive(self._box)
-            # A thread that comes from here on finds that no thread reads, and calls.
+            # A thread that arrives after this finds that no thread reads, and calls.
             self._reads = False

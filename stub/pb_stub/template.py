@@ -1,12 +1,13 @@
-"""A template: an interpreter that has imported numpy and this package, and forks stubs in a few milliseconds.
+"""A template: an interpreter with numpy and this package, which forks stubs in milliseconds.
 
     supervisor ──  one packet: {"instance", "cwd"?, "mark"?} and 8 or 9 descriptors  ──▶ template
     supervisor ◀──────────────  {"pid"} or {"error"}  ────────────────────────── template
     supervisor ───────────────────────  {"end"}  ──────────────────────────────▶ template
 
-It forks twice, so that the stub is adopted by the supervisor, a child subreaper. One thread, one request at a time: a
-fork takes what it finds, so nothing else may run here. It ends when its socket does; if it has not been told to, the
-supervisor was killed, and the template ends what the models have left in sessions of their own.
+It forks twice, so that the supervisor, a child subreaper, adopts the stub. One thread, one request
+at a time: a fork copies the current state, so nothing else may run here. The template ends when its
+socket is closed. If that was not announced, the supervisor was killed, and the template kills
+processes that models have left in their own sessions.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from typing import Any, NamedTuple, NoReturn, Sequence
 from . import _msgpack, activation, ending, main, marks, process, title
 from .process import Descriptors
 
-#: What comes with a request: the descriptors of a stub, of which the last may be missing, its standard output and its
-#: standard error output.
+#: Maximum number of descriptors of a request: a stub's, the last of which may be missing, and its
+#: stdout and stderr.
 _DESCRIPTORS = 9
 _LARGEST_PACKET = 65536
 _END = _msgpack.pack({"end": True})
 
 EXIT_NO_NUMPY = 3
 
-#: So many threads are named to the supervisor.
+#: Maximum number of threads named to the supervisor.
 _MOST_THREADS = 16
 
 
 class Areas(NamedTuple):
-    """Where in its memory a forked stub writes what `ps` and the supervisor are to see of it."""
+    """The memory where a forked stub writes its title and mark for `ps` and the supervisor."""
 
     title: tuple[int, int] | None
     mark: tuple[int, int] | None
@@ -50,7 +51,7 @@ class _Bad(Exception):
 
 
 def command(arguments: list[str]) -> NoReturn:
-    """The command line: `<program> --fd=N PADDING…`; the padding makes room for the title of a stub."""
+    """Run `<program> --fd=N PADDING…`; the padding makes room for the title of a stub."""
     if len(arguments) < 2 or not arguments[1].startswith("--fd="):
         sys.exit("usage: nereid_template --fd=N [PADDING]")
     title.name_process("nereid_template")
@@ -68,9 +69,9 @@ class _Stub(NamedTuple):
 
 
 def _threads_of_others() -> list[str]:
-    """The threads that the start of the interpreter has left, of `sitecustomize` perhaps: a fork would lack them.
+    """Return threads started by the interpreter, perhaps by `sitecustomize`: forks lack them.
 
-    Those of a BLAS are no matter, which is made for forks. numpy brings one.
+    Threads of a BLAS, which numpy includes, are ignored: they support forks.
     """
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     if not names and "numpy" not in sys.modules:
@@ -80,7 +81,10 @@ def _threads_of_others() -> list[str]:
 
 
 def serve(supervisor: socket.socket, threads: Sequence[str] = ()) -> _Stub:
-    """Fork stubs until the supervisor closes its end. Returns in the stubs alone, with nothing of the template left."""
+    """Fork stubs until the supervisor closes its end.
+
+    Only returns in stubs, without template state.
+    """
     supervisor.set_inheritable(False)
     # The supervisor ends it; Ctrl-C reaches whole process groups.
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -123,7 +127,7 @@ def serve(supervisor: socket.socket, threads: Sequence[str] = ()) -> _Stub:
 
 
 def _load() -> dict[str, Any]:
-    """Import all that stubs use, and what many models do, so that stubs share its memory."""
+    """Import everything that stubs use, and common packages of models, to share their memory."""
     import numpy
     import numpy.random
     import triton_python_backend_utils
@@ -142,7 +146,7 @@ def _load() -> dict[str, Any]:
 
 
 def _receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
-    """Take one packet with its descriptors."""
+    """Receive one packet with its descriptors."""
     fds = array.array("i")
     space = socket.CMSG_SPACE(_DESCRIPTORS * fds.itemsize)
     data, ancillary, _, _ = supervisor.recvmsg(_LARGEST_PACKET, space, socket.MSG_CMSG_CLOEXEC)
@@ -153,7 +157,10 @@ def _receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) -> int | _Stub:
-    """Start a stub and return its pid. In the stub, report through a pipe and return its identity."""
+    """Start a stub and return its pid.
+
+    In the stub, report through a pipe and return its identity.
+    """
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
         raise _Bad("the request names no instance")
@@ -164,7 +171,8 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) 
     report, reporter = os.pipe()
     try:
         with warnings.catch_warnings():
-            # Newer versions warn of forks while there are other threads: here, those of a BLAS, which is made for it.
+            # Newer versions warn of forks while other threads exist: here, those of a BLAS, which
+            # supports forks.
             warnings.simplefilter("ignore", DeprecationWarning)
             between = os.fork()
         if between == 0:
@@ -184,7 +192,7 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) 
 
 
 def _leads(stub: int) -> bool:
-    """Whether a process has a group of its own, as a stub has when it has become one."""
+    """Return whether a process leads a group, as a started stub does."""
     try:
         return os.getpgid(stub) == stub
     except ProcessLookupError:
@@ -192,7 +200,7 @@ def _leads(stub: int) -> bool:
 
 
 def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], fds: list[int], where: Areas) -> _Stub:
-    """The process between: its end makes the stub the supervisor's child, which goes on."""
+    """Run the intermediate process. Its end makes the supervisor adopt its child, the stub."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -204,9 +212,9 @@ def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], 
         except Exception as error:
             os.write(reporter, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
             os._exit(process.EXIT_LOST)
-        # If the template is lost meanwhile, this process ends with its group, or has a mark of its own by which the
-        # supervisor ends it before it gives these descriptors to another: no step lies between. The template reads to
-        # the end, which comes when the caller has closed the reporter.
+        # If the template is lost meanwhile, this process ends with its group, or already has its
+        # own mark, by which the supervisor ends it before it passes these descriptors to another
+        # stub. The template reads until the caller has closed the reporter.
         os.write(reporter, b"%d" % os.getpid())
         os.setpgid(0, 0)
         return _Stub(request["instance"], Descriptors(*fds[:-2]))
@@ -219,7 +227,7 @@ def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], 
 
 
 def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[int], where: Areas) -> None:
-    """Shed what belongs to the template."""
+    """Release everything that belongs to the template."""
     supervisor.close()
     null = os.open(os.devnull, os.O_RDONLY)
     for number, fd in enumerate((null, *fds[-2:])):
@@ -231,11 +239,11 @@ def _become_stub(supervisor: socket.socket, request: dict[str, Any], fds: list[i
         title.write(where.title, f"triton_python_backend_stub {request['instance']}")
     if isinstance(request.get("mark"), str):
         marks.write(where.mark, request["mark"])
-    # What Python does not do for a main thread that was forked.
+    # Not done by Python for a forked main thread.
     renew = getattr(threading.main_thread(), "_set_native_id", None)
     if renew is not None:
         renew()
-    # Or all stubs of this template would draw the same numbers.
+    # Otherwise all stubs of this template would draw the same numbers.
     random.seed()
     numpy_random: Any = sys.modules["numpy.random"]  # imported by _load
     numpy_random.seed()

@@ -1,10 +1,12 @@
-"""The terminal of the server, lent to the debugger of one model at a time: `--dev`.
+"""The server's terminal, lent to the debugger of one model at a time: `--dev`.
 
-    breakpoint() ─▶ take: wait for other models' debuggers ─▶ this process group is in the foreground, 0 to 2 lead to
-    the terminal ─▶ the debugger talks ─▶ give_back: the server's group is in the foreground again
+    breakpoint() ─▶ take: wait for other models' debuggers ─▶ this process group is in the
+    foreground, with the terminal as 0 to 2 ─▶ the debugger's dialog ─▶ give_back: the server's
+    group is in the foreground again
 
-The stub is of the server's session, so job control does all of it: keys reach the debugger while it has the terminal,
-and the server otherwise. A stub that dies meanwhile is noticed by the server, which takes the terminal back.
+The stub is in the server's session, so job control does all of it: keys reach the debugger while it
+owns the terminal, and the server otherwise. If a stub dies meanwhile, the server takes the terminal
+back.
 """
 
 from __future__ import annotations
@@ -20,26 +22,29 @@ import time
 #: Seconds between two attempts to take the terminal.
 _AGAIN = 0.1
 
-#: F_OFD_SETLK, which Python 3.8 does not name. Its locks end with their descriptor, and no earlier: closing another
-#: descriptor of the file leaves them.
+#: F_OFD_SETLK, which Python 3.8 does not define. Its locks end only with their descriptor, unlike
+#: those that end when any descriptor of the file is closed.
 _OFD_SETLK = 37
 
-_lock = -1  # the descriptor that locks, while the terminal is ours
-_saved: list[int] = []  # what 0 to 2 were meanwhile
-_server = 0  # the process group that has the terminal next
+_lock = -1  # the locked descriptor, while this process owns the terminal
+_saved: list[int] = []  # the previous 0 to 2
+_server = 0  # the process group that gets the terminal back
 
 
 class NoTerminal(RuntimeError):
-    """The server has no terminal that it could lend."""
+    """The server has no terminal to lend."""
 
 
 def held() -> bool:
-    """Whether the terminal is this process's."""
+    """Return whether this process owns the terminal."""
     return bool(_saved)
 
 
 def take() -> None:
-    """Take the terminal, and wait while another model's debugger has it. Nothing happens if it is ours."""
+    """Take the terminal; waits while another model's debugger owns it.
+
+    No effect if already owned.
+    """
     global _lock, _server  # noqa: PLW0603  # a process has one terminal
     if _saved:
         return
@@ -67,11 +72,11 @@ def take() -> None:
 
 
 def give_back() -> None:
-    """Give the terminal back, if it is ours."""
+    """Give the terminal back, if this process owns it."""
     if not _saved:
         return
     _flush()
-    with contextlib.suppress(OSError):  # it has hung up
+    with contextlib.suppress(OSError):  # it was disconnected
         _foreground(0, _server)
     for number, fd in enumerate(_saved):
         os.dup2(fd, number)
@@ -81,10 +86,10 @@ def give_back() -> None:
 
 
 def _wait() -> int:
-    """Wait until no other debugger has the terminal. The lock is free again when its holder ends, however it does.
+    """Wait until no other debugger owns the terminal. The lock ends with its holder in any case.
 
-    It is on this file, which the server has unpacked for its user alone, so that no other user can take it. Each server
-    has a byte, by its number.
+    It locks this file, which the server unpacked for its user only, so other users cannot lock it.
+    Each server has a byte, at the offset of its number.
     """
     lock = os.open(__file__, os.O_RDWR | os.O_CLOEXEC)
     byte = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, os.getppid(), 1, 0)
@@ -109,7 +114,7 @@ def _unlock() -> None:
 
 
 def _foreground(terminal: int, group: int) -> None:
-    """Put a process group into the foreground. The signal for background groups that try would stop this one."""
+    """Bring a process group to the foreground, ignoring the signal that stops background groups."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))
     try:
         os.tcsetpgrp(terminal, group)

@@ -1,7 +1,7 @@
-"""Outputs that the model's configuration does not have.
+"""Outputs that are not in the model's configuration.
 
-Clients do not get them, as in Triton, where their author never hears of that. Here the log says so once for each name,
-or the response is an error if the server wants outputs to be as configured.
+As in Triton, clients do not receive them, but in Triton the model's author is never told. Here,
+each name is logged once, or the response is an error if the server requires configured outputs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from c_python_backend_utils.tensor import Tensor
 
 from .logs import Logs
 
-#: Names that are told; a model that makes up names is told of the first ones.
+#: Maximum number of logged names, for models that make up names.
 _MOST = 32
 
 
 class Undeclared:
-    """Looks at outputs that a request does not want, in any thread that sends responses."""
+    """Checks for undeclared outputs, in any thread that sends responses."""
 
     def __init__(self, model: str, declared: Iterable[str], strict: bool, logs: Logs) -> None:
         self._model = model
@@ -28,14 +28,17 @@ class Undeclared:
         self._said: set[str] = set()
 
     def refusal(self, outputs: Iterable[Tensor], wanted: Container[str]) -> str:
-        """Tell of outputs that are not declared; why the response is refused for them, or ""."""
+        """Report undeclared outputs.
+
+        Returns why the response is rejected because of them, or "".
+        """
         for tensor in outputs:
             name = tensor.name()
             if name in wanted or name in self._declared:
                 continue
             has = ", ".join(f"'{one}'" for one in self._declared) or "none"
             text = f"output '{name}' is not in the configuration of model '{self._model}', whose outputs are {has}"
-            # Two threads may both say it: the supervisor says it once for all instances.
+            # Two threads may both report it: the supervisor logs it once for all instances.
             if name not in self._said and len(self._said) < _MOST:
                 self._said.add(name)
                 level, end = (runtime.ERROR, "") if self._strict else (runtime.WARNING, ": clients do not get it")

@@ -1,4 +1,4 @@
-"""Fixtures: the unpacked distribution, stubs of a model, and what tests of devices need besides."""
+"""Fixtures: the unpacked distribution, stubs of a model, and helpers of device tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def fork(root: Path) -> Iterator[Callable[[list[int], int], Fork]]:
-    """Forks stubs from the template of most tests, which takes a tenth of a start."""
+    """Forks stubs from the template of most tests, ten times faster than starting them."""
     made = Template(root)
     yield lambda fds, errors: made.fork("m_0_0", fds, 1, errors, os.getcwd())
     made.close()
@@ -36,9 +36,9 @@ def fork(root: Path) -> Iterator[Callable[[list[int], int], Fork]]:
 
 @pytest.fixture
 def start(root: Path, fork: Callable[[list[int], int], Fork], tmp_path: Path) -> Iterator[Start]:
-    """Starts stubs: `start(source, **settings)` has its model initialized and wants that to go well.
+    """Starts stubs: `start(source, **settings)` initializes the model and requires success.
 
-    With an environment they are started, and otherwise forked by a template, as the server does.
+    With an environment, stubs are started; otherwise a template forks them, as in the server.
     """
     started: list[Supervisor] = []
 
@@ -60,7 +60,7 @@ def start(root: Path, fork: Callable[[list[int], int], Fork], tmp_path: Path) ->
 def fail(
     root: Path, fork: Callable[[list[int], int], Fork], tmp_path: Path
 ) -> Iterator[Callable[..., tuple[str, Supervisor]]]:
-    """Starts stubs whose model does not come up: returns the text that the supervisor gets."""
+    """Starts stubs whose model fails to initialize; returns the supervisor's error text."""
     started: list[Supervisor] = []
 
     def begin(source: str, **settings: Any) -> tuple[str, Supervisor]:
@@ -86,7 +86,7 @@ def counts(tmp_path: Path) -> Counts:
 
 @pytest.fixture
 def begin(start: Start, tmp_path: Path) -> Iterator[Begin]:
-    """Starts a stub of a model that begins with HEAD, on the fake driver: `begin(source, fail=..., **settings)`."""
+    """Starts a stub with the fake driver; HEAD is put before its model's source."""
 
     def begin(source: str, fail: str = "", memory: int = 1 << 30, **settings: Any) -> Supervisor:
         environment = fakecuda.environment(tmp_path / "counts", fail=fail, memory=memory)

@@ -1,4 +1,4 @@
-"""What tests of memory on devices have in common: the beginning of their models, and a process that lends memory."""
+"""Shared by tests of device memory: the head of their models, and a process that lends memory."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class TritonPythonModel:
         return responses
 """
 
-#: What the fake driver counts, and no stub may do.
+#: Counters of the fake driver for mistakes, which must stay 0.
 MISTAKES = (
     "double_free", "double_close", "freed_while_open", "wrong_context", "without_context", "out_of_bounds", "after_fork",
 )  # fmt: skip
 
-#: How the text of an error begins that tells of memory that could not be opened.
+#: The start of the error text for memory that could not be opened.
 CANNOT_OPEN = "Failed to open the cudaIpcHandle. error: "
 
 SOME = np.arange(5000, dtype=np.float32)

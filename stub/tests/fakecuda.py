@@ -1,6 +1,7 @@
 """The fake libcuda.so.1 of internal/testkit/fakecuda, for tests in Python.
 
-NEREID_FAKECUDA names the directory in which it lies, built. Without it the fake is built here, where a C compiler is.
+NEREID_FAKECUDA names the folder of the built library. Without it, the fake is built here, which
+needs a C compiler.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _built: list[Path] = []
 
 
 def directory() -> Path:
-    """Where the fake lies; the test is skipped where it cannot be built."""
+    """Return the folder of the fake; skip the test if it cannot be built."""
     given = os.environ.get("NEREID_FAKECUDA")
     if given:
         return Path(given)
@@ -68,17 +69,17 @@ class Fake:
         self.library = ctypes.CDLL(str(path))
 
     def fail(self, faults: str = "") -> None:
-        """Have calls fail, `NAME:N=CODE,...`; calls are counted from here."""
+        """Make calls fail: `NAME:N=CODE,...`; counting starts now."""
         self.library.fakecuda_fail(faults.encode())
 
     def count(self, name: str) -> int:
-        """The number of calls of a function, or the value of a tally."""
+        """Return the number of calls of a function, or the value of a tally."""
         value = ctypes.c_uint64()
         assert self.library.fakecuda_state(name.encode(), ctypes.byref(value)), name
         return value.value
 
     def live(self, kind: str) -> int:
-        """How many things of a kind this process has."""
+        """Return the number of this process's objects of a kind."""
         return int(self.library.fakecuda_live(KINDS[kind]))
 
     def present(self, there: bool) -> None:
@@ -86,7 +87,7 @@ class Fake:
 
 
 def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    """The body of a fixture: the fake is the driver of this process until the test ends."""
+    """The body of a fixture: makes the fake the driver of this process until the test ends."""
     fake = Fake(directory() / "libcuda.so.1")
     fake.fail()
     fake.present(True)
@@ -95,7 +96,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     mistakes = ("double_free", "double_close", "freed_while_open", "wrong_context", "without_context", "out_of_bounds")
     before = {name: fake.count(name) for name in mistakes}
     yield fake
-    gc.collect()  # what exceptions have kept would be freed after its device has gone
+    gc.collect()  # objects kept by exceptions would otherwise be freed after their device
     assert {name: fake.count(name) for name in mistakes} == before
     fake.fail()
     for device in range(2):
@@ -109,7 +110,8 @@ class State:
     def __init__(self, path: Path) -> None:
         raw = path.read_bytes() if path.exists() else b""
         self.counts: dict[str, int] = {}
-        #: Live things: kind, pid, number, device, bytes; of what is opened the maker's pid and its number there.
+        #: Live objects: kind, pid, number, device, bytes; for opened ones, also their maker's pid
+        #: and number.
         self.things: list[tuple[int, ...]] = []
         if not raw.startswith(b"fakecuda"):
             return
@@ -120,12 +122,12 @@ class State:
         self.things = [thing for thing in struct.iter_unpack("<7Q", raw[at : at + 56 * things]) if thing[0]]
 
     def live(self, kind: str) -> int:
-        """How many things of a kind there are in processes that live."""
+        """Return the number of objects of a kind in running processes."""
         return sum(thing[0] == KINDS[kind] and os.path.exists(f"/proc/{thing[1]}") for thing in self.things)
 
 
 def environment(state: Path, **settings: Any) -> dict[str, str]:
-    """The environment of a process that is to find the fake."""
+    """Return an environment in which a process finds the fake."""
     search = [str(directory()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return {
         "LD_LIBRARY_PATH": ":".join(search),

@@ -1,6 +1,6 @@
 """Encoding of frames for a stub, and decoding of its frames.
 
-Numbers and coding are the tests' own, and so is the coding in supervisor: a slip in the stub's cannot cancel itself out.
+The encoding here and in supervisor is independent of the stub's, so that errors do not cancel out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRESENT, FINAL, ERROR = 1, 2, 4
 class Frame:
     kind: str
     id: int
-    raw: bytes  # the whole frame, a spilled body put in its place
+    raw: bytes  # the whole frame, with a spilled body inserted
 
     def fields(self) -> dict[str, Any]:
         value: dict[str, Any] = _msgpack.unpack(self.raw[24:])
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass
 class InRegion:
-    """An input that lies in a region of a client."""
+    """An input in a region of a client."""
 
     number: int
     offset: int
@@ -70,7 +70,7 @@ class InRegion:
 
 @dataclass
 class InDevice:
-    """An input that lies on a device, in an allocation that was announced, or in one of the stub's own."""
+    """An input on a device, in an announced allocation or in one of the stub's own."""
 
     number: int
     offset: int
@@ -152,7 +152,7 @@ def pad8(data: bytes) -> bytes:
 
 
 def flatten(value: Any) -> tuple[int, tuple[int, ...], bytes]:
-    """An array, or a triple, as it goes over the wire."""
+    """Encode an array or a triple."""
     if isinstance(value, tuple):
         return value
     array = np.asarray(value)

@@ -1,4 +1,7 @@
-"""The frames of ipc/testdata that the stub encodes. Run as a program it rewrites them; Go's tests decode them."""
+"""The frames of ipc/testdata that the stub encodes.
+
+As a program, rewrites them; Go's tests decode them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ WANTED = {"OUT0": 1, "OUT1": 2, "OUT2": 3, "OUT3": 4}
 
 
 class Stand:
-    """Stands for the channel, the loans and the pool: only numbers are wanted of them."""
+    """Replaces the channel, the loans and the pool, of which only numbers are needed."""
 
     life = LIFE
     foreign = False
@@ -69,7 +72,7 @@ class Stand:
 
 
 def executed() -> bytes:
-    """A batch of three: outputs of every sort, an error, and a response with parameters alone."""
+    """A batch of three: outputs of every kind, an error, and a response with only parameters."""
     stand: Any = Stand()
     passed = Tensor.__new__(Tensor)
     passed._name, passed._code, passed._shape = "OUT2", 2, (2, 4096)
@@ -105,7 +108,7 @@ def response() -> bytes:
 
 
 def placed() -> bytes:
-    """An output that was copied to its place on a device, beside one in the frame."""
+    """An output that was copied to its place on a device, and another one in the frame."""
     stand: Any = Stand()
 
     class Target:
@@ -128,7 +131,7 @@ def placed() -> bytes:
 
 
 def infer() -> bytes:
-    """A request for another model: inputs of every sort, all the strings, one output that is wanted."""
+    """A BLS request: inputs of every kind, all strings, one requested output."""
     stand: Any = Stand()
     names: Any = Names(stand, ["IN0", "OUT0", "OUT1", "OUT2", "OUT3"], 1, 4)
     inferences = Inferences(stand, stand, stand, "m_0_0")
@@ -162,7 +165,7 @@ def infer() -> bytes:
 
 
 def frames() -> dict[str, bytes]:
-    """All of them, by the name of the file."""
+    """Return all frames, by file name."""
     return {
         "hello": messages.hello(LIFE, 4711, "3.11.7", "1.26.4", "/usr/bin/python3", "/usr"),
         "initialized": messages.initialized(LIFE, "", True),

@@ -1,4 +1,4 @@
-"""Models that many tests run, and the start of the texts of their errors."""
+"""Models shared by tests, and the start of their error texts."""
 
 from __future__ import annotations
 

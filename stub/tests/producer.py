@@ -1,6 +1,6 @@
-"""A producer of tensors on CUDA devices, as small as one can be: the driver by ctypes, and capsules made by hand.
+"""A minimal producer of tensors on CUDA devices: the driver through ctypes, and handmade capsules.
 
-Tests use it in their own process, and models in stubs; with the fake driver, and with a real one.
+Tests use it in their process, and models in stubs, with the fake driver or a real one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _count: list[int] = []  # of devices
 
 
 def driver() -> Any:
-    """The driver that is loaded, or is found as programs find it."""
+    """Return the loaded driver, or load it as programs do."""
     from c_python_backend_utils import cuda
 
     name = cuda._LIBRARY
@@ -39,7 +39,10 @@ def driver() -> Any:
 
 
 def place(number: int) -> int:
-    """The device that is meant by a number in a test for two of them. A real machine may have but one."""
+    """Return the device for a number in a test with two devices.
+
+    A real machine may have only one.
+    """
     if os.environ.get("NEREID_TEST_DEVICE") != "real":
         return number
     if not _count:
@@ -55,10 +58,10 @@ def check(code: int) -> None:
 
 
 class Context:
-    """The primary context of a device, current while `with` lasts."""
+    """The primary context of a device, current inside `with`."""
 
     def __init__(self, number: int) -> None:
-        self.library = library = driver()  # at the end of the interpreter it cannot be asked for
+        self.library = library = driver()  # during interpreter shutdown it is not available
         check(library.cuInit(0))
         self._context = ctypes.c_void_p()
         self._before = ctypes.c_void_p()
@@ -113,15 +116,15 @@ _FRESH_VERSIONED = b"dltensor_versioned"
 
 _KINDS = {"b": 6, "u": 1, "i": 0, "f": 2}
 
-#: What must live as long as a capsule, by the address of its structure.
+#: Objects that must live as long as a capsule, by the address of its structure.
 _living: dict[int, tuple[Any, ...]] = {}
 
 
 class OnDevice:
     """A tensor on a device, with a copy of an array's bytes.
 
-    `capsules` counts how many have been made, `deleted` how often a deleter has run. With `stream` the bytes are
-    written in that stream, after the constructor has returned perhaps.
+    `capsules` counts created capsules, `deleted` calls of deleters. With `stream`, the bytes are
+    written in that stream, perhaps after the constructor has returned.
     """
 
     def __init__(
@@ -169,14 +172,14 @@ class OnDevice:
                 check(driver().cuMemcpyHtoDAsync_v2(self.address + self.offset, source, array.nbytes, self.stream))
 
     def free(self) -> None:
-        """Give the memory back, once."""
+        """Free the memory, once."""
         address, self.address = self.address, 0
         if address:
             with self.context:
                 check(self.context.library.cuMemFree_v2(address))
 
     def capsule(self, versioned: bool = False) -> Any:
-        """A new capsule over the memory; deleting it does not free the memory while others are there."""
+        """Make another capsule over the memory, which is freed with its last capsule."""
         array = self.array
         shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
         strides = (ctypes.c_int64 * array.ndim)(*self.strides) if self.strides is not None else None
@@ -198,7 +201,7 @@ class OnDevice:
             managed.flags = self.flags
         at = ctypes.addressof(managed)
         name = _FRESH_VERSIONED if versioned else _FRESH
-        # The deleter is among what lives: a function that is freed while it runs would be a fault.
+        # The deleter is kept alive too: a function must not be freed while it runs.
         _living[at] = (managed, shape, strides, deleter, self)
         self.capsules += 1
         return _new(at, name, ctypes.cast(_destroy, ctypes.c_void_p))
@@ -214,7 +217,7 @@ class OnDevice:
         return self.capsule(self.versioned and max_version is not None)
 
     def order(self, stream: Any) -> None:
-        """Have a stream wait for the work queued in ours."""
+        """Make a stream wait for the work queued in ours."""
         if self.stream is None or stream is None:
             return
         library = driver()
@@ -232,7 +235,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
 
 
 def _ended(capsule: int) -> None:
-    """The destructor of a capsule: it was not consumed."""
+    """The destructor of a capsule that was not consumed."""
     for name, form in ((_FRESH, Managed), (_FRESH_VERSIONED, Versioned)):
         if _is_valid(capsule, name):
             at = _pointer(capsule, name)
@@ -243,7 +246,7 @@ _destroy = _Destructor(_ended)
 
 
 class Older(OnDevice):
-    """Knows streams, and no newer keyword."""
+    """Supports streams, but no newer keyword."""
 
     def __dlpack__(self, stream: Any = None) -> Any:  # type: ignore[override]
         self.asked.append({"stream": stream})
@@ -252,7 +255,7 @@ class Older(OnDevice):
 
 
 class Bare(OnDevice):
-    """Knows `__dlpack__()` alone."""
+    """Supports only `__dlpack__()`."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         self.asked.append({})
@@ -260,14 +263,14 @@ class Bare(OnDevice):
 
 
 def current() -> int:
-    """The context that is current in this thread, 0 for none."""
+    """Return the current context of this thread, 0 for none."""
     context = ctypes.c_void_p()
     check(driver().cuCtxGetCurrent(ctypes.byref(context)))
     return context.value or 0
 
 
 def new_stream(device: int = 0, flags: int = 1) -> int:
-    """A stream, by default one that does not wait for the legacy default stream."""
+    """Make a stream, by default one that does not wait for the legacy default stream."""
     stream = ctypes.c_void_p()
     with Context(device):
         check(driver().cuStreamCreate(ctypes.byref(stream), flags))

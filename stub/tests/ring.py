@@ -1,4 +1,4 @@
-"""The rings of the shared files, as docs/protocol.md says where they lie."""
+"""The rings of the shared files, with the layout in docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ RING_AT, RING = 0x10000, 0x20000
 
 
 def store(memory: mmap.mmap, offset: int, form: str, value: int) -> None:
-    """Store a word that the peer reads meanwhile; struct.pack_into would store zeros first."""
+    """Store a word that the peer may read at any time; struct.pack_into would store zeros first."""
     word = struct.pack(form, value)
     memory[offset : offset + len(word)] = word
 
 
 class Ring:
-    """One direction as its producer or its consumer sees it."""
+    """One direction, as its producer or its consumer sees it."""
 
     def __init__(self, memory: mmap.mmap, peer: mmap.mmap) -> None:
         self.memory, self.peer, self.at = memory, peer, 0

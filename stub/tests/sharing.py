@@ -1,6 +1,6 @@
-"""A process that makes device memory for others, or reads that of others, as test_gpu_sharing wants: `sharing.py ROLE …`.
+"""A process that shares device memory or reads that of others, for test_gpu_sharing.
 
-It says what it has found in one line of JSON, and ends when its standard input does.
+Usage: `sharing.py ROLE …`. It reports in one line of JSON, and exits when its standard input ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Access(ctypes.Structure):
 
 
 class _ByValue(ctypes.Structure):
-    """CUipcMemHandle, which is passed by value."""
+    """CUipcMemHandle, passed by value."""
 
     _fields_ = (("bytes", Handle),)
 
@@ -72,7 +72,7 @@ def fill(address: c_uint64, value: int, size: int = SIZE) -> None:
 
 
 def read(address: c_uint64, size: int = SIZE) -> list[int]:
-    """The values of all bytes, each once."""
+    """Return the distinct values of all bytes."""
     buffer = (ctypes.c_char * size)()
     call("cuMemcpyDtoH_v2", buffer, address, c_size_t(size))
     return sorted(set(buffer.raw))
@@ -117,7 +117,7 @@ def export(address: c_uint64) -> tuple[int, str]:
 
 
 def maker() -> dict[str, Any]:
-    """Memory that is exported by an IPC handle."""
+    """Memory exported by an IPC handle."""
     begin()
     address = allocate()
     fill(address, 7)
@@ -127,7 +127,7 @@ def maker() -> dict[str, Any]:
 
 
 def free_maker() -> dict[str, Any]:
-    """Memory that is freed when a line comes."""
+    """Memory that is freed when a line arrives."""
     begin()
     address = allocate()
     fill(address, 7)
@@ -159,7 +159,7 @@ def keeper(handle: str) -> dict[str, Any]:
 
 
 def others() -> dict[str, Any]:
-    """Memory that no IPC handle is given for."""
+    """Memory without an IPC handle."""
     begin()
     managed, pooled = c_uint64(), c_uint64()
     call("cuMemAllocManaged", byref(managed), c_size_t(SIZE), 1)
@@ -179,7 +179,7 @@ def others() -> dict[str, Any]:
 
 
 def fd_maker(path: str) -> dict[str, Any]:
-    """Memory that is a file descriptor, which is sent through a socket."""
+    """Memory as a file descriptor, sent through a socket."""
     import array
     import socket
 

@@ -1,4 +1,4 @@
-"""A supervisor for tests: makes the shared files, starts a real stub, and speaks docs/protocol.md with it (frames)."""
+"""A supervisor for tests: starts a real stub with shared files, and speaks docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ F_ADD_SEALS, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 2, 4  # in fcntl since Python 3.
 
 
 def distribution(directory: Path) -> Path:
-    """Lay the Python files out as the supervisor unpacks them."""
+    """Copy the Python files to the layout that the supervisor unpacks."""
     stub, pyutils = SOURCES
     ignore = shutil.ignore_patterns("__pycache__", "tests")
     for source in (stub / "pb_stub", stub / "triton_python_backend_stub", stub / "nereid_template"):
@@ -42,7 +42,7 @@ def distribution(directory: Path) -> Path:
 
 
 def interpreters() -> list[str]:
-    """This interpreter, and those that NEREID_PYTHONS names, separated by colons."""
+    """Return this interpreter, and those in NEREID_PYTHONS, separated by colons."""
     found = [sys.executable]
     for path in os.environ.get("NEREID_PYTHONS", "").split(":"):
         if path and path not in found:
@@ -51,7 +51,7 @@ def interpreters() -> list[str]:
 
 
 class Supervisor:
-    """Starts one stub and keeps accounts of loans in both directions."""
+    """Starts one stub, and records loans in both directions."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class Supervisor:
         environment: dict[str, str] | None = None,
         inherit: bool = True,
         cwd: Path | None = None,
-        spawn: Callable[[list[int], int], Any] | None = None,  # of the descriptors and that of standard error
+        spawn: Callable[[list[int], int], Any] | None = None,  # with the descriptors and that of standard error
         stderr: Any = None,
     ) -> None:
         self.instance = instance
         self.life = 7
-        self.writable: dict[int, tuple[int, int]] = {}  # files of regions, which are the test's, and where they begin
+        self.writable: dict[int, tuple[int, int]] = {}  # files of regions, owned by the test, and their start
         down = os.memfd_create("down", os.MFD_CLOEXEC)
         os.ftruncate(down, 0x30000)
         self.up_fd = os.memfd_create("up", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -128,7 +128,7 @@ class Supervisor:
         self.released: list[int] = []
         self.responses: list[Response] = []
         self.imported: list[list[str]] = []  # by report
-        self.kept: Counter[int] = Counter()  # tickets of up that have not been returned, as often as they were named
+        self.kept: Counter[int] = Counter()  # unreturned tickets of up, with the number of times they were named
 
     # Frames.
 
@@ -147,7 +147,10 @@ class Supervisor:
             os.write(self.bell_out, b"\0")
 
     def receive(self, timeout: float = 60.0) -> Frame:
-        """The next frame but LOG, RELEASED, LEND, UNLEND and imported files, which are noted."""
+        """Return the next frame.
+
+        LOG, RELEASED, LEND, UNLEND and imported files are only recorded.
+        """
         deadline = time.monotonic() + timeout
         while True:
             raw = self.reader.receive()
@@ -178,7 +181,7 @@ class Supervisor:
                 return frame
 
     def wait(self, deadline: float) -> None:
-        """Sleep as the protocol says, until the bell rings or the stub dies."""
+        """Sleep according to the protocol, until the bell rings or the stub exits."""
         (count,) = struct.unpack_from("<I", self.down, 0x080)
         store(self.down, 0x080, "<I", count + 1)
         os.sched_yield()
@@ -219,7 +222,7 @@ class Supervisor:
         return {**frame.fields(), "pid": frame.id}
 
     def initialize(self, path: Path, /, **changes: Any) -> dict[str, Any]:
-        """Send INITIALIZE for a model file `<model>/<version>/<file>.py` and return what INITIALIZED says."""
+        """Send INITIALIZE for `<model>/<version>/<file>.py`; returns the content of INITIALIZED."""
         version, model = path.parent, path.parent.parent
         inputs, outputs = changes.pop("inputs", ["IN"]), changes.pop("outputs", ["OUT"])
         args = {
@@ -251,7 +254,7 @@ class Supervisor:
         return frame.fields()
 
     def complete(self, path: Path, config: str, /, **changes: Any) -> dict[str, Any]:
-        """Send AUTO_COMPLETE for a model file and return what COMPLETED said."""
+        """Send AUTO_COMPLETE for a model file; returns the content of COMPLETED."""
         body = {"config": config, "model": path.parent.parent.name, **self.settings(path), **changes}
         self.send("AUTO_COMPLETE", 0, _msgpack.pack(body))
         frame = self.receive(60)
@@ -259,7 +262,7 @@ class Supervisor:
         return frame.fields()
 
     def ask(self, probe: int) -> None:
-        """Send READY?; `answer` takes the answer."""
+        """Send READY?; `answer` receives the answer."""
         self.send("READY?", probe)
 
     def answer(self, probe: int, timeout: float = 60.0) -> tuple[bool, str]:
@@ -270,7 +273,7 @@ class Supervisor:
 
     @staticmethod
     def settings(path: Path) -> dict[str, Any]:
-        """What AUTO_COMPLETE and INITIALIZE say of a model file."""
+        """Return the fields of AUTO_COMPLETE and INITIALIZE for a model file."""
         version, model = path.parent, path.parent.parent
         return {
             "path": str(path),
@@ -312,7 +315,7 @@ class Supervisor:
     def map_region(
         self, number: int, fd: int, size: int, offset: int = 0, hand: bool = True, writable: bool = False
     ) -> int:
-        """Have the stub map a region; returns the status that it answers with."""
+        """Make the stub map a region; returns the status in its answer."""
         if hand:
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("<i", fd))]
             self.socket.sendmsg([struct.pack("<I", number)], rights)
@@ -335,7 +338,7 @@ class Supervisor:
     # Memory of devices.
 
     def announce(self, number: int, lent: Lent) -> None:
-        """Say ALLOCATION."""
+        """Send ALLOCATION."""
         self.send("ALLOCATION", number, struct.pack("<IIQ", lent.device, 0, lent.size) + lent.uuid + lent.handle)
 
     # Blocks of requests.
@@ -353,7 +356,7 @@ class Supervisor:
 
     def end_loans(self, tickets: Sequence[int]) -> None:
         for ticket in tickets:
-            del self.loans[ticket]  # a KeyError: unknown, or given back twice
+            del self.loans[ticket]  # KeyError: unknown, or returned twice
 
     def give_back(self, ticket: int) -> None:
         """Put a ticket of the arena into the return ring."""
@@ -372,7 +375,7 @@ class Supervisor:
 
     def execute_body(self, requests: Sequence[Request]) -> bytes:
         heads: list[bytearray] = []
-        inline: list[tuple[int, int, bytes]] = []  # which head, where in it the offset stands, the bytes
+        inline: list[tuple[int, int, bytes]] = []  # index of the header, its position for the offset, the bytes
         for number, request in enumerate(requests):
             text = request.correlation if isinstance(request.correlation, str) else None
             strings = [s.encode() for s in (request.id, request.parameters, text or "", request.trace)]
@@ -390,14 +393,14 @@ class Supervisor:
                     len(request.places)
                     + len(request.there)
                     + (0 if request.stays is None else max(1, len(request.stays))),
-                    7,  # a priority, which no model is told
+                    7,  # a priority, which models do not see
                 )
             )
             for name, value in request.inputs:
                 if isinstance(value, InRegion):
                     ticket = self.next_ticket | 5 << 32
                     self.next_ticket += 1
-                    self.loans[ticket] = value.offset, 0  # nothing of it is passed on
+                    self.loans[ticket] = value.offset, 0  # none of it is passed on
                     head += struct.pack(
                         "<HBBIQQQII", self.name_index(name), value.type, len(value.shape), 3, value.offset, value.size,
                         ticket, 0, value.number,
@@ -447,7 +450,7 @@ class Supervisor:
         return struct.pack("<II", len(requests), self.execute_flags) + b"".join(map(bytes, heads)) + bytes(tail)
 
     def executed(self, frame: Frame) -> Executed:
-        """Decode EXECUTED, and end the loans that it gives back, after what refers to them has been read."""
+        """Decode EXECUTED, then end the loans that it returns."""
         raw = frame.raw
         count, status, start, end, ticket_count, text_size = struct.unpack_from("<IIQQII", raw, 24)
         tickets = list(struct.unpack_from(f"<{ticket_count}Q", raw, 56))
@@ -472,7 +475,7 @@ class Supervisor:
         return response
 
     def response_at(self, raw: bytes, at: int) -> tuple[Response, int]:
-        """Decode one response; returns where it ends, too."""
+        """Decode one response; also returns its end."""
         handle, flags, outputs, code, parameter_size, error_size, reserved = struct.unpack_from("<QIHHIIQ", raw, at)
         assert reserved == 0
         at += 32
@@ -529,11 +532,11 @@ class Supervisor:
         return self.error_file.read().decode("utf-8", "replace")
 
     def wait_exit(self, timeout: float = 60.0) -> int:
-        """Wait for the end of the stub and return its code, negative for a signal."""
+        """Wait until the stub exits and return its code, negative for a signal."""
         return int(self.process.wait(timeout))
 
     def close(self) -> None:
-        """Let go of everything; the stub's group dies by its lifeline."""
+        """Release everything; the stub's group ends with its lifeline."""
         for fd in (self.lifeline, self.bell_out, self.bell_in):
             if fd >= 0:
                 os.close(fd)

@@ -58,7 +58,7 @@ class Template:
 
 
 class Fork:
-    """A stub that a template has forked, as subprocess.Popen has it."""
+    """A stub forked by a template, with the interface of subprocess.Popen."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,4 +1,4 @@
-"""Batches that were handed ahead, and are withdrawn or not."""
+"""Batches that are handed ahead, some of which are withdrawn."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def withdraw(stub: Supervisor, batch: int) -> None:
 
 
 def ahead(stub: Supervisor, *requests: Request) -> int:
-    """Send a batch with the flag that it may be withdrawn."""
+    """Send a batch with the flag that allows its withdrawal."""
     stub.batch += 1
     stub.send("EXECUTE", stub.batch, stub.execute_body(requests), flags=2)
     return stub.batch
@@ -58,14 +58,14 @@ def answer(stub: Supervisor, batch: int, status: int) -> None:
 
 
 def settle(stub: Supervisor) -> None:
-    """Let the stub answer a last batch, behind all that it has to give back."""
+    """Let the stub answer a last batch, after everything that it must return."""
     stub.execute(Request(99, [("IN", np.zeros(1, np.uint8))]))
     assert stub.loans == {}
 
 
 @pytest.mark.parametrize("count", [4, 5000, 300_000])
 def test_withdrawn_batches_are_skipped(start: Start, count: int) -> None:
-    """A batch is skipped if its number stands in the word, and its loans end."""
+    """A batch is skipped if the word has its number, and its loans end."""
     stub = start(IDENTITY)
     data = np.arange(count, dtype=np.uint8)
     withdraw(stub, 1)
@@ -79,7 +79,7 @@ def test_withdrawn_batches_are_skipped(start: Start, count: int) -> None:
 
 
 def test_a_long_body(start: Start) -> None:
-    """A frame whose body lies in a block keeps the flag, and the block goes back."""
+    """A frame whose body is in a block keeps the flag, and the block is returned."""
     stub = start(IDENTITY)
     withdraw(stub, 1)
     ahead(stub, Request(5, [("IN", np.zeros(10_000, np.uint8))], id="x" * 40_000))
@@ -88,7 +88,7 @@ def test_a_long_body(start: Start) -> None:
 
 
 def test_only_what_may_be_withdrawn(start: Start) -> None:
-    """A frame without the flag is executed, whatever the word says, and is not noted as begun."""
+    """A frame without the flag is executed regardless of the word, and not recorded as begun."""
     stub = start(IDENTITY)
     withdraw(stub, 1)
     stub.start_batch(Request(5, [("IN", np.zeros(4, np.uint8))]))
@@ -99,7 +99,7 @@ def test_only_what_may_be_withdrawn(start: Start) -> None:
 
 
 def test_a_frame_that_was_read_early(start: Start, tmp_path: Path) -> None:
-    """A model that calls is_cancelled has the ring read; a batch ahead can be withdrawn until its turn comes."""
+    """is_cancelled reads the ring, and a batch ahead can still be withdrawn until it is begun."""
     stub = start(SLOW)
     flag = tmp_path / "go on"
     stub.start_batch(Request(5, [("IN", np.zeros(4, np.uint8))], id=str(flag)))
@@ -116,7 +116,7 @@ def test_a_frame_that_was_read_early(start: Start, tmp_path: Path) -> None:
 
 
 def test_skipped_and_executed_batches_alternate(start: Start) -> None:
-    """Skipped and executed batches in turn: writes into the block of a skipped batch meanwhile harm no other batch."""
+    """Skipped and executed batches alternate. Writes to a skipped one's block affect no other."""
     stub = start(
         model("""
             inputs = [request.inputs()[0].as_numpy() for request in requests]

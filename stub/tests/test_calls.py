@@ -1,4 +1,4 @@
-"""Calls that cannot be made: what interrupts a thread that is talking to the server would wait for itself."""
+"""Rejected calls: code that interrupts a thread during its call would wait for itself."""
 
 from __future__ import annotations
 

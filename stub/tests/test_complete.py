@@ -104,7 +104,7 @@ class TestAnswer:
         assert json.loads(fields["config"]) == CONFIG
 
     def test_long_config(self, rig: Rig) -> None:
-        """It comes and goes in blocks, as frames are shorter."""
+        """A large config is sent and returned in blocks, because frames are shorter."""
         config = {**CONFIG, "parameters": {f"p{i}": {"string_value": "x" * 100} for i in range(1000)}}
         fields, stub, path = rig.complete(completing("return config"), config)
         assert json.loads(fields["config"]) == config
@@ -129,7 +129,7 @@ class TestAnswer:
         assert not stub.logs
 
 
-#: body, code before the class, what the error is or begins with
+#: body, code before the class, the error or its start
 REFUSED = {
     "none": ("pass", "", "auto_complete_config function in model 'm0' must return a valid pb.ModelConfig object."),
     "dict": ("return config.as_dict()", "", "auto_complete_config function in model 'm0' must return a valid pb.ModelConfig object."),
@@ -220,7 +220,10 @@ class TestAfterwards:
     """
 
     def test_initialize(self, root: Path, tmp_path: Path) -> None:
-        """The same process continues: the model is imported once, and later frames behave as without AUTO_COMPLETE."""
+        """The same process continues.
+
+        The model is imported once, and later frames behave as usual.
+        """
         path = supervisor.model(tmp_path, textwrap.dedent(self.SOURCE))
         mark = tmp_path / "mark"
         with Supervisor(root, environment={"MARK": str(mark)}) as stub:
@@ -236,7 +239,7 @@ class TestAfterwards:
         assert mark.read_text() == "finalized"
 
     def test_finalize(self, root: Path, tmp_path: Path) -> None:
-        """A stub that is not needed ends without finalize, but orderly."""
+        """A stub that is not needed exits cleanly without finalize."""
         source = textwrap.dedent(self.SOURCE) + "\nimport atexit\natexit.register(lambda: print('left', file=sys.stderr))\n"
         path = supervisor.model(tmp_path, source)
         mark = tmp_path / "mark"
@@ -250,7 +253,7 @@ class TestAfterwards:
 
     def test_twice(self, rig: Rig) -> None:
         _, stub, path = rig.complete(completing("return config"))
-        stub.send("AUTO_COMPLETE")  # which is passed over
+        stub.send("AUTO_COMPLETE")  # which is ignored
         assert stub.initialize(path)["error"] == ""
         assert "a frame of kind 12 came before INITIALIZE" in stub.stderr()
 

@@ -1,4 +1,4 @@
-"""Coroutines as execute, and requests whose clients have gone."""
+"""Coroutines as execute, and requests whose clients have gone away."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestResults:
             assert text.endswith("/1/model.py(8): execute\n")
 
     def test_generators_run_as_coroutines(self, start: Start) -> None:
-        """Up to Python 3.11 asyncio takes them for coroutines."""
+        """Up to Python 3.11, asyncio accepts them as coroutines."""
         stub = start(model("yield from asyncio.sleep(0.001).__await__()\nreturn [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([5]))])]"))
         refused = start(model("yield 5"))
         if sys.version_info < (3, 12):
@@ -71,7 +71,7 @@ class TestCoroutines:
         return executing(body).replace("    def execute", "    async def execute")
 
     def test_decoupled_ones_overlap(self, start: Start) -> None:
-        """Each is acknowledged at once; the second lets the first go on."""
+        """Each is acknowledged at once; the second lets the first continue."""
         stub = start(
             self.asynchronous(
                 """
@@ -94,7 +94,7 @@ class TestCoroutines:
         assert sorted((r.handle, r.flags) for r in stub.responses) == [(1, 3), (2, 3)]
 
     def test_decoupled_ones_return_nothing(self, start: Start, tmp_path: Path) -> None:
-        """Requests answered already, or later by a thread, are not affected; others get the reason."""
+        """Requests answered before, or later by a thread, are unaffected; others get the reason."""
         stub = start(
             self.asynchronous(
                 f"""
@@ -172,7 +172,7 @@ class TestCoroutines:
         assert response.error == DROPPED
 
     def test_tasks_that_end_the_loop(self, start: Start) -> None:
-        """A SystemExit in a task of the model's own does not take the others with it."""
+        """A SystemExit in a task of the model does not affect other tasks."""
         stub = start(
             self.asynchronous(
                 """
@@ -209,7 +209,7 @@ class TestCoroutines:
             assert response["OUT"].tolist() == [1, 0]
 
     def test_overlap_is_bounded_by_the_parameter(self, start: Start) -> None:
-        """With the parameter, three run at a time and no more."""
+        """With the parameter, at most three run at a time."""
         stub = start(
             self.asynchronous(
                 """
@@ -217,7 +217,7 @@ class TestCoroutines:
                 self.most = max(getattr(self, "most", 0), self.inside)
                 while self.most < 3:
                     await asyncio.sleep(0.001)
-                await asyncio.sleep(0.05)  # so that one more than may be could come
+                await asyncio.sleep(0.05)  # time for one too many to start
                 self.inside -= 1
                 if requests[0].request_id() == "raises":
                     raise ValueError("no")
@@ -304,7 +304,7 @@ class TestCancellation:
         assert [r["OUT"].tolist() for r in stub.responses if r.outputs] == [[0, 0, 0], [1, 1, 0], [1, 1, 0]]
 
     def test_ahead_requests_may_be_cancelled(self, start: Start, tmp_path: Path) -> None:
-        """A request that lies ahead may be cancelled before it is begun."""
+        """A queued request may be cancelled before it is begun."""
         go = tmp_path / "go"
         wait = f"while not os.path.exists({str(go)!r}):\n    time.sleep(0.001)\n"
         stub = start(executing(wait + "return [answer(r.is_cancelled()) for r in requests]"), spin_us=0)

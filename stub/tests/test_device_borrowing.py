@@ -1,4 +1,4 @@
-"""Memory of devices that a stub borrows of others, in real stubs with the fake driver."""
+"""Device memory that a stub borrows, in real stubs with the fake driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisor import Supervisor
 
 class TestBorrowing:
     def settled(self, stub: Supervisor) -> None:
-        """Have the stub return its tickets, with answers if it has not returned them before."""
+        """Make the stub return its tickets, with the answers if not before."""
         for _ in range(2):
             stub.execute(Request(9))
         assert stub.loans == {}, "tickets did not come back"
@@ -140,7 +140,7 @@ class TritonPythonModel:
         for _ in range(3):
             executed = stub.execute(Request(1, [maker.input(sole=sole)], id="drop"))
             if function == "cuInit":
-                break  # a driver that fails so is asked no more
+                break  # a driver that fails in this way is not called again
             assert executed.text == "" and (executed.responses[0]["OUT"] == maker.array).all()
         self.settled(stub)
         stub.send("FREED", 1)

@@ -1,4 +1,4 @@
-"""Memory of devices that a stub lends to others, in real stubs with the fake driver."""
+"""Device memory that a stub lends, in real stubs with the fake driver."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ class TestLending:
         for output in outputs:
             stub.give_back(output.ticket)
         late = time.monotonic() + 30
-        # On the first device used memory stays, and 40 MiB more are too many; on the second 40 MiB are kept.
-        while len(stub.unlent) < 4:  # it looks before it sleeps
+        # On the first device, used memory stays, and 40 MiB more are too much; on the second, 40
+        # MiB are kept.
+        while len(stub.unlent) < 4:  # it checks before it sleeps
             assert time.monotonic() < late, "nothing was freed"
             (output,) = stub.execute(*may_stay(SOME)).responses[0].outputs
             stub.give_back(output.ticket)
@@ -214,7 +215,7 @@ class TritonPythonModel:
         assert counts().live("allocation") == len(stub.lent) - len(stub.unlent)
 
     def test_lend_of_a_destructor_goes_before_descriptors_of_others(self, begin: Begin) -> None:
-        """A thread sends, a destructor in it makes an allocation, and another thread's descriptor names that."""
+        """A sending thread's destructor makes an allocation that another thread's frame names."""
         stub = begin(
             """
 import threading
@@ -237,7 +238,7 @@ class TritonPythonModel:
         def interrupted(channel, frame):
             write(channel, frame)
             if next(steps, "") == "destructor":
-                # As its own send would, but for the frame, which follows later.
+                # As its own send would do, except for the frame, which follows later.
                 data = on_device(np.zeros(3000, np.float32))._data
                 others.append(self.loop_pool(second).elsewhere().pool.copy(data))
                 thread = threading.Thread(target=other)

@@ -1,4 +1,4 @@
-"""Outputs that lie on a CUDA device, of a real stub with the fake driver: where their bytes go, and what failures do."""
+"""Outputs on a CUDA device, of a real stub with the fake driver: destinations and failures."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ class TritonPythonModel:
 
 
 def test_deleters_may_use_the_api(begin: Begin) -> None:
-    """They run without a lock of ours: one that sends to the server itself does not wait for ever."""
+    """They run without our lock: a deleter that sends to the server does not deadlock."""
     stub = begin(
         """
 class Talks(OnDevice):

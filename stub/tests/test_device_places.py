@@ -1,4 +1,4 @@
-"""Outputs that a stub copies itself into memory of clients on devices, in real stubs with the fake driver."""
+"""Outputs that real stubs copy to clients' device memory, with the fake driver."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from test_memory import eventually
 
 FRAME, ARENA, PLACED = 0, 2, 6
 
-#: What the client's allocation has: four parts of so many values, and 0, 1, … in all of it.
+#: The size of the client's allocation: four parts of N values, filled with 0, 1, …
 N = 50_000
 SIZE = 4 * N
 
-#: Answers with one more than X as A, and than Y as B, on the device; the request's id says what else.
+#: Answers with X + 1 as A and Y + 1 as B, on the device; the request's id modifies this.
 PLUS = """
 import os
 import time
@@ -83,7 +83,7 @@ for line in sys.stdin:
 
 
 class Client:
-    """A process with memory on a device that it has registered."""
+    """A process that has registered memory on a device."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "memory"
@@ -116,7 +116,7 @@ class Client:
         self.process.communicate()
 
     def part(self, part: int, by: int = 0, number: int = 1) -> InDevice:
-        """A part as an input, some values further on."""
+        """A part as an input, shifted by some values."""
         return InDevice(number, part * SIZE + 4 * by, (N,), SIZE, client=True)
 
 
@@ -149,7 +149,7 @@ def begin(start: Start, tmp_path: Path, client: Client) -> Iterator[Begin]:
 
 
 def ask(stub: Supervisor, *inputs: Any, to: Any = (), how: str = "", **named: Any) -> list[Output]:
-    """Have a request answered; returns its outputs."""
+    """Answer a request; returns its outputs."""
     request = Request(1, list(zip("XY", inputs)), there=to, id=how, **named)
     (response,) = stub.execute(request).responses
     assert not response.error, response.error
@@ -157,7 +157,7 @@ def ask(stub: Supervisor, *inputs: Any, to: Any = (), how: str = "", **named: An
 
 
 def settled(stub: Supervisor) -> None:
-    """Have the stub return its tickets."""
+    """Make the stub return its tickets."""
     for _ in range(2):
         stub.execute(Request(9))
     assert stub.loans == {}, "tickets did not come back"
@@ -254,7 +254,7 @@ class TestInputsInTheWay:
     @pytest.mark.parametrize("number", [1, 2])
     def test_inputs_change_places(self, begin: Begin, client: Client, number: int) -> None:
         stub = begin()
-        stub.announce(2, client.lent)  # the same memory, registered once more
+        stub.announce(2, client.lent)  # the same memory, registered again
         outputs = ask(
             stub, client.part(0), client.part(1, number=number), how="as they came",
             to=[at(1, "X", number=number), at(0, "Y")],

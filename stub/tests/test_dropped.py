@@ -1,4 +1,4 @@
-"""Response senders that are dropped before the end, and requests that are to be executed again."""
+"""Response senders dropped before the end, and rescheduled requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestDropped:
     @pytest.mark.parametrize("body", ["pass", "requests[0].get_response_sender()", "requests[0].is_cancelled()"])
     def test_not_decoupled(self, start: Start, body: str, value: str) -> None:
         stub, executed = run(start, f"{body}\nreturn {value}", False)
-        assert executed.status == 1 and not executed.responses and executed.text == UNANSWERED  # so that it counts
+        assert executed.status == 1 and not executed.responses and executed.text == UNANSWERED  # so that it is counted
         (response,) = stub.responses
         assert response.flags == PRESENT | FINAL | ERROR and (response.error, response.code) == (UNANSWERED, 1)
         assert errors(stub) == [UNANSWERED]
@@ -54,7 +54,7 @@ class TestDropped:
         assert executed.status == 0 and errors(stub) == [UNANSWERED] * 2
 
     def test_logged_while_a_frame_is_sent(self, start: Start) -> None:
-        """A destructor may come in anywhere, also between two steps of a send."""
+        """A destructor may interrupt anywhere, even between two steps of a send."""
         stub = start(
             executing(
                 """
@@ -76,7 +76,7 @@ class TestDropped:
         assert errors(stub) == [DROPPED] * 2
 
     def test_final_was_forgotten(self, start: Start) -> None:
-        """The client of a model that has one response has got it."""
+        """The client of a model with a single response has received it."""
         stub, _ = run(start, "requests[0].get_response_sender().send(answer())", False)
         assert flags_of(stub.responses) == [PRESENT, FINAL]
 
@@ -126,7 +126,7 @@ class TestDropped:
 
     @pytest.mark.parametrize("decoupled, text", [(True, DROPPED), (False, UNANSWERED)])
     def test_in_a_cycle_of_an_idle_stub(self, start: Start, tmp_path: Path, decoupled: bool, text: str) -> None:
-        """Nothing happens in the stub that would have Python collect garbage."""
+        """Nothing in the stub triggers Python's garbage collection."""
         stub = start(
             executing(
                 f"""
@@ -155,7 +155,7 @@ class TestDropped:
         assert stub.finalize()["error"] == "" and stub.wait_exit() == 0 and not stub.stderr()
 
     def test_in_a_forked_child(self, start: Start) -> None:
-        """The copy that a child has is nobody's sender."""
+        """The copy in a child is not a sender."""
         stub, _ = run(
             start,
             """
@@ -187,7 +187,7 @@ class TestRescheduling:
         assert not stub.responses
 
     def test_decoupled(self, start: Start) -> None:
-        """Responses may be sent before; the sender of this round is closed, the next round has another."""
+        """Responses may be sent before. This round's sender is closed; the next round has another."""
         stub = start(
             executing(
                 """

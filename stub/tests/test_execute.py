@@ -1,4 +1,4 @@
-"""EXECUTE and EXECUTED: a model's requests, and the handling of its results."""
+"""EXECUTE and EXECUTED: a model's requests, and its results."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ class TestCancellation:
         stub.start_batch(Request(7, id="wait"), Request(8))
         stub.send("CANCEL", 0, struct.pack("<QQQ", 7, 99, 7))
         assert stub.finish_batch().responses[0]["OUT"].tolist() == [True, False]
-        # The last known state of those, and nothing of it for the next ones.
+        # Their last known state, without effect on the next requests.
         stub.start_batch(Request(7), Request(8))
         stub.send("CANCEL", 0, struct.pack("<Q", 12345))
         assert stub.finish_batch().responses[0]["OUT"].tolist() == [False, False, True, False]

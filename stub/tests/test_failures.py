@@ -1,4 +1,4 @@
-"""Results that execute must not return, and exceptions that it raises."""
+"""Invalid results of execute, and exceptions that it raises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models import BATCH_ERROR, model
 
 
 class TestWrongReturns:
-    """The texts are Triton's. The next batch is executed as if nothing had happened."""
+    """The texts are Triton's. The next batch is executed normally."""
 
     CASES = (
         ("(pb_utils.InferenceResponse([]),)", "Expected a list in the execute return, found type '<class 'tuple'>'."),
@@ -50,7 +50,7 @@ class TestWrongReturns:
         assert not stub.loans
 
     def test_one_wrong_response_of_several(self, start: Start) -> None:
-        """Only its client is told; the log line has the number of the batch."""
+        """Only its client is informed; the log line has the number of the batch."""
         stub = start(model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(100000, 7.0))]), 5]"))
         answer = stub.execute(Request(1), Request(2))
         good, bad = answer.responses
@@ -86,7 +86,7 @@ class TestWrongReturns:
         assert [log["batch"] for log in stub.logs] == [answer.batch] * 4
 
     def test_one_response_without_memory(self, start: Start) -> None:
-        """The others are sent; blocks placed for it go back."""
+        """The others are sent; blocks used for it are freed."""
         stub = start(
             model("""
                 small = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(10000, 1.0))])
@@ -159,7 +159,7 @@ class TestExceptions:
         assert self.text(start, body).split("\n\nAt:\n")[0] == first
 
     def test_attributes_that_fail(self, start: Start) -> None:
-        """Only the text of an exception comes from the model's code, and the process lives on."""
+        """Only the text of an exception comes from the model's code, and the process survives."""
         stub = start("""
             import sys
             class Meta(type):
@@ -193,14 +193,14 @@ class TestExceptions:
             assert text.startswith(BATCH_ERROR + "E: why\n\nAt:\n"), number
 
     def test_message_that_fails(self, start: Start) -> None:
-        """The reason of that is told too, even where each reason has another one."""
+        """Its reason is reported too, even if each reason has another one."""
         text = self.text(start, "class E(Exception):\n    def __str__(self): raise RuntimeError('why')\nraise E")
         assert re.search(r"execute\n\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: RuntimeError: why\n\nAt:\n  .*: __str__\n$", text)
         text = self.text(start, "class E(Exception):\n    def __str__(self): raise E\nraise E")
         assert text.count("MESSAGE UNAVAILABLE DUE TO EXCEPTION: E: ") == 3
 
     def test_long_text(self, start: Start) -> None:
-        """It takes a block of its own, and arrives whole."""
+        """It takes a separate block, and arrives complete."""
         assert self.text(start, "raise ValueError('x' * 100000)").startswith("ValueError: " + "x" * 100000 + "\n")
 
     def test_recursion_without_end_is_an_error(self, start: Start) -> None:
@@ -212,7 +212,7 @@ class TestExceptions:
         assert len(text.splitlines()) == 4
 
     def test_where_our_files_lie_does_not_show(self, start: Start, root: Path) -> None:
-        """Clients are told of a place in what models import, but not of the cache that it is unpacked into."""
+        """Clients see positions in the modules of the API, but not their cache folder."""
         text = self.text(start, "pb_utils.get_output_config_by_name(3, 4)")
         assert "\n  triton_python_backend_utils.py(" in text and str(root) not in text
         text = self.text(start, "from triton_python_backend_utils import nothing_there")

@@ -1,4 +1,4 @@
-"""When garbage is collected for requests that are open and quiet; test_senders.py has a stub do it."""
+"""When garbage is collected for quiet open requests; test_senders.py tests this in a stub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Quiet:
 
 
 class Watch:
-    """A Forgotten whose clock is ours, and whose thread is this one."""
+    """A Forgotten with a fake clock and without a thread."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: float = 0.0) -> None:
         self.now = 1000.0
@@ -47,7 +47,7 @@ class Watch:
         return request
 
     def until(self, seconds: float) -> None:
-        """Let the thread live until then, as long as something is open."""
+        """Run the thread's work until then, while a request is open."""
         while True:
             wait = self.forgotten._next()
             if wait is None or self.now + wait > 1000 + seconds:
@@ -77,7 +77,7 @@ def test_whoever_sends_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_collection_is_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
-    for tenth in range(1, 601):  # ten a second, all of which wait
+    for tenth in range(1, 601):  # ten per second, all of which wait
         watch.leave_open()
         watch.until(tenth / 10)
     assert len(watch.collections) <= 12
@@ -94,7 +94,7 @@ def test_long_collections_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_is_late_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another one has been waiting for long."""
+    """Another request has been waiting for a long time."""
     watch = Watch(monkeypatch)
     watch.leave_open()
     watch.until(100)

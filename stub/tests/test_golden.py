@@ -1,4 +1,4 @@
-"""The golden frames of ipc/testdata: what this side encodes stands there, and it understands what Go encodes."""
+"""The golden frames of ipc/testdata: this side encodes its own, and decodes Go's."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_infer_response() -> None:
 
 
 def test_numbers_of_the_layout() -> None:
-    """Those of docs/protocol.md, read from shm/layout.go and ipc/message.go."""
+    """The numbers of docs/protocol.md, read from shm/layout.go and ipc/message.go."""
     root = TESTDATA.parent.parent
     go = (root / "shm" / "layout.go").read_text() + (root / "ipc" / "message.go").read_text()
     go += (root / "ipc" / "infer.go").read_text()

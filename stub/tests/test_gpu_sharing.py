@@ -1,6 +1,6 @@
-"""What memory of a device is between processes: IPC handles, and allocations that are file descriptors.
+"""Device memory shared between processes: IPC handles, and allocations as file descriptors.
 
-The same tests run with the fake driver and, where there is one, with a real one. So they are what the fake promises.
+The same tests run with the fake driver and with a real one if present, so they define the fake.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class TestHandles:
 
 
 def receive(listener: socket.socket) -> int:
-    """The descriptor that a process sends."""
+    """Return the descriptor that a process sends."""
     connection, _ = listener.accept()
     with connection:
         fds = array.array("i")
@@ -123,7 +123,7 @@ def receive(listener: socket.socket) -> int:
 
 class TestDescriptors:
     def test_keep_the_memory_when_its_maker_dies(self, begin: Start, tmp_path: Path) -> None:
-        """This process, which knows no CUDA, holds the descriptor meanwhile."""
+        """This process, without CUDA, holds the descriptor meanwhile."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(tmp_path / "socket"))
             listener.listen()
@@ -143,7 +143,7 @@ class TestDescriptors:
 
 
 class TestFakeAlone:
-    """Cases that a real driver leaves undefined, and the fake reports."""
+    """Cases that are undefined with a real driver, and that the fake reports."""
 
     @pytest.fixture
     def environment(self, tmp_path: Path) -> dict[str, str]:

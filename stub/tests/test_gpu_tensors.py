@@ -1,6 +1,6 @@
-"""Tensors on a CUDA device as they come from libraries, on the device of this machine: `make test-gpu`.
+"""Tensors on a CUDA device from libraries, on this machine's device: `make test-gpu`.
 
-What only the driver's faults and counts can show is tested with a fake one, in test_cuda.py.
+test_cuda.py tests everything that requires the fake driver's faults and counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from c_python_backend_utils import cuda
 from producer import Bare, Older, OnDevice
 from triton_python_backend_utils import Tensor, TritonModelException
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or jax takes most of the device
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise jax takes most of the device
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -57,7 +57,7 @@ def jax() -> Any:
 
 
 def bytes_of(tensor: Tensor) -> bytes:
-    """What would be sent of a tensor on a device."""
+    """Return the bytes that would be sent for a tensor on a device."""
     data: Any = tensor._data
     return bytes(data.read())
 
@@ -165,7 +165,7 @@ class TestTorch:
     def test_work_in_a_stream_is_waited_for(self, torch: Any) -> None:
         side = torch.cuda.Stream()
         there = torch.zeros(1 << 20, device="cuda")
-        there += 0  # or its first use would load it, and wait for all that runs
+        there += 0  # its first use would otherwise load it, and wait for all running work
         torch.cuda._sleep(1)
         torch.cuda.synchronize()
         with torch.cuda.stream(side):
@@ -259,7 +259,7 @@ class TestCupy:
                 there = cupy.arange(1 << 16)
             try:
                 tensor = Tensor.from_dlpack("X", there)
-            except TritonModelException as error:  # managed memory is a device of its own in DLPack
+            except TritonModelException as error:  # managed memory is a separate device in DLPack
                 assert str(error) == "DLDevice type 13 is not support by Python backend."
                 continue
             assert bytes_of(tensor) == there.get().tobytes()

@@ -1,4 +1,4 @@
-"""Signal handlers of the model that raise, wherever the stub is: it loses nothing and ends nothing by that."""
+"""Signal handlers of the model that raise at any point in the stub, which loses nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def until(condition: object) -> None:
 
 
 def tracebacks(stub: Supervisor) -> int:
-    """Of how many exceptions the last line of the log tells."""
+    """Return the number of exceptions in the last line of the log."""
     return int(stub.logs[-1]["message"].count("Traceback (most recent call last)"))
 
 
@@ -77,7 +77,7 @@ class TestWhileTheStubIsIdle:
     def test_the_next_execute_fails(
         self, start: Start, tmp_path: Path, number: int, text: str, line: int, name: str
     ) -> None:
-        """Word for word as Triton 2.51 says it: execute stands there with its first line."""
+        """The text is Triton 2.51's: it has the first line of execute."""
         stub = start(MODEL)
         assert stub.execute(Request(1)).status == 0
         asleep(stub)
@@ -96,7 +96,7 @@ class TestWhileTheStubIsIdle:
         assert stub.execute(Request(2)).responses[0]["OUT"].tolist() == [1]
 
     def test_of_many_the_newest_is_kept(self, start: Start) -> None:
-        """Neither log nor memory grows with them: the earlier ones are freed, with the objects that they hold."""
+        """They do not accumulate in log or memory: earlier ones are freed, with their objects."""
         stub = start(
             MODEL.replace('TimeoutError("too late")', "Late()").replace(
                 "np.array(self.marks, np.int32)", "np.array([len(alive)], np.int32)"
@@ -121,7 +121,7 @@ class Late(Exception):
         assert stub.execute(Request(2)).responses[0]["OUT"].tolist() == [0]
 
     def test_the_same_one_again_and_again(self, start: Start) -> None:
-        """Python makes the traceback of an exception longer each time it is raised."""
+        """Python extends an exception's traceback each time it is raised."""
         stub = start(MODEL.replace('TimeoutError("too late")', "same") + '\nsame = TimeoutError("too late")\n')
         asleep(stub)
         for _ in range(20):
@@ -147,7 +147,7 @@ class Late(Exception):
             assert tracebacks(stub) == 1
 
     def test_timer_without_end(self, start: Start, tmp_path: Path) -> None:
-        """Every request is answered at once, however long the timer has run before."""
+        """Every request is answered at once, even if the timer has been running."""
         ticks = tmp_path / "ticks"
         stub = start(f"""
             import os, signal
@@ -194,7 +194,7 @@ class Late(Exception):
 
 class TestInACallOfTheModel:
     def test_exec_is_left(self, start: Start) -> None:
-        """The exception comes out of exec in the model's own frame, whether this thread reads or another one does."""
+        """exec raises it in the model's frame, whether this thread or another one reads."""
         stub = start(
             executing(
                 """
@@ -255,7 +255,7 @@ def reading(thread):
             assert "TimeoutError: too late" in stub.execute(Request(1)).text
 
     def test_a_short_call_is_left_when_it_returns(self, start: Start) -> None:
-        """Raised while the stub's own code runs, and so at a moment that the test makes sure of."""
+        """It is raised while the stub's own code runs, at a moment chosen by the test."""
         stub = start(
             executing(
                 """
@@ -292,7 +292,10 @@ def reading(thread):
         assert [log["message"] for log in stub.logs] == ["too late"]
 
     def test_storm_of_handlers_loses_no_request(self, start: Start) -> None:
-        """Handlers that raise again and again, wherever the stub is: each request is answered, no lock stays taken."""
+        """Handlers raise repeatedly, anywhere in the stub.
+
+        Requests are answered, and locks released.
+        """
         stub = start(
             executing(
                 """
@@ -338,7 +341,7 @@ def reading(thread):
                 break
         assert stub.finalize()["error"] == ""
         with pytest.raises(StubDied):
-            stub.receive()  # RELEASED may come behind FINALIZED
+            stub.receive()  # RELEASED may follow FINALIZED
         assert stub.wait_exit() == 0
         assert good == 4 and not stub.loans
 

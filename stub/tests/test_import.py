@@ -132,7 +132,7 @@ class TestFiles:
             assert told(stub) == ["ü", str(path)]
 
     def test_what_is_compiled_is_kept(self, start: Start, root: Path, tmp_path: Path) -> None:
-        """In a folder of ours, and recompiled only if the source has changed."""
+        """It is stored in the server's folder, and recompiled only if the source has changed."""
         self.put(tmp_path, "1/package/__init__.py", "value = 1\n")
         beside = tmp_path / "m0" / "1" / "package" / "__init__.py"
         writing = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -197,7 +197,7 @@ class TestFileName:
 
 
 class TestPythonBased:
-    """The code lies in the backend's directory; the model has data alone."""
+    """The code is in the backend's folder; the model has only data."""
 
     def test_code_of_the_backend_runs_for_the_model(self, root: Path, tmp_path: Path) -> None:
         code = tmp_path / "backends" / "llm"
@@ -217,7 +217,7 @@ class TestPythonBased:
 
 
 class TestClass:
-    """What TritonPythonModel may be, and what its methods."""
+    """Allowed kinds of TritonPythonModel and of its methods."""
 
     def test_a_function_may_make_the_model(self, start: Start) -> None:
         stub = start("""
@@ -262,7 +262,7 @@ class TestClass:
 
     @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 makes no event loop by itself")
     def test_loop_of_the_main_thread(self, start: Start) -> None:
-        """Models take it in initialize, and run it in a thread of their own."""
+        """Models get it in initialize, and run it in their own thread."""
         stub = start("""
             import asyncio, threading, warnings
             import triton_python_backend_utils as pb_utils
@@ -299,7 +299,7 @@ class TestClass:
         ]
 
 
-#: body of finalize, what the log says first
+#: body of finalize, start of the log
 FINALIZES = {
     "with arguments": ("(self, args): pass", r"TypeError: .*finalize\(\) missing 1 required positional argument: 'args'$"),
     "raises": ("(self): raise ValueError('no')", r"ValueError: no\n\nAt:\n  .*/1/model\.py\(2\): finalize\n$"),
@@ -346,7 +346,7 @@ class TestFinalize:
 
 
 LOCALES: list[tuple[dict[str, str], list[tuple[Any, Any]]]] = [
-    # From 3.11 or so on, the locale C.UTF-8 is called by its own name.
+    # Since about 3.11, the locale C.UTF-8 has its own name.
     ({"LC_ALL": "C.UTF-8"}, [("C", "UTF-8"), ("en_US", "UTF-8")]),
     ({"LC_ALL": "nonsense"}, [(None, None)]),
     ({"LC_ALL": "C"}, [(None, None)]),
@@ -356,7 +356,7 @@ LOCALES: list[tuple[dict[str, str], list[tuple[Any, Any]]]] = [
 
 @pytest.mark.parametrize(("environment", "want"), LOCALES)
 def test_locale_is_pythons_own(root: Path, tmp_path: Path, environment: dict[str, str], want: Any) -> None:
-    """As Python itself has it; text is UTF-8 in any case."""
+    """Python's default; text is always UTF-8."""
     expression = "[locale.getlocale(), sys.stdout.encoding, sys.getfilesystemencoding(), open(os.devnull).encoding.lower()]"
     path = supervisor.model(tmp_path, tell(expression, "import locale, os, sys\nprint('é')"))
     usual = {name: value for name, value in os.environ.items() if name != "LANG" and not name.startswith("LC_")}
@@ -369,7 +369,7 @@ def test_locale_is_pythons_own(root: Path, tmp_path: Path, environment: dict[str
 
 
 def test_spawned_process(start: Start) -> None:
-    """It imports the model by the name that it has here, and no program of ours."""
+    """It imports the model by its name here, and no program of the server."""
     before = """
         import multiprocessing, sys
 

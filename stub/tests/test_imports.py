@@ -1,4 +1,4 @@
-"""The files that a model under `--dev` has imported, as the stub reports them."""
+"""The files that a model imports with `--dev`, as the stub reports them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model(before: str = "", initialize: str = "pass", body: str = "pass", execut
 
 
 class Folder:
-    """Code of a user, beside the repository."""
+    """A user's code, outside the repository."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +48,7 @@ class Folder:
 
 
 def test_reports_follow_imports(start: Start, tmp_path: Path) -> None:
-    """What model.py imports, what its initialize does, and what an execute does before it is answered; each once."""
+    """Imports of model.py, initialize and execute are reported once, each before its answer."""
     code = Folder(tmp_path / "code")
     helper = code.put("helper.py", "import package.part")
     package, part = code.put("package/__init__.py"), code.put("package/part.py")
@@ -82,7 +82,7 @@ def test_no_report_without_dev(start: Start, tmp_path: Path) -> None:
 
 
 def test_installed_code_is_not_reported(start: Start, tmp_path: Path) -> None:
-    """Installed files do not change; an editable install does, however it is found."""
+    """Installed files do not change; those of an editable install do, however it is found."""
     code = Folder(tmp_path / "code")
     code.put("site-packages/installed.py")
     code.put("dist-packages/debian.py")
@@ -98,7 +98,7 @@ Fail = Callable[..., "tuple[str, Supervisor]"]
 
 
 def failed(root: Path, tmp_path: Path, source: str, code: Folder) -> tuple[str, set[str]]:
-    """Start a stub whose model does not come up, and return the error and the reports."""
+    """Start a stub whose model fails to initialize; returns the error and the reports."""
     path = supervisor.model(tmp_path, textwrap.dedent(source))
     with Supervisor(root, environment=code.environment) as stub:
         stub.hello()
@@ -137,7 +137,7 @@ def test_an_import_that_fails_in_execute(start: Start, tmp_path: Path) -> None:
 
 
 def test_reports_are_bounded(start: Start, tmp_path: Path) -> None:
-    """Each fits into a frame, with a limited number of files; a name that is no text is skipped."""
+    """Each fits into a frame, with a limited number of files; a bad name is skipped."""
     code = Folder(tmp_path / "code")
     code.put("helper.py")
     before = """
@@ -157,7 +157,7 @@ sys.modules["strange"] = 5
 
 
 def test_extension_modules_are_reported_wherever_they_lie(start: Start, root: Path, tmp_path: Path) -> None:
-    """Those of the model's own directory, too; the places of a missing one; one that fails to load."""
+    """Also those in the model's own folder; the paths of a missing file; one that fails to load."""
     code = Folder(tmp_path / "code")
     before = """
 import sys, types

@@ -1,4 +1,4 @@
-"""The modules of the stub, and of what models import, form layers: no import leads back to its module."""
+"""The modules of the stub and of the API form layers: imports have no cycles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = [
 
 
 def imported(tree: ast.AST, package: str, modules: set[str]) -> Iterator[str]:
-    """Name the modules of a package that a file imports, also inside functions and for type checkers alone."""
+    """Return the modules that a file imports, even inside functions or for type checkers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.level == 1 or (node.module or "").split(".")[0] == package):
             path = (node.module or "").split(".")
@@ -33,7 +33,7 @@ def imported(tree: ast.AST, package: str, modules: set[str]) -> Iterator[str]:
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Return the modules of one circle of imports in order, or nothing if there is no circle."""
+    """Return the modules of one import cycle in order, or nothing."""
     done: set[str] = set()
 
     def visit(module: str, path: list[str]) -> list[str]:

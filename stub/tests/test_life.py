@@ -1,4 +1,4 @@
-"""The life of a stub: HELLO, INITIALIZE, FINALIZE, and the other ways to end."""
+"""The life of a stub: HELLO, INITIALIZE, FINALIZE, and other ways to exit."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TestWhatAModelSees:
 
     def test_what_lies_beside_the_model(self, start: Start, tmp_path: Path) -> None:
         supervisor.model(tmp_path, "value = 1", name="m0", file="beside.py")
-        supervisor.model(tmp_path, "value = 2", name="m0", file="json.py")  # installed modules go first
+        supervisor.model(tmp_path, "value = 2", name="m0", file="json.py")  # installed modules take precedence
         stub = start("""
             from . import beside
             import beside as again
@@ -127,7 +127,7 @@ class TestWhatAModelSees:
         assert stub.execute(Request(1)).status == 0
 
     def test_an_installed_package_named_as_ours(self, start: Start, tmp_path: Path) -> None:
-        """The stub's own modules come first, or two versions of them would mix."""
+        """The stub's own modules come first, otherwise two versions of them would mix."""
         for name in ("triton_python_backend_utils", "c_python_backend_utils"):
             (tmp_path / "site" / name).mkdir(parents=True)
             (tmp_path / "site" / name / "__init__.py").write_text("raise ImportError('the installed one')\n")
@@ -169,7 +169,7 @@ class TestBreakpoints:
 
     def test_a_breakpoint_says_what_to_do(self, start: Start) -> None:
         answer = start(self.MODEL).execute(Request(1))
-        assert "RuntimeError: breakpoint() was called, and a model that is served has no terminal" in answer.text
+        assert "RuntimeError: breakpoint() was called, but a model in a server has no terminal" in answer.text
         assert re.search(r"At:\n  \S+/model\.py\(7\): execute\n", answer.text), answer.text
 
     def test_breakpoints_are_switched_off(self, start: Start) -> None:
@@ -271,7 +271,7 @@ class TestFinalize:
         assert stub.wait_exit() == 0 and time.monotonic() - began < 15
 
     def test_what_is_buffered_and_in_circles(self, start: Start, tmp_path: Path) -> None:
-        """The interpreter ends in its own way: open files are flushed, and `__del__` runs of what nobody dropped."""
+        """The interpreter shuts down: open files are flushed, and remaining objects are deleted."""
         stub = start(f"""
             import atexit, threading
             import triton_python_backend_utils as pb_utils
@@ -321,7 +321,7 @@ class TestEnds:
         assert stub.execute(Request(1, [("IN", np.zeros(1))])).status == 0
 
     def test_handlers_are_functions(self, start: Start) -> None:
-        """Unlike Triton, which has None here: a forked child has to distinguish them from the model's own."""
+        """Triton has None here, but a forked child must distinguish them from the model's."""
         start(
             "import signal\n"
             "for number in (signal.SIGINT, signal.SIGTERM):\n    assert signal.getsignal(number)(number, None) is None\n"
@@ -360,7 +360,7 @@ class TestEnds:
             stub.close()
 
     def test_end_of_the_bell(self, root: Path) -> None:
-        """Where the lifeline does not work, this one tells."""
+        """If the lifeline does not work, the bell ends the process."""
         with Supervisor(root) as stub:
             stub.hello()
             os.close(stub.bell_out)
@@ -369,7 +369,7 @@ class TestEnds:
             assert "Non-graceful termination detected." in stub.stderr()
 
     def test_descriptors_that_daemons_close(self, start: Start) -> None:
-        """What programs close that become daemons is not what leads to the server."""
+        """Descriptors that daemonizing programs close are not the stub's."""
         stub = start("""
             import os
             import triton_python_backend_utils as pb_utils
@@ -388,7 +388,7 @@ class TestEnds:
             np.testing.assert_array_equal(response["OUT"], array * 2)
 
     def test_closed_descriptors(self, start: Start) -> None:
-        """A fatal fault is named."""
+        """A fatal error is named."""
         stub = start("""
             import os
 
@@ -404,7 +404,7 @@ class TestEnds:
             assert f"({name})" in text
 
     def test_child_that_comes_back(self, start: Start) -> None:
-        """A forked child that returns from execute must not answer in its parent's place."""
+        """A forked child that returns from execute must not answer for its parent."""
         stub = start("""
             import os
             import triton_python_backend_utils as pb_utils
@@ -421,7 +421,7 @@ class TestEnds:
             assert answer.status == 0 and answer.responses[0].handle == number
 
     def test_child_that_gives_loans_back(self, start: Start) -> None:
-        """The arrays of a child are copies: their end is not the end of the loan."""
+        """The arrays of a child are copies: their end does not end the loan."""
         stub = start("""
             import os
             import triton_python_backend_utils as pb_utils
@@ -486,7 +486,7 @@ def running(pid: int) -> bool:
 
 
 class TestProtocol:
-    """What only a broken supervisor says ends the stub, with a sentence."""
+    """Protocol violations of a supervisor end the stub, with a message."""
 
     def test_other_version(self, root: Path) -> None:
         with Supervisor(root, version=3) as stub:

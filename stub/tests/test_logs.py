@@ -43,7 +43,7 @@ def taken(stub: Supervisor) -> list[str]:
 def test_where_and_what(start: Start) -> None:
     stub = start(MODEL)
     assert taken(stub) == ["W model.py:9 initialize"]
-    assert "model.py:5]  import\n" in stub.stderr()  # nobody listens yet
+    assert "model.py:5]  import\n" in stub.stderr()  # nobody is listening yet
     stub.execute(Request(1))
     assert taken(stub) == ["I model.py:13 info", "W model.py:14 warn", "E model.py:15 error"]
     stub.finalize()
@@ -76,7 +76,7 @@ def test_long_messages(start: Start) -> None:
 
 
 def test_threads_keep_their_order(start: Start) -> None:
-    """Many threads log at once, and while a batch is answered."""
+    """Many threads log at once, also while a batch is answered."""
     stub = start("""
         import threading
         import triton_python_backend_utils as pb_utils
@@ -99,7 +99,7 @@ def test_threads_keep_their_order(start: Start) -> None:
 
 
 def test_more_than_the_ring_holds(start: Start) -> None:
-    """The stub waits until there is room."""
+    """The stub waits for room."""
     stub = start("""
         import triton_python_backend_utils as pb_utils
 
@@ -111,7 +111,7 @@ def test_more_than_the_ring_holds(start: Start) -> None:
     """)
     stub.start_batch(Request(1))
     deadline = time.monotonic() + 60
-    while stub.reader.word(stub.up, 0x040) - stub.reader.at < RING - 2048:  # there is room for one more frame at most
+    while stub.reader.word(stub.up, 0x040) - stub.reader.at < RING - 2048:  # there is room for at most one more frame
         assert time.monotonic() < deadline, "the ring does not become full"
         time.sleep(0.001)
     stub.finish_batch(60)
@@ -119,7 +119,7 @@ def test_more_than_the_ring_holds(start: Start) -> None:
 
 
 def test_in_destructors_and_signal_handlers(start: Start) -> None:
-    """They come while a frame is being written; nothing waits for itself."""
+    """They interrupt the writing of a frame; nothing waits for itself."""
     stub = start("""
         import gc, signal
         import triton_python_backend_utils as pb_utils

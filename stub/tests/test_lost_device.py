@@ -1,4 +1,4 @@
-"""A device that is lost while a stub uses it: errors to those who need it, everything given back, the rest goes on."""
+"""A device is lost while in use: requests that need it fail, loans are returned, others succeed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ CODES = ["719 0", "700 0", "214 0", "46 0", "999 0"]
 
 
 class Lost:
-    """The file by which the fake loses devices, for the stub alone."""
+    """The file by which the fake loses devices, only for the stub."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def say(self, what: str) -> None:
-        fresh = self.path.with_suffix(".new")  # appears at once and whole
+        fresh = self.path.with_suffix(".new")  # appears atomically
         fresh.write_text(what)
         fresh.replace(self.path)
 
@@ -65,7 +65,7 @@ def ends(stub: Supervisor) -> None:
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("stays", [True, False])
 def test_where_the_model_computes(begin: Begin, lost: Lost, code: str, stays: bool) -> None:
-    """Responses from the lost device are errors, others of the very batch are not, and no ticket stays out."""
+    """Responses from the lost device are errors, others of the batch are not; tickets return."""
     stub = begin(COMPUTES)
     out = [o for r in ask(stub, "make").responses for o in r.outputs]
     out += [o for r in ask(stub, "0", "1", stays=stays).responses for o in r.outputs]
@@ -82,7 +82,7 @@ def test_where_the_model_computes(begin: Begin, lost: Lost, code: str, stays: bo
     executed = ask(stub, "0")
     assert executed.status == 1 and "Failed to process the request(s)" in executed.text
     assert len(stub.lent) == (2 if stays else 0), "nothing was lent anew"
-    lost.path.unlink()  # it comes back, which a real one does not
+    lost.path.unlink()  # it comes back, unlike a real one
     (output,) = ask(stub, "0", stays=stays).responses[0].outputs
     assert output.region == (4 if stays else 2)
     stub.give_back(output.ticket)
@@ -92,7 +92,7 @@ def test_where_the_model_computes(begin: Begin, lost: Lost, code: str, stays: bo
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("sole", [True, False])
 def test_where_it_has_borrowed(begin: Begin, lost: Lost, maker: Maker, code: str, sole: bool) -> None:
-    """Reading its tensors is an error, and they go back; allocations are forgotten."""
+    """Reading its tensors is an error, and they are returned; allocations are forgotten."""
     stub = begin(KEEPS)
     stub.announce(1, maker.lent)
     stub.announce(2, maker.lent)
@@ -102,7 +102,7 @@ def test_where_it_has_borrowed(begin: Begin, lost: Lost, maker: Maker, code: str
     for number in (1, 2):
         executed = stub.execute(Request(2, [maker.input(number, sole=sole)], id="drop"))
         assert "failed to copy data" in executed.text or CANNOT_OPEN in executed.text, executed.text
-    (response,) = stub.execute(Request(3, [("IN", SOME)], id="leave")).responses  # looks at none
+    (response,) = stub.execute(Request(3, [("IN", SOME)], id="leave")).responses  # reads none
     assert response["OUT"].shape == (0,)
     stub.execute(Request(4, id="clear"))
     stub.send("FREED", 1)
@@ -113,7 +113,8 @@ def test_where_it_has_borrowed(begin: Begin, lost: Lost, maker: Maker, code: str
     ends(stub)
 
 
-#: Resets the context of a device, and has a library retain it anew, as the id of a request says.
+#: Resets the context of a device, and lets a library retain it again, depending on the request's
+#: id.
 RESETS = """
 import ctypes
 
@@ -129,7 +130,7 @@ def reset(said):
 
 @pytest.mark.parametrize("how", ["reset", "reset anew"])
 def test_a_context_that_the_model_resets(begin: Begin, tmp_path: Path, how: str) -> None:
-    """Its pool has gone with it: another one is made, and the old one is taken back from the supervisor."""
+    """The pool is lost with it. Another one is made, and the old one is withdrawn."""
     stub = begin(
         RESETS
         + """
@@ -170,7 +171,7 @@ def test_what_was_open_in_a_context_that_is_reset(begin: Begin, maker: Maker, ho
     stub.announce(1, maker.lent)
     for said in ("drop", how, "drop", "drop"):
         executed = stub.execute(Request(1, [maker.input()], id=said))
-        if said == how and executed.text:  # of the context that was there no more, once
+        if said == how and executed.text:  # from the lost context, once
             assert CANNOT_OPEN in executed.text and how == "reset", executed.text
             continue
         assert (executed.responses[0]["OUT"] == maker.array).all()
@@ -180,7 +181,7 @@ def test_what_was_open_in_a_context_that_is_reset(begin: Begin, maker: Maker, ho
 
 
 def test_a_handle_of_its_own_does_not_cost_the_context(begin: Begin, maker: Maker) -> None:
-    """A process cannot open its own allocation: the driver's error equals that for a context that has ended."""
+    """A process cannot open its own allocation: the error equals that of a destroyed context."""
     stub = begin(KEEPS.replace('Tensor("OUT", seen)', "on_device(np.zeros(9, np.float32))"))
     (output,) = stub.execute(Request(1, stays=[])).responses[0].outputs
     own = stub.lent[output.number]
@@ -195,7 +196,7 @@ def test_a_handle_of_its_own_does_not_cost_the_context(begin: Begin, maker: Make
 
 
 def test_memory_of_the_dead_does_not_cost_the_context(begin: Begin, maker: Maker) -> None:
-    """Opening memory of an ended process gives the error that other calls give for an ended context."""
+    """Opening memory of an ended process fails with the error for a destroyed context."""
     answer = "on_device(np.zeros(1100 * len(r.request_id()) + 9, np.float32))"
     stub = begin(KEEPS.replace('Tensor("OUT", seen)', answer))
     maker.process.communicate()

@@ -1,4 +1,4 @@
-"""Complete frames with wrong bodies: only the requests in them fail."""
+"""Complete frames with invalid bodies: only their requests fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDENTITY = """
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
 """
 
-#: Does what the id of its request says, and answers with what came of it.
+#: Executes the id of its request, and answers with the result.
 CALLER = """
     import numpy as np
     import triton_python_backend_utils as pb_utils
@@ -68,7 +68,7 @@ DECOUPLED = """
 
 
 def lives(stub: Supervisor) -> None:
-    """The stub serves on, and holds no loan."""
+    """The stub continues to serve, and holds no loan."""
     data = np.arange(9000, dtype=np.uint8)
     answer = stub.execute(Request(99, [("IN", data)], id="said = 'here'"))
     assert answer.status == 0, answer.text
@@ -81,7 +81,7 @@ def complaint(stub: Supervisor, text: str) -> None:
 
 
 def strings(ident: bytes = b"", parameters: bytes = b"", text: bytes = b"", trace: bytes = b"", inputs: bytes = b"") -> bytes:
-    """The body of EXECUTE of one request with these bytes, in the places of its strings."""
+    """Encode EXECUTE of one request with these bytes as its strings."""
     head = struct.pack(
         "<QQQIHHIIIIIIQ", 1 << 32, 0, 0, 0, bool(inputs), 0xFFFF, len(ident), len(parameters), len(text), len(trace), 1, 0, 0
     )
@@ -120,7 +120,7 @@ def test_malformed_execute_fails_its_batch(start: Start) -> None:
 
 
 def test_tickets_before_the_fault_come_back(start: Start) -> None:
-    """A batch of two, of which the second is not understood: the loans of the first end with the answer."""
+    """The second request of a batch is invalid: the loans of the first end with the answer."""
     stub = start(IDENTITY)
     body = stub.execute_body([Request(1, [("IN", np.zeros(9000, np.uint8))]), Request(2, id="ab")])
     assert len(stub.loans) == 1
@@ -132,7 +132,10 @@ def test_tickets_before_the_fault_come_back(start: Start) -> None:
 
 @pytest.mark.parametrize(("name", "rank"), [(7, 0), (0xFFFF, 1), (0, 65), (0, 255)])
 def test_tickets_of_unknown_descriptors_come_back(start: Start, name: int, rank: int) -> None:
-    """A descriptor of an unknown name or rank: its batch fails, or is skipped, and its ticket comes back."""
+    """A descriptor has an unknown name or rank.
+
+    Its batch fails or is skipped; its ticket returns.
+    """
     stub = start(IDENTITY)
     offset, ticket = stub.lend(b"x" * 9000)
     described = struct.pack("<HBBIQQQII", name, 2, rank, 1, offset, 9000, ticket, 0, 0) + bytes(8 * min(rank, 64))
@@ -152,7 +155,7 @@ PLACES = [
 
 
 def test_spilled_nowhere_fails_its_batch(start: Start) -> None:
-    """A body that lies nowhere: the batch fails, and the ticket that stands there comes back."""
+    """The location of the body is invalid: the batch fails, and its ticket returns."""
     stub = start(IDENTITY)
     for place in PLACES:
         _, ticket = stub.lend(b"x" * 8)
@@ -196,17 +199,17 @@ def test_what_is_passed_over(start: Start) -> None:
     stub = start(IDENTITY)
     for kind, ident, body in ODDITIES:
         stub.send(kind, ident, body)
-        if kind == "INFER_RESPONSE":  # no more of that is wanted
+        if kind == "INFER_RESPONSE":  # no more are requested
             frame = stub.receive()
             assert (frame.kind, frame.id, frame.raw[24:28]) == ("STOP_INFER", 77, b"\2\0\0\0")
         lives(stub)
-        if kind not in ("RESULT", "INFER_RESPONSE"):  # which nobody waits for
+        if kind not in ("RESULT", "INFER_RESPONSE"):  # nobody waits for these
             complaint(stub, "came after INITIALIZE" if kind in ("INITIALIZE", "AUTO_COMPLETE") else "is not understood")
         stub.logs.clear()
 
 
 def test_names_after_one_that_is_not_understood(start: Start) -> None:
-    """No index shifts: names that come after it are not known, those before it are."""
+    """Indices do not shift: names after an invalid one are unknown, earlier ones are known."""
     stub = start(IDENTITY)
     stub.send("NAME", 2, b"\xff")
     stub.send("NAME", 3, b"LATE")
@@ -217,7 +220,7 @@ def test_names_after_one_that_is_not_understood(start: Start) -> None:
 
 
 def test_credit_ends_its_stream(start: Start) -> None:
-    """A model that waits for credit that is not understood hears that the request is over, and its client an error."""
+    """Invalid credit ends the request: the waiting model learns this, the client gets an error."""
     stub = start(DECOUPLED, decoupled=True, window_responses=2)
     stub.start_batch(Request(1))
     seen: list[Any] = []
@@ -272,7 +275,7 @@ def test_results_of_calls(start: Start) -> None:
 @pytest.mark.parametrize("body", [b"", b"\x05", _msgpack.pack({"args": {"model_version": "one"}}), b"\x81\xa4args\xa1\xff"])
 @pytest.mark.parametrize("kind", ["INITIALIZE", "AUTO_COMPLETE"])
 def test_what_begins_a_life(root: Path, kind: str, body: bytes) -> None:
-    """The start fails as that of a model does, with a sentence."""
+    """The start fails like that of a model, with a message."""
     with Supervisor(root) as stub:
         stub.hello()
         stub.send(kind, 0, body)
@@ -300,7 +303,7 @@ def test_before_initialize(root: Path, tmp_path: Path) -> None:
 
 
 class TestTheRing:
-    """Where a frame ends cannot be known: that ends the stub."""
+    """The end of a frame is unknown: the stub exits."""
 
     @pytest.mark.parametrize("size", [7, 1 << 20])
     def test_impossible_size_ends_the_stub(self, start: Start, size: int) -> None:
@@ -323,7 +326,7 @@ class TestTheRing:
 
 
 def test_no_memory_for_a_frame(start: Start) -> None:
-    """A fault in the stub's own frames is not the model's fault, and the exit code says so."""
+    """An error in the stub's own frames has a separate exit code: it is not the model's fault."""
     stub = start("""
         import pb_stub.messages
 
@@ -340,7 +343,7 @@ def test_no_memory_for_a_frame(start: Start) -> None:
 
 
 def test_responses_that_do_not_fit(start: Start) -> None:
-    """A model that tampers with the stub's objects fails only its batch."""
+    """A model that modifies the stub's objects fails only its batch."""
     stub = start("""
         import numpy as np
         import triton_python_backend_utils as pb_utils

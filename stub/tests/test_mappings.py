@@ -73,7 +73,7 @@ WRITES = model("""
 
 
 def test_blocks_everywhere(start: Start) -> None:
-    """Wherever a block lies and whatever cells it crosses, it is read and written, and the next one in it is clean."""
+    """Blocks across any cells are read and written, and the next one there is clean."""
     stub = start(WRITES)
     for count in (100_000, CELL // 8, CELL // 8 + 1):
         last = (1 << 35) - (8 * count + 4095) // 4096 * 4096

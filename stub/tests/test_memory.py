@@ -1,4 +1,4 @@
-"""Blocks both ways: loans of requests, the arena of outputs, and when each goes back."""
+"""Blocks in both directions: loans of requests, the arena of outputs, and their return."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BIG = 100000  # elements of 8 bytes: too large for one copy
 
 
 def eventually(stub: Supervisor, ok: Callable[[], bool]) -> None:
-    """Read frames until ok; the only ones that come are those that `receive` keeps to itself."""
+    """Read frames until ok returns true; only frames that `receive` keeps to itself arrive."""
     deadline = time.monotonic() + 20
     while not ok():
         assert time.monotonic() < deadline
@@ -39,7 +39,7 @@ class TestLoans:
             model("""
                 kept = self.__dict__.setdefault("kept", [])
                 kept.append(requests[0].inputs()[0])
-                kept[0].as_numpy()[0] += len(kept) - 1  # only this tensor's own bytes change
+                kept[0].as_numpy()[0] += len(kept) - 1  # only this tensor's bytes change
                 return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.stack([t.as_numpy()[:2] for t in kept]))])]
             """)
         )
@@ -75,18 +75,18 @@ class TestLoans:
                 return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', x)])]
             """)
         )
-        for _ in range(70):  # beyond the number of times that it is copied after having been written
+        for _ in range(70):  # more often than it is copied after a write
             x = np.arange(BIG)
             offset = stub.next_block
             (response,) = stub.execute(Request(1, [("IN", x)])).responses
             np.testing.assert_array_equal(np.frombuffer(stub.requests[offset : offset + x.nbytes], np.int64), x)
             x[5] += 100
             np.testing.assert_array_equal(response["OUT"], x)
-            stub.next_block = 0  # the same block again: its private pages must have gone
+            stub.next_block = 0  # the same block again: its private pages must be gone
         assert not stub.loans
 
     def test_block_is_used_again_with_other_bytes(self, start: Start) -> None:
-        """A page that the model made its own would show the old ones."""
+        """A page made private by the model would show old bytes."""
         stub = start(
             model("""
                 x = requests[0].inputs()[0].as_numpy()
@@ -123,7 +123,7 @@ class TestLoans:
         assert not stub.loans
 
     def test_many_kept_arrays(self, start: Start) -> None:
-        """Each keeps its own loan, and goes on showing its own bytes."""
+        """Each keeps its own loan, and continues to show its bytes."""
         stub = start("""
             import numpy as np
             import triton_python_backend_utils as pb_utils
@@ -181,7 +181,7 @@ class TestLoans:
         eventually(stub, lambda: not stub.loans)
 
     def test_tensors_side_by_side_in_one_block(self, start: Start) -> None:
-        """The page between two of them goes with the last."""
+        """The page shared by two of them is released with the last one."""
         stub = start(
             model("""
                 a, b = (t.as_numpy() for t in requests[0].inputs())
@@ -251,7 +251,7 @@ class TestArena:
         assert stub.execute(Request(5, [("IN", np.zeros(8 << 20, np.uint8))])).status == 1
 
     def test_free_memory(self, start: Start) -> None:
-        """A model sees what its tensors take, and that all of it comes back."""
+        """A model sees the memory of its tensors, and that all of it is returned."""
         stub = start(
             model("""
                 import c_python_backend_utils as c
@@ -275,7 +275,7 @@ class TestArena:
         assert free[2] == free[1] and free[3] == free[0]
 
     def test_sizes_change(self, start: Start) -> None:
-        """Free blocks of other sizes are given up for a needed one."""
+        """Free blocks of other sizes are released for a needed one."""
         stub = start(self.COPY, max_bytes=8 << 20)
         for size in (1 << 20, 6 << 20, 5000, 3 << 20, 7 << 20, 100000, 7 << 20):
             array = np.arange(size, dtype=np.uint32).astype(np.uint8)
@@ -336,7 +336,7 @@ class TestArena:
             assert "Number of InferenceResponse objects do not match" in text
 
     def test_long_frames(self, start: Start) -> None:
-        """Many small outputs: what does not fit the frame goes into blocks, and a long frame is spilled."""
+        """Many small outputs: blocks hold what exceeds a frame, and a long frame is spilled."""
         stub = start(
             model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.full(8, i)) for i in range(900)])]")
         )

@@ -1,4 +1,4 @@
-"""MessagePack as the specification writes it, and as it must not be."""
+"""MessagePack as specified, and invalid MessagePack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden frames of the supervisor with a few bytes changed: each is understood, or refused."""
+"""Golden frames of the supervisor with a few changed bytes are accepted or rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pb_stub.senders import Senders
 KINDS = (
     "initialize", "auto_complete", "log_settings", "execute", "execute_places", "execute_device_places", "cancel", "name_down", "spilled_down", "finalize",
 )  # fmt: skip
-MUTATIONS = 4000  # of each
+MUTATIONS = 4000  # per frame
 NAMES = ["IN0", "IN1", "OUT0", "OUT1", "OUT2"]
 #: What decoders are most likely to take for something else.
 NUMBERS = (0, 1, 2, 7, 8, 64, 65, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
@@ -55,7 +55,7 @@ def requests_file() -> Iterator[int]:
 
 
 def stub(fd: int) -> Loop:
-    """A loop that has been initialized, as far as frames can tell."""
+    """A loop that behaves as if initialized."""
     loop = Loop.__new__(Loop)
     stand: Any = Publisher()
     loop._box = SimpleQueue()
@@ -66,10 +66,10 @@ def stub(fd: int) -> Loop:
     loop._logs.start()
     loop._loans = Loans(stand, fd)
     loop._regions = Regions(stand, loop._loans.pagemap, -1)
-    loop._regions._targets[5] = Target(fd, 0, 1 << 17)  # where execute_places wants outputs
+    loop._regions._targets[5] = Target(fd, 0, 1 << 17)  # the destinations of execute_places
     loop._names = Names(stand, NAMES, 2, 3)
     devices = OnDevice(stand, stand)
-    for number in (1, 2):  # where execute_device_places wants outputs
+    for number in (1, 2):  # the destinations of execute_device_places
         allocation = messages.Allocation(0, 1 << 17, bytes(16), bytes(64))
         devices._borrowings._known[number] = Opening(devices._borrowings, allocation)
     loop._execution = Execution.__new__(Execution)

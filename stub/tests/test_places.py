@@ -1,4 +1,4 @@
-"""Outputs in regions of clients, which the stub writes itself."""
+"""Outputs in regions of clients, written by the stub."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Started = Callable[..., Supervisor]
 
 @pytest.fixture
 def started(start: Start, client: Client) -> Started:
-    """Starts a stub that has mapped the client's file both ways."""
+    """Starts a stub that has mapped the client's file for reading and writing."""
 
     def begin(source: str = IDENTITY, **named: Any) -> Supervisor:
         stub = start(source, **named)
@@ -55,7 +55,7 @@ def at(offset: int, size: int = SIZE, type_: int = UINT8) -> InRegion:
 
 
 def run(stub: Supervisor, offset: int, value: Any, room: int = SIZE, **named: Any) -> Any:
-    """Have the output of a request written to an offset; returns the output."""
+    """Request an output at an offset; returns the output."""
     (response,) = stub.execute(Request(1, [("IN", value)], places=[("OUT", WRITE, offset, room)], **named)).responses
     assert not response.error, response.error
     assert not stub.loans
@@ -90,7 +90,7 @@ class TestWritten:
         stub = started(
             model("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.arange(40_000, dtype=np.int32))])]")
         )
-        output = run(stub, 3, np.arange(3), room=160_001)  # wherever it begins
+        output = run(stub, 3, np.arange(3), room=160_001)  # regardless of alignment
         assert output.region == CLIENT
         np.testing.assert_array_equal(client.bytes[3:160_003].view(np.int32), np.arange(40_000))
         assert client.bytes[160_003] == 2 and (client.bytes[:3] == 2).all()
@@ -256,7 +256,7 @@ class TestInTheArena:
 
 class TestInputsInTheWay:
     def test_the_very_range(self, started: Started, client: Client) -> None:
-        stub = started(environment={})  # a fork has faults of its own
+        stub = started(environment={})  # a forked stub has its own page faults
         client.bytes[:SIZE] = 4
         before = stub_faults(stub)
         assert run(stub, 0, at(0)).region == CLIENT and (client.bytes[:SIZE] == 4).all()
@@ -297,7 +297,7 @@ class TestInputsInTheWay:
         client.bytes[PAGE : SIZE + PAGE] = np.arange(SIZE) % 251
         assert run(stub, 100, InRegion(3, 0, UINT8, (SIZE,), SIZE)).region == ARENA
         output = run(stub, PAGE, InRegion(3, 0, UINT8, (SIZE,), SIZE))
-        assert output.region == CLIENT  # the very range, by another name
+        assert output.region == CLIENT  # the same range, by another name
         np.testing.assert_array_equal(output.array(), np.arange(SIZE) % 251)
 
     def test_outputs_in_each_others_inputs(self, started: Started, client: Client) -> None:
@@ -318,12 +318,12 @@ class TestInputsInTheWay:
         """))  # fmt: skip
         assert run(stub, SIZE, at(0)).region == CLIENT
         client.bytes[:SIZE] = 5
-        output = run(stub, 0, at(2 * SIZE))  # where the kept input has been
+        output = run(stub, 0, at(2 * SIZE))  # the former place of the kept input
         assert output.region == CLIENT and (client.bytes[:SIZE] == 2).all()
 
 
 class TestEnd:
-    """Writes of a thread while another one ends the request."""
+    """Writes by a thread while another one ends the request."""
 
     def test_the_end_waits_for_what_is_being_written(self) -> None:
         begun, go_on, ended = Event(), Event(), Event()

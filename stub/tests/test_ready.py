@@ -1,4 +1,4 @@
-"""READY?: the model's is_ready, beside its execute."""
+"""READY?: the model's is_ready, concurrent with its execute."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_while_idle(start: Start) -> None:
 
 
 def test_during_execute(start: Start, tmp_path: Path) -> None:
-    """And frames for the main thread wait for it meanwhile."""
+    """Frames for the main thread wait for it meanwhile."""
     stub = start(model("return self.began"))
     stub.start_batch(Request(1))
     for probe in range(1, 10000):
@@ -60,7 +60,7 @@ def test_finalize_does_not_wait_for_a_check(start: Start) -> None:
 
 
 def test_forked_child(start: Start) -> None:
-    """A child of is_ready that returns is no stub: it answers nothing, and ends."""
+    """A child of is_ready that returns is not a stub: it answers nothing, and exits."""
     stub = start(model("return os.fork() != 0"))
     for probe in (1, 2):
         stub.ask(probe)
@@ -70,7 +70,7 @@ def test_forked_child(start: Start) -> None:
 
 @pytest.mark.parametrize("instead", ["is_not_asked = is_also_not_asked", "is_ready = False"])
 def test_not_offered(start: Start, instead: str) -> None:
-    """A supervisor that asks a model without the method has not listened, and is not answered. An attribute is no method."""
+    """READY? for a model without the method is not answered. An attribute is not a method."""
     stub = start(model("pass").replace("is_ready", "is_also_not_asked").replace("began = False", instead))
     stub.ask(1)
     stub.finalize()

@@ -1,4 +1,4 @@
-"""Inputs in regions of clients, which the stub maps itself."""
+"""Inputs in regions of clients, mapped by the stub."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SUMS = """
 
 
 class Client:
-    """A region of a client: a file of its own."""
+    """A region of a client: a separate file."""
 
     def __init__(self, size: int = SIZE) -> None:
         self.fd = os.memfd_create("client")
@@ -152,10 +152,10 @@ class TestMapping:
 class TestRefused:
     def test_what_cannot_be_mapped(self, stub: Supervisor, client: Client) -> None:
         assert stub.map_region(2, client.fd, SIZE + 1) == 1  # the file is shorter
-        assert stub.map_region(3, client.fd, PAGE, 7) == 1  # it does not begin with a page
+        assert stub.map_region(3, client.fd, PAGE, 7) == 1  # not aligned to a page
         assert stub.map_region(4, client.fd, 0) == 1
         assert stub.map_region(5, client.fd, 1 << 63, 1 << 63) == 1
-        assert stub.map_region(6, client.fd, SIZE, hand=False) == 1  # no descriptor has come
+        assert stub.map_region(6, client.fd, SIZE, hand=False) == 1  # no descriptor was sent
         null = os.open(os.devnull, os.O_RDONLY)
         assert stub.map_region(7, null, SIZE) == 1
         os.close(null)
@@ -186,7 +186,7 @@ class TestOtherBytes:
     def test_what_the_model_writes_is_its_own(self, stub: Supervisor, client: Client) -> None:
         assert ask(stub, "writes") == (SIZE, 1, False)
         assert (client.bytes == 2).all()
-        assert ask(stub) == (2 * SIZE, 1, True)  # copied, as it may write again
+        assert ask(stub) == (2 * SIZE, 1, True)  # copied, because it may write again
         for _ in range(70):
             assert ask(stub)[0] == 2 * SIZE
         assert ask(stub) == (2 * SIZE, 1, False)

@@ -1,4 +1,4 @@
-"""Tickets in the return ring that were not out: the ring cannot be trusted, and the stub ends with exit code 76."""
+"""Tickets in the return ring that were not out: the stub exits with code 76."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ EACH += [(act, where, where, 2) for where in WHERE for act in (SENDS, SENDS_LATE
 
 @pytest.mark.parametrize(("act", "where", "wakes", "others"), EACH)
 def test_a_ticket_that_comes_back_twice(begin: Begin, act: str, where: str, wakes: str, others: int) -> None:
-    """Whatever finds it, be it a send of the model that catches all: the stub ends, and does not answer the batch."""
+    """The stub exits without answering, even if a model's send that catches everything finds it."""
     decoupled = act is not RETURNS
     stub = begin(act, decoupled=decoupled)
     ticket = 0

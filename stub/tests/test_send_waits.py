@@ -1,4 +1,4 @@
-"""Send waits while its client is too far behind, and while there is no memory."""
+"""Send waits while its client is too far behind, and while memory is short."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestWindow:
     )
 
     def window(self, stub: Supervisor, want: int) -> list[Response]:
-        """Take the responses, and check that there are no more than wanted."""
+        """Take the responses, and check their maximum number."""
         responses = [stub.next_response() for _ in range(want)]
         with pytest.raises(TimeoutError):
             stub.receive(0.3)
@@ -44,16 +44,16 @@ class TestWindow:
         got += self.window(stub, 8 - len(got))
         stub.credit(1, 3, 12)
         got += self.window(stub, 3)
-        # Others go on, and so does the main thread.
+        # Others continue, including the main thread.
         stub.start_batch(Request(2, id="quick"), Request(3))
         stub.finish_batch()
         others = stub.responses
         others += self.window(stub, 9 - len(others))
         assert sorted(r.handle for r in others) == [2] + [3] * 8
-        stub.credit(1, 1000, 1000)  # more than is out does no harm
+        stub.credit(1, 1000, 1000)  # too much credit has no effect
         got += [stub.next_response() for _ in range(101 - 11)]
         assert [int(r["OUT"][0]) for r in got] == [*range(100), -1]
-        stub.credit(1, 5, 0)  # it is over
+        stub.credit(1, 5, 0)  # it has ended
 
     def test_window_bounds_bytes(self, start: Start) -> None:
         stub = start(self.MODEL, decoupled=True, window_bytes=300000)
@@ -65,7 +65,7 @@ class TestWindow:
         assert [int(r["OUT"][0]) for r in got] == [0, 1, 2, 3]
 
     def test_failure_ends_a_wait(self, start: Start) -> None:
-        """A thread that waits for room learns by the last CREDIT that its batch has failed."""
+        """A thread that waits for room learns from the last CREDIT that its batch has failed."""
         stub = start(
             executing(
                 """
@@ -99,7 +99,7 @@ class TestWindow:
         assert [r.handle for r in stub.responses] == [1, 1, 2]
 
     def test_a_signal_handler_ends_a_wait(self, start: Start) -> None:
-        """TimeoutError is an OSError, and yet not the end of the way to the server."""
+        """TimeoutError is an OSError, but the connection to the server is not lost."""
         stub = start(
             executing(
                 """
@@ -129,7 +129,7 @@ class TestWindow:
         assert stub.responses[-1]["OUT"].tolist() == [b"too late"]
 
     def test_send_waits_for_memory(self, start: Start) -> None:
-        """Without memory send waits for returned blocks, and fails if none can return."""
+        """Without memory, send waits for returned blocks, and fails if none can return."""
         stub = start(
             executing(
                 """
@@ -154,7 +154,7 @@ class TestWindow:
         assert executed.status == 1 and "TritonModelException: Failed to increase the shared memory" in executed.text
 
     def test_memory_comes_back_between_a_try_and_the_look(self, start: Start, tmp_path: Path) -> None:
-        """Without memory nothing is lent any more when send looks whether it can wait: it tries again before it fails."""
+        """All blocks return while send finds no memory: it tries again before it fails."""
         looks = tmp_path / "looks"
         stub = start(
             executing(

@@ -1,4 +1,4 @@
-"""Response senders, decoupled and not: every row of the rules, and windows."""
+"""Response senders, decoupled and not: every row of the rules, and flow control."""
 
 from __future__ import annotations
 
@@ -174,13 +174,13 @@ class TestDecoupled:
         assert not stub.responses
 
     def test_final_then_a_list(self, start: Start) -> None:
-        """The failure reaches no one; the log has it."""
+        """The failure reaches no client; the log has it."""
         stub, executed = run(start, "requests[0].get_response_sender().send(answer(), 1)\nreturn [answer()]", True)
         assert executed.status == 1 and flags_of(stub.responses) == [PRESENT | FINAL]
         assert any("must return None" in line["message"] for line in stub.logs)
 
     def test_exception_closes_open_senders(self, start: Start) -> None:
-        """Senders that are open are closed: what threads send afterwards is refused."""
+        """Open senders are closed: later sends by threads are rejected."""
         stub = start(
             executing(
                 """
@@ -227,7 +227,7 @@ class TestDecoupled:
         assert [set(r["OUT"].tolist()) for r in stub.responses[:6]] == [{0}, {1}, {2}, {3}, {3}, {3}]
 
     def test_inputs_are_passed_on(self, start: Start) -> None:
-        """An input that is sent unchanged is referred to, and its loan ends after what refers to it."""
+        """An input sent unchanged is referenced, and its loan ends after the reference."""
         stub = start(
             executing(
                 """
@@ -257,7 +257,7 @@ class TestDecoupled:
             stub.responses.append(stub.next_response())
         assert {output.region for r in stub.responses for output in r.outputs} == {1}
         assert [len(r["OUT"]) for r in stub.responses if r.handle == 1] == [20000] * 3 + [19995]
-        stub.execute(Request(3, id="join"))  # a thread lets its input go when it ends
+        stub.execute(Request(3, id="join"))  # a thread releases its input when it ends
         stub.finalize()
         assert not stub.loans
 
@@ -285,7 +285,7 @@ class TestDecoupled:
         assert flags_of(stub.responses) == [PRESENT | FINAL] * 40
 
     def test_many_threads(self, start: Start) -> None:
-        """Each sender's responses come in its order, whatever the others do."""
+        """Each sender's responses arrive in order, independent of other senders."""
         stub = start(
             executing(
                 """
@@ -341,7 +341,7 @@ class TestNotDecoupled:
         assert executed.status == 1 and not stub.responses
 
     def test_two_sends(self, start: Start) -> None:
-        """The rule about one response comes before the one about closed senders."""
+        """The rule about a single response is checked before the one about closed senders."""
         stub, _ = run(
             start,
             """
@@ -363,13 +363,14 @@ class TestNotDecoupled:
         body = f"requests[0].get_response_sender().send(answer(), {final})\nreturn [answer(), answer()]"
         stub, executed = run(start, body, False, 2)
         failed = [(r.handle, r.error) for r in executed.responses]
-        # Who was sent a final response has had it; else an error follows. The other request is answered well.
+        # Clients keep a final response that was sent; otherwise an error follows. The other request
+        # succeeds.
         assert executed.status == 0 and failed == [(1, BATCH_ERROR + TWO)] * (1 - final) + [(2, "")]
         assert [(r.handle, r.flags) for r in stub.responses] == [(1, PRESENT | FINAL * final)]
 
     @pytest.mark.parametrize("final", [0, 1])
     def test_send_and_return_alone(self, start: Start, final: int) -> None:
-        """Of a batch of one the batch has failed."""
+        """In a batch of one, the batch has failed."""
         body = f"requests[0].get_response_sender().send(answer(), {final})\nreturn [answer()]"
         stub, executed = run(start, body, False)
         assert (executed.status, executed.text) == (1, BATCH_ERROR + TWO) and not executed.responses
@@ -383,7 +384,7 @@ class TestNotDecoupled:
         assert flags_of(stub.responses) == [PRESENT | FINAL]
 
     def test_return_then_send(self, start: Start) -> None:
-        """The response that was returned counts, whether or not anybody had asked for the sender before."""
+        """The returned response counts, whether or not the sender was requested before."""
         stub = start(
             executing(
                 """
@@ -434,6 +435,6 @@ class TestNotDecoupled:
         assert [(r.handle, r.flags) for r in stub.responses] == [(2, PRESENT | FINAL)]
 
     def test_own_list(self, start: Start) -> None:
-        """A list that the model empties is its own affair."""
+        """A model may empty its own list."""
         _, executed = run(start, "answers = [answer() for _ in requests]\nrequests.clear()\nreturn answers", False, 3)
         assert executed.status == 0 and len(executed.responses) == 3

@@ -1,4 +1,4 @@
-"""The template: it forks stubs on demand, which are like started ones."""
+"""The template: it forks stubs on demand, which behave like started ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_hello_says_which_interpreter(template: Template) -> None:
 
 
 def test_threads_of_the_start(root: Path, tmp_path: Path) -> None:
-    """What `sitecustomize` has started is named: forks would lack it."""
+    """Threads of `sitecustomize` are reported: forks would lack them."""
     (tmp_path / "sitecustomize.py").write_text(
         "import _thread, threading\n"
         "threading.Thread(target=threading.Event().wait, name='of the site', daemon=True).start()\n"
@@ -82,7 +82,7 @@ def test_forked_stubs_are_the_supervisors_children(root: Path, tmp_path: Path, t
         title = Path(f"/proc/{one.stub.pid}/cmdline").read_bytes()
         assert title.startswith(b"triton_python_backend_stub m_0_")
         descriptors = {os.readlink(f"/proc/{one.stub.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{one.stub.pid}/fd")}
-        # None but its own: that of the template is closed.
+        # Only its own: the template's is closed.
         assert {name for name in descriptors if name.startswith("socket:")} == {one.stub.socket_link}
     for one in forked:
         one.stub.finalize()
@@ -131,7 +131,10 @@ def test_the_end_is_the_interpreters_own(root: Path, tmp_path: Path, template: T
 
 
 def test_the_end_takes_down_what_the_model_made(root: Path, tmp_path: Path, template: Template) -> None:
-    """Globals go, private ones first; state shared with the template stays, until the handlers of C run."""
+    """Globals are removed, private ones first.
+
+    State shared with the template stays until C's exit.
+    """
     (tmp_path / "c_handler.py").write_text(
         "import ctypes, os, sys\n"
         "@ctypes.CFUNCTYPE(None)\n"
@@ -171,7 +174,7 @@ def test_the_end_takes_down_what_the_model_made(root: Path, tmp_path: Path, temp
 
 
 def test_foreign_extensions_are_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside extension modules that neither the template nor Python itself has loaded the interpreter ends as ever."""
+    """Extension modules loaded after the fork make the interpreter shut down normally."""
     import types
     from importlib.machinery import ExtensionFileLoader, ModuleSpec
 

@@ -14,15 +14,15 @@
 // The process that executes a request knows it too: Execute records where the latest one is, and a
 // Follower looks for its response while a goroutine spins.
 //
-// Callers: Receive and Control are called with the channel's receive lock held, so one at a time
-// and in the order of the frames. Close is called when nothing is received any more. Any goroutine
-// may call the other methods. A method of Session may take its life's lock.
+// Receive and Control are called with the channel's receive lock held, one at a time and in the
+// order of the frames. Close is called when nothing is received any more. Any goroutine may call
+// the other methods. A method of Session may take its life's lock.
 //
 // Goroutines: one for each copy of more than 1 MiB, and for each request whose model has to be
 // asked whether it is ready. Close waits for them. It does not wait for the models that execute
 // requests: these are cancelled, and their later responses are dropped.
 //
-// Lock order: the channel's receive lock, the lock of one request's responses, Config.Submit.
+// Lock order: the channel's receive lock, the lock of one request's responses, Config.Encoder.
 // Requests.mu is taken inside the lock of a request, briefly; a request's lock is never taken while
 // Requests.mu is held. The lock of a request is held while one of its responses is sent, so that
 // they keep their order. For a response that another goroutine copies, `away` keeps the order

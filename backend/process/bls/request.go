@@ -129,8 +129,8 @@ func (q *request) inArena() (n int) {
 	return n
 }
 
-// copyAndSubmit copies the inputs that lie in the stub's arena, gives these back to the stub at once,
-// and submits the request.
+// copyAndSubmit copies the inputs that lie in the stub's arena, gives these back to the stub at
+// once, and submits the request.
 func (q *request) copyAndSubmit() {
 	defer q.releaseTarget()
 	err := q.copyInputs()

@@ -47,10 +47,8 @@ type Config struct {
 
 	Channel *ipc.Channel
 	Decoder *frames.Decoder // used with the channel's receive lock held
-	Encoder *frames.Encoder
-	// Submit is the lock of Encoder. It is taken while a response is sent.
-	Submit *sync.Mutex
-	Pool   *shm.Pool // the server's pool for requests, into which inputs are copied
+	Encoder *frames.Encoder // locked while a response is sent
+	Pool    *shm.Pool       // the server's pool for requests, into which inputs are copied
 	// Holder is charged for responses that wait for the process; nil: the models that made them
 	// are.
 	Holder *budget.Holder

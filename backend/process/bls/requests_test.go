@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,7 +74,7 @@ func benchOn(t testing.TB, p *processtest.Peer) *bench {
 	b.requests = New(Config{
 		Model: "m", Version: 3, Host: b.host,
 		OneResponse: func(model string) string { return fmt.Sprintf("Model %s may send any number of responses.", model) },
-		Channel:     p.Channel, Decoder: b.life.Decoder, Encoder: b.life.Encoder, Submit: new(sync.Mutex), Pool: p.Pool, Log: zerolog.Nop(),
+		Channel:     p.Channel, Decoder: b.life.Decoder, Encoder: b.life.Encoder, Pool: p.Pool, Log: zerolog.Nop(),
 	}, b.session)
 	b.session.requests = b.requests
 	p.Skip(t)

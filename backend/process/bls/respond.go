@@ -42,7 +42,7 @@ func (b *Requests) tryRespond(number uint64, hint uint32, r *infer.Response) err
 	}
 	defer p.Release()
 	p.Hint = hint
-	b.Submit.Lock()
-	defer b.Submit.Unlock()
+	b.Encoder.Lock()
+	defer b.Encoder.Unlock()
 	return p.Send(number)
 }

@@ -19,7 +19,7 @@ type Announced struct {
 	mu     sync.Mutex
 	closed bool
 	last   uint32
-	known  map[*foreign.Device]*announcement
+	known  map[*foreign.Device]*announcement // bound: the allocations that are lent
 }
 
 type announcement struct {
@@ -110,7 +110,7 @@ func (a *Announced) Count() int {
 func (a *Announced) Close() {
 	a.mu.Lock()
 	a.closed = true
-	var forget []func()
+	var forget []func() // bound: known
 	for _, known := range a.known {
 		if known.forget != nil {
 			forget = append(forget, known.forget)

@@ -18,8 +18,8 @@ type Lent struct {
 
 	mu     sync.Mutex // guards the following fields against Close
 	closed bool
-	last   uint64 // latest number; numbers grow, so none is used twice
-	all    map[uint64]*foreign.Device
+	last   uint64                     // latest number; numbers grow, so none is used twice
+	all    map[uint64]*foreign.Device // bound: mostLent
 }
 
 // NewLent creates the table of a stub that has lent nothing. The arena is the stub's. copier may be

@@ -3,6 +3,7 @@ package frames
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"math"
 
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
@@ -115,7 +116,7 @@ func (d *Decoder) Response(r *ipc.ResponseBody, f *ipc.Frame, model string, plac
 			return ipc.Broken("frame", "code of an error is %d", r.Code)
 		}
 		if into.Err = kept.refusal; into.Err == nil {
-			into.Err = StubError(code, r.Error)
+			into.Err = d.heap.StubError(code, r.Error)
 		}
 	case len(r.Parameters) > 0:
 		parameters, failure := d.heap.parameters(r.Parameters, kept)
@@ -229,7 +230,7 @@ func exceedParameters(list []infer.Parameter, most int64) *infer.Error {
 }
 
 func tooLong(field string, found int, most int64) *infer.Error {
-	return infer.Errorf(infer.InvalidArg, "%s of an inference request has %d bytes, at most %d can be", field, found, most)
+	return infer.Errorf(infer.InvalidArg, "%s of an inference request has %d bytes, at most %d are allowed", field, found, most)
 }
 
 // InArena reports whether a tensor lies in the stub's arena. The stub can lend no more than its
@@ -239,17 +240,27 @@ func InArena(t *infer.Tensor) bool {
 	return ok
 }
 
-// usedUp ends the error text of a stub that was granted no memory; also in pool.py.
+// usedUp ends the error text of a stub that was granted no memory; also in pool.py and ipc/peer.
 const usedUp = "is used up (--request-memory-byte-size)"
 
 // MaxErrorText limits the error text of a model, in bytes. A longer text is cut.
 const MaxErrorText = 1 << 20
 
 // StubError turns a stub's error into an *infer.Error. For Triton a lack of memory is an internal
-// error; here it is Unavailable, since it is temporary.
-func StubError(code infer.Code, text []byte) *infer.Error {
-	if code == infer.Internal && bytes.HasSuffix(text, []byte(usedUp)) {
-		code = infer.Unavailable
+// error; here it is Unavailable, since it is temporary. The stub does not know which limit it has
+// reached: if that is its model's share, the last clause is replaced. The caller holds the receive
+// lock.
+func (h *Heap) StubError(code infer.Code, text []byte) *infer.Error {
+	if code != infer.Internal || !bytes.HasSuffix(text, []byte(usedUp)) {
+		return &infer.Error{Code: code, Message: infer.Cut(text, MaxErrorText)}
 	}
-	return &infer.Error{Code: code, Message: infer.Cut(text, MaxErrorText)}
+	clause := bytes.LastIndex(text, []byte(", and "))
+	if h == nil || h.noArena == nil || clause < 0 {
+		return &infer.Error{Code: infer.Unavailable, Message: infer.Cut(text, MaxErrorText)}
+	}
+	_ = h.refused(h.noArena)
+	return &infer.Error{
+		Code: infer.Unavailable, NoRoom: true,
+		Message: fmt.Sprintf("%s, and %v (--model-max-memory-share)", infer.Cut(text[:clause], MaxErrorText), h.noArena),
+	}
 }

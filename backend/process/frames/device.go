@@ -20,8 +20,8 @@ func onDevice(m *cudaipc.Memory) storage {
 	return storage{region: ipc.InDevice, offset: m.Offset(), memory: m, length: uint64(m.Size()), whose: whose}
 }
 
-// ofClient returns the storage of an input in its client's device memory, for a stub that accepts it
-// there. It announces a new allocation to the stub first. The caller holds its lock.
+// ofClient returns the storage of an input in its client's device memory, for a stub that accepts
+// it there. It announces a new allocation to the stub first. The caller holds its lock.
 func (e *Encoder) ofClient(c cudaipc.Client, allocation *foreign.Device, offset uint64) (storage, error) {
 	number, err := e.announced.Announce(allocation)
 	if err != nil {

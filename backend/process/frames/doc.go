@@ -11,9 +11,9 @@
 //	a struct       ◀─ DecodeMap                        all other kinds    ◀┘
 //
 // A tensor has storage while a frame names it: in the frame, in a block of the requests pool, or in
-// the stub's arena. storage.go has the type for both directions; a body that is too long for a frame
-// has storage too (spill.go). Another kind of memory becomes another region: storage.go
-// and located.go alone choose, lend, describe and locate it.
+// the stub's arena. storage.go has the type for both directions; a body that is too long for a
+// frame has storage too (spill.go). Another kind of memory becomes another region: storage.go and
+// located.go alone choose, lend, describe and locate it.
 //
 // Names of tensors travel as indices into a table for each direction. It starts with the names of
 // INITIALIZE and grows by NAME.
@@ -40,5 +40,5 @@
 // ticket or the life ends. A tensor that has arrived holds its block, its extent of the arena or
 // its private copy until it is released. Block and extent keep their file mapped, even after the
 // end of the life. Bytes of small tensors lie in the body of the frame, a private copy on the Go
-// heap.
+// heap. Decoded data is charged to the life first (Heap).
 package frames

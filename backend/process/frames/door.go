@@ -33,7 +33,7 @@ func checkResponse(r *infer.Response) (text string, err error) {
 		return output.CutAt(strings.ToValidUTF8(r.Err.Message, "\uFFFD"), maxErrorText), nil
 	}
 	if len(r.Outputs) > infer.MaxTensors {
-		return "", infer.Errorf(infer.Internal, "a response of model '%s' has %d outputs, at most %d can be", r.Model, len(r.Outputs), infer.MaxTensors)
+		return "", infer.Errorf(infer.Internal, "a response of model '%s' has %d outputs, at most %d are allowed", r.Model, len(r.Outputs), infer.MaxTensors)
 	}
 	size := 0
 	for i := range r.Parameters {
@@ -44,11 +44,11 @@ func checkResponse(r *infer.Response) (text string, err error) {
 		size += len(p.Name) + len(p.String)
 	}
 	if size > infer.MaxText {
-		return "", infer.Errorf(infer.Internal, "the parameters of a response of model '%s' have %d bytes, at most %d can be", r.Model, size, infer.MaxText)
+		return "", infer.Errorf(infer.Internal, "the parameters of a response of model '%s' have %d bytes, at most %d are allowed", r.Model, size, infer.MaxText)
 	}
 	for i := range r.Outputs {
 		if rank := len(r.Outputs[i].Shape); rank > infer.MaxRank {
-			return "", infer.Errorf(infer.Internal, "output '%s' of model '%s' has %d dimensions, at most %d can be", r.Outputs[i].Name, r.Model, rank, infer.MaxRank)
+			return "", infer.Errorf(infer.Internal, "output '%s' of model '%s' has %d dimensions, at most %d are allowed", r.Outputs[i].Name, r.Model, rank, infer.MaxRank)
 		}
 	}
 	return "", nil
@@ -66,7 +66,7 @@ func checkNames(inputs, outputs []string) error {
 		}
 	}
 	if count > maxNames || size > maxNameBytes {
-		return infer.Errorf(infer.InvalidArg, "the config names %d inputs and outputs of %d bytes together, at most %d of %d bytes can be",
+		return infer.Errorf(infer.InvalidArg, "the config names %d inputs and outputs of %d bytes together, at most %d of %d bytes are allowed",
 			count, size, maxNames, maxNameBytes)
 	}
 	return nil

@@ -34,7 +34,7 @@ func readAsStub(body []byte, names, allocations int) (requests int, err error) {
 			err = fmt.Errorf("%s of %d bytes at %d of %d", what, n, at, len(body))
 		}
 		if err == nil && !utf8.Valid(take(int(n))) {
-			err = fmt.Errorf("%s is no UTF-8", what)
+			err = fmt.Errorf("%s is not UTF-8", what)
 		}
 		return int(n)
 	}

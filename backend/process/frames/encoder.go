@@ -3,6 +3,7 @@ package frames
 import (
 	"encoding/binary"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
@@ -11,24 +12,26 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Encoder encodes and sends the frames to one life of a stub. The caller holds one lock for
+// Encoder encodes and sends the frames to one life of a stub. The caller holds its lock for
 // SetNames, Execute and Response.Send, which number loans and names. Any goroutine may call the
 // other methods.
 type Encoder struct {
+	sync.Mutex
+
 	channel      *ipc.Channel
 	pool         *shm.Pool
 	loans        *shm.Loans
-	names        *Names // that the stub knows; guarded by the caller's lock
+	names        *Names // that the stub knows; guarded by the lock
 	mapped       Mapped
 	announced    *cudaipc.Announced // nil: the stub accepts no device memory
-	takesDevices bool               // its model accepts inputs on devices; guarded by the caller's lock
+	takesDevices bool               // its model accepts inputs on devices; guarded by the lock
 	putsThere    bool               // the stub writes outputs to devices
 	// mayLend and mayKeep limit the blocks that the stub keeps; see SetBounds.
 	mayLend func(n int64) (copies bool, err error)
 	mayKeep func(n int64) error
 
 	// The batch that is being sent. The slices are reused; reset clears them. Guarded by the
-	// caller's lock.
+	// lock.
 	tensors  []ipc.Descriptor
 	storages []storage // of tensors, in their order
 	heads    []ipc.RequestHead

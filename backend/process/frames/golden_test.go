@@ -66,7 +66,7 @@ func TestGoldenMapsAreDecoded(t *testing.T) {
 		"finalized":         {"error": "ValueError: late"},
 	} {
 		got := make(map[string]any)
-		if err := DecodeMap(ipc.Frame{Body: ipctest.Body(t, name)}, &got); err != nil {
+		if _, err := DecodeMap(nil, ipc.Frame{Body: ipctest.Body(t, name)}, &got); err != nil {
 			t.Fatal(err)
 		}
 		for key, value := range want {
@@ -79,7 +79,7 @@ func TestGoldenMapsAreDecoded(t *testing.T) {
 		}
 	}
 	fields := make(map[string]any)
-	if err := DecodeMap(ipc.Frame{Body: ipctest.Body(t, "log")}, &fields); err != nil {
+	if _, err := DecodeMap(nil, ipc.Frame{Body: ipctest.Body(t, "log")}, &fields); err != nil {
 		t.Fatal(err)
 	}
 	if fields["file"] != "model.py" || fields["message"] != "wörk" || len(fields) != 4 {

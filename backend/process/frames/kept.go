@@ -18,6 +18,9 @@ type Heap struct {
 	// Tight, if not nil, refuses everything: there is no memory for the present frame, which is
 	// read anyway. Guarded by the receive lock.
 	Tight error
+	// noArena is why the stub last got no memory for outputs, if that is its model's share. Guarded
+	// by the receive lock.
+	noArena error
 }
 
 // Limits returns the limits for requests of models.
@@ -58,6 +61,28 @@ func (h *Heap) Give(n int64) {
 		h.Account.Give(budget.Frames, n)
 		h.Holder.Drop(budget.Frames, n)
 	}
+}
+
+// TakeArena charges n bytes that the stub wants to reserve for outputs, and reports whether it may.
+// The caller holds the receive lock. It logs no refusal: the stub may have asked for more than it
+// needs.
+func (h *Heap) TakeArena(n int64) bool {
+	if err := h.Holder.Hold(budget.Arenas, n); err != nil {
+		h.noArena = err
+		return false
+	}
+	if h.Account.Take(budget.Arenas, n) == nil {
+		return true
+	}
+	h.Holder.Drop(budget.Arenas, n)
+	h.noArena = nil
+	return false
+}
+
+// GiveArena gives back n bytes that TakeArena has charged.
+func (h *Heap) GiveArena(n int64) {
+	h.Account.Give(budget.Arenas, n)
+	h.Holder.Drop(budget.Arenas, n)
 }
 
 // charge returns a Charge that the caller need not settle: k gives its bytes back.

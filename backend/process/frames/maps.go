@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/nereid-serving/nereid/ipc"
@@ -15,11 +16,17 @@ const (
 	// maxMapDepth limits the nesting of such a map. None of today's maps nests; the library skips
 	// unknown fields by recursion as deep as the body.
 	maxMapDepth = 16
+	// elementCost is the memory of an element of a list or map. The largest, the label of a metric,
+	// exists twice while its list grows.
+	elementCost = 64
+	// smallMap is the largest cost of a body that is decoded without a charge.
+	smallMap = 16 << 10
 )
 
-// DecodeMap decodes a body that is a MessagePack map. The library allocates no more than the size
-// of the body.
-func DecodeMap(f ipc.Frame, into any) error {
+// DecodeMap decodes a body that is a MessagePack map. It charges heap for the result before it
+// allocates it. The caller gives the charged bytes back when it drops the result. If there is no
+// room for them, the error is a Refusal.
+func DecodeMap(heap *Heap, f ipc.Frame, into any) (charged int64, err error) {
 	limit := MaxMap
 	switch f.Kind {
 	case ipc.Hello:
@@ -28,15 +35,30 @@ func DecodeMap(f ipc.Frame, into any) error {
 		limit = ipc.MaxSpilledBody // the files of a model to load
 	}
 	if len(f.Body) > limit {
-		return ipc.Broken("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), limit)
+		return 0, ipc.Broken("frame", "body of %s has %d bytes, want at most %d", f.Kind, len(f.Body), limit)
 	}
-	if what := skimMap(f.Body); what != "" {
-		return ipc.Broken("msgpack", "body of %s %s", f.Kind, what)
+	cost, what := skimMap(f.Body)
+	if what != "" {
+		return 0, ipc.Broken("msgpack", "body of %s %s", f.Kind, what)
 	}
-	if err := msgpack.Unmarshal(f.Body, into); err != nil { // bound: the frame
-		return ipc.Broken("msgpack", "body of %s: %v", f.Kind, err)
+	unmarshal := msgpack.Unmarshal
+	if cost > smallMap {
+		if err := heap.Take(cost); err != nil {
+			return 0, err
+		}
+		charged, unmarshal = cost, unmarshalOnce
 	}
-	return nil
+	if err := unmarshal(f.Body, into); err != nil { // bound: smallMap, or charged
+		heap.Give(charged)
+		return 0, ipc.Broken("msgpack", "body of %s: %v", f.Kind, err)
+	}
+	return charged, nil
+}
+
+// unmarshalOnce is msgpack.Unmarshal with a new decoder: those that the library reuses keep buffers
+// as long as their longest text.
+func unmarshalOnce(b []byte, into any) error {
+	return msgpack.NewDecoder(bytes.NewReader(b)).Decode(into) // bound: charged
 }
 
 // EncodeMap encodes a struct with msgpack fields as a body. An error names the field that no stub
@@ -49,11 +71,15 @@ func EncodeMap(kind ipc.Kind, fields any) ([]byte, error) {
 }
 
 // skimMap checks, without keeping anything, that b is exactly one MessagePack map of value types
-// that the protocol uses, nested no deeper than maxMapDepth. It returns the fault, or "".
-func skimMap(b []byte) string {
+// that the protocol uses, nested no deeper than maxMapDepth. It returns the fault, or "" and the
+// memory that decoding b takes: its texts, the decoder's buffer for the longest text, and the
+// elements of its fields.
+func skimMap(b []byte) (cost int64, fault string) {
 	if len(b) == 0 || b[0]&0xf0 != 0x80 && b[0] != 0xde && b[0] != 0xdf {
-		return "is no map"
+		return 0, "is not a map"
 	}
+	cost = int64(len(b))
+	longest := uint64(0)
 	// left is the number of values still expected on each level, the outermost first.
 	var left [maxMapDepth + 1]uint64
 	left[0] = 1
@@ -62,37 +88,47 @@ func skimMap(b []byte) string {
 		for left[level] == 0 {
 			if level == 0 {
 				if len(b) > 0 {
-					return "goes on after its map"
+					return 0, "continues after its map"
 				}
-				return ""
+				return cost + 2*int64(longest), "" // twice, as the buffer grows
 			}
 			level--
 		}
 		left[level]--
 		if len(b) == 0 {
-			return "ends early"
+			return 0, "ends early"
 		}
 		skip, values, ok := msgpackHead(b)
 		if !ok {
-			return "has a code that is not used, or ends early"
+			return 0, "has a code that is not used, or ends early"
 		}
 		if skip > uint64(len(b)) {
-			return "ends early"
+			return 0, "ends early"
+		}
+		if isText(b[0]) {
+			longest = max(longest, skip)
 		}
 		b = b[skip:]
 		if values == 0 {
 			continue
 		}
 		if values > uint64(len(b)) { // a value has at least one byte
-			return "ends early"
+			return 0, "ends early"
 		}
 		if level == maxMapDepth {
-			return "nests too deep"
+			return 0, "nests too deep"
+		}
+		if level > 0 {
+			cost += elementCost * int64(values)
 		}
 		level++
 		left[level] = values
 	}
 }
+
+// isText reports whether a value with this first byte is a text. Binary values, such as files, need
+// no buffer.
+func isText(code byte) bool { return code >= 0xa0 && code < 0xc0 || code >= 0xd9 && code <= 0xdb }
 
 // msgpackHead reads the head of the value at the start of b, which is not empty. It returns the
 // number of bytes of the value without nested values, and the number of these. ok is false if the

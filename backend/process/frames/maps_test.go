@@ -2,10 +2,12 @@ package frames
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/ipc/ipctest"
@@ -39,9 +41,9 @@ func TestDecodingBoundsMemory(t *testing.T) {
 		"deep":                {ipc.Log, nested(maxMapDepth - 1), ""},
 		"too deep":            {ipc.Log, nested(maxMapDepth), "nests too deep"},
 		"a mebibyte of lists": {ipc.Initialized, nested(MaxMap - 10), "nests too deep"},
-		"empty":               {ipc.Log, nil, "is no map"},
-		"list":                {ipc.Log, []byte{0x90}, "is no map"},
-		"two maps":            {ipc.Log, []byte{0x80, 0x80}, "goes on after its map"},
+		"empty":               {ipc.Log, nil, "is not a map"},
+		"list":                {ipc.Log, []byte{0x90}, "is not a map"},
+		"two maps":            {ipc.Log, []byte{0x80, 0x80}, "continues after its map"},
 		"cut off":             {ipc.Log, []byte{0x81, 0xa1}, "ends early"},
 		"cut off in a head":   {ipc.Log, []byte{0x81, 0xdb, 0}, "ends early"},
 		"endless":             {ipc.Log, []byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xa0}, "ends early"},
@@ -53,13 +55,60 @@ func TestDecodingBoundsMemory(t *testing.T) {
 			Error string `msgpack:"error"`
 		}
 		var err error
-		n := testkit.Allocated(func() { err = DecodeMap(ipc.Frame{Kind: test.kind, Body: test.body}, &into) })
+		n := testkit.Allocated(func() { _, err = DecodeMap(nil, ipc.Frame{Kind: test.kind, Body: test.body}, &into) })
 		if (err == nil) != (test.want == "") || err != nil && (ruleOf(err) == "" || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got error %v, want one with %q", name, err, test.want)
 		}
 		if limit := 4*uint64(len(test.body)) + 64<<10; n > limit {
 			t.Errorf("%s: %d bytes were allocated, want at most %d", name, n, limit)
 		}
+	}
+}
+
+// TestMapsAreChargedBeforeTheyAreDecoded decodes the values with the highest cost for their size.
+// It allocates no more than it charges, and nothing without room on the account.
+func TestMapsAreChargedBeforeTheyAreDecoded(t *testing.T) {
+	const size = MaxMap - 32
+	list := func(field, element string) []byte {
+		n := size / len(element)
+		b := binary.BigEndian.AppendUint32(append([]byte{0x81, 0xa1}, field+"\xdd"...), uint32(n))
+		return append(b, strings.Repeat(element, n)...)
+	}
+	for name, body := range map[string][]byte{
+		"empty texts":  list("t", "\xa0"),
+		"short texts":  list("t", "\xa1x"),
+		"empty labels": list("l", "\x90"),
+		"short labels": list("l", "\x92\xa1x\xa1x"),
+		"numbers":      list("n", "\x01"),
+		"long text":    append(binary.BigEndian.AppendUint32([]byte("\x81\xa1s\xdb"), size), strings.Repeat("x", size)...),
+	} {
+		for _, limit := range []int64{1 << 30, 1 << 20} {
+			heap := &Heap{Account: budget.New(budget.Config{Limit: limit})}
+			var into struct {
+				S string      `msgpack:"s"`
+				T []string    `msgpack:"t"`
+				L [][2]string `msgpack:"l"`
+				N []float64   `msgpack:"n"`
+			}
+			var (
+				charged int64
+				err     error
+			)
+			n := testkit.Allocated(func() { charged, err = DecodeMap(heap, ipc.Frame{Kind: ipc.Call, Body: body}, &into) })
+			if refused := limit < 1<<30; refused != (Refusal(err) != nil) || !refused && err != nil {
+				t.Errorf("%s with %d bytes: got error %v", name, limit, err)
+			}
+			if most := uint64(charged) + 64<<10; n > most {
+				t.Errorf("%s with %d bytes: %d bytes were allocated, want at most %d", name, limit, n, most)
+			}
+			if got := heap.Account.Used(budget.Frames); got != charged {
+				t.Errorf("%s with %d bytes: %d bytes are charged, want %d", name, limit, got, charged)
+			}
+		}
+	}
+	full := &Heap{Account: budget.New(budget.Config{Limit: 64})}
+	if charged, err := DecodeMap(full, ipc.Frame{Kind: ipc.Log, Body: []byte("\x81\xa5level\x02")}, &struct{}{}); charged != 0 || err != nil {
+		t.Errorf("a small map: %d bytes are charged, error %v, want none", charged, err)
 	}
 }
 
@@ -71,7 +120,7 @@ func FuzzMaps(f *testing.F) {
 	f.Add(nested(maxMapDepth))
 	f.Add([]byte("\x8f\x01\xd0\x01\xcc\x01\xd1\x01\x01\xcd\x01\x01\xd2\x01\x01\x01\x01\xca\x01\x01\x01\x01\xdc\x00\x01\xc4\x01\x01"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		what := skimMap(body)
+		_, what := skimMap(body)
 		if what != "" {
 			return
 		}

@@ -70,7 +70,7 @@ func (n *Names) refuses(name []byte) (rule, detail string) {
 	case n.bytes+len(name) > maxNameBytes:
 		return "name", "names take more than 1 MiB"
 	case !utf8.Valid(name):
-		return "utf8", "name is no UTF-8"
+		return "utf8", "name is not UTF-8"
 	}
 	return "", ""
 }

@@ -50,7 +50,7 @@ func parseParameters(text []byte, c *budget.Charge) (list []infer.Parameter, fai
 	d.UseNumber()
 	open, err := d.Token()
 	if err != nil || open != json.Delim('{') {
-		return fails("parameters of the response are no JSON object")
+		return fails("parameters of the response are not a JSON object")
 	}
 	for d.More() {
 		key, err := d.Token()

@@ -26,7 +26,7 @@ type Response struct {
 }
 
 // preparedOutput is one output of a Response. Its storage holds its block until Release. It is lent
-// only under the caller's lock, right before the frame is sent.
+// only under the Encoder's lock, right before the frame is sent.
 type preparedOutput struct {
 	tensor     *infer.Tensor
 	storage    storage
@@ -37,8 +37,8 @@ type preparedOutput struct {
 // small tensors travel in blocks.
 const patientBacklog = 1 << 20
 
-// Prepare chooses where each output's bytes travel, and copies those that need it. The caller keeps r
-// until it has released the Response. An error says why the response cannot be sent.
+// Prepare chooses where each output's bytes travel, and copies those that need it. The caller keeps
+// r until it has released the Response. An error says why the response cannot be sent.
 func (e *Encoder) Prepare(r *infer.Response) (*Response, error) {
 	text, err := checkResponse(r)
 	if err != nil {

@@ -73,9 +73,9 @@ func (e *Encoder) foreignStorage(t *infer.Tensor, foreign infer.Foreign) (storag
 // WRITE_MIN in regions.py.
 const WriteFrom = 64 << 10
 
-// wantedPlaces chooses the places of a request's outputs to which the stub can write directly. Nothing
-// is lent: the request holds the places until it is answered, and the stub's claims are checked
-// against them (Decoder.inPlace).
+// wantedPlaces chooses the places of a request's outputs to which the stub can write directly.
+// Nothing is lent: the request holds the places until it is answered, and the stub's claims are
+// checked against them (Decoder.inPlace).
 func (e *Encoder) wantedPlaces(r *infer.Request) (n uint32) {
 	for i := range r.Places {
 		p := &r.Places[i]

@@ -96,7 +96,12 @@ func (c *Calls) Close(keep bool) {
 // life.
 func (c *Calls) Receive(f ipc.Frame) error {
 	body := callBody{Files: callFiles{most: c.Limits.Files}}
-	if err := frames.DecodeMap(f, &body); err != nil {
+	charged, err := frames.DecodeMap(c.Heap, f, &body)
+	defer func() { c.Heap.Give(charged) }()
+	if refusal := frames.Refusal(err); refusal != nil {
+		return c.refuse(f.ID, refusal)
+	}
+	if err != nil {
 		return err
 	}
 	if len(f.Body) > frames.MaxMap && body.Operation != "load" {
@@ -105,13 +110,12 @@ func (c *Calls) Receive(f ipc.Frame) error {
 	if (f.ID == 0) != slices.Contains(unanswered, body.Operation) {
 		return ipc.Broken("call", "CALL %q has number %d", body.Operation, f.ID)
 	}
-	var (
-		err    error
-		result resultBody
-	)
+	var result resultBody
 	switch body.Operation {
 	case "load", "unload", "ready", "decoupled":
-		return c.control(f.ID, &body, int64(len(f.Body)))
+		n := charged
+		charged = 0 // control gives it back
+		return c.control(f.ID, &body, int64(len(f.Body)), n)
 	case "new_family":
 		err = c.Metrics.NewFamily(body.Family, body.Name, body.Description, body.Kind)
 	case "new_metric":
@@ -192,25 +196,36 @@ func (c *Calls) Measure(f ipc.Frame) error {
 	return misused(c.Metrics.Apply(f.ID, body.Operation, body.Value))
 }
 
-// control executes a call about models in a goroutine, within the limits.
-func (c *Calls) control(number uint64, body *callBody, bytes int64) error {
+// refuse reports an error to the process, unless it wants no RESULT.
+func (c *Calls) refuse(number uint64, err *infer.Error) error {
+	if number == 0 {
+		return nil
+	}
+	return c.result(number, resultBody{Error: err.Message, Code: int(err.Code)})
+}
+
+// control executes a call about models in a goroutine, within the limits. charged bytes of its body
+// are charged already; it gives them back.
+func (c *Calls) control(number uint64, body *callBody, bytes, charged int64) error {
 	done := func() {
+		c.Heap.Give(charged)
 		c.count.Add(-1)
 		c.bytes.Add(-bytes)
 	}
 	if n, b := c.count.Add(1), c.bytes.Add(bytes); int(n) > c.Limits.Most || b > c.Limits.Bytes {
 		done()
-		text := fmt.Sprintf("%d calls of %d bytes are under way, at most %d of %d can be", n-1, b-bytes, c.Limits.Most, c.Limits.Bytes)
+		text := fmt.Sprintf("%d calls of %d bytes are under way, at most %d of %d are allowed", n-1, b-bytes, c.Limits.Most, c.Limits.Bytes)
 		return c.result(number, resultBody{Error: text, Code: int(infer.Unavailable)})
 	}
-	if err := c.Heap.Take(bytes); err != nil { // for the decoded body
-		done()
-		failure := infer.AsError(err)
-		return c.result(number, resultBody{Error: failure.Message, Code: int(failure.Code)})
+	if charged == 0 { // small bodies count too if they wait
+		if err := c.Heap.Take(bytes); err != nil {
+			done()
+			return c.refuse(number, infer.AsError(err))
+		}
+		charged = bytes
 	}
 	c.waiting.Go(panics.Guard(c.Log, panics.Life, func() {
 		defer done()
-		defer c.Heap.Give(bytes)
 		var result resultBody
 		err := panics.Run(c.Log, panics.Models, func() (err error) {
 			result, err = c.act(c.ctx, body)

@@ -1,6 +1,7 @@
 package hostcalls_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/processtest"
+	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
@@ -118,6 +120,54 @@ func TestMalformedHostCallsEndTheLife(t *testing.T) {
 	defer c.Close(false)
 	if err := handle(c, callOf(t, 1, map[string]any{"operation": "fly"})); err != nil {
 		t.Errorf("unknown operation: got error %v", err)
+	}
+}
+
+// loadingHost calls load for each load.
+type loadingHost struct {
+	processtest.Host
+	load func()
+}
+
+func (h *loadingHost) Load(context.Context, string, string, map[string][]byte) error {
+	h.load()
+	return nil
+}
+
+// TestDecodedCallsAreCharged checks that the lists and files of a call are charged until it has
+// been executed. Without room, the call is not executed, and the life continues.
+func TestDecodedCallsAreCharged(t *testing.T) {
+	const paths, file = 100_000, 1 << 20
+	for _, room := range []bool{true, false} {
+		limit := int64(1 << 20)
+		if room {
+			limit = 1 << 30
+		}
+		account := budget.New(budget.Config{Limit: limit})
+		used := func() int64 { return account.Used(budget.Frames) }
+		called := map[string]int64{} // the charged bytes, by operation
+		life := processtest.New(t, processtest.Backings["sealed"]).NewLife()
+		c := hostcalls.New(hostcalls.Config{
+			Host:     &loadingHost{load: func() { called["load"] = used() }},
+			Imported: func([]string) int { called["imported"] = used(); return 0 },
+			Metrics:  metrics.New(metrics.Config{}).Custom("m"), Encoder: life.Encoder, Heap: &frames.Heap{Account: account}, Log: zerolog.Nop(),
+		})
+		for _, f := range []ipc.Frame{
+			callOf(t, 0, map[string]any{"operation": "imported", "paths": make([]string, paths)}),
+			callOf(t, 1, map[string]any{"operation": "load", "model": "m", "files": map[string][]byte{"file:1/x": make([]byte, file)}}),
+		} {
+			if err := handle(c, f); err != nil {
+				t.Errorf("room %v: got error %v, want none", room, err)
+			}
+		}
+		c.Close(false) // waits for the load
+		if len(called) > 0 != room || room && (called["imported"] < 16*paths || called["load"] < file) {
+			t.Errorf("room %v: got calls with %v bytes charged", room, called)
+		}
+		if n := used(); n != 0 {
+			t.Errorf("room %v: %d bytes are charged in the end, want none", room, n)
+		}
+		life.Loans.Close()
 	}
 }
 

@@ -13,9 +13,9 @@
 // Goroutines: one for each load, unload and question, at most Limits.Most, with a limit on the
 // bytes of their bodies. Further calls are rejected by a RESULT.
 //
-// Memory: bodies are private copies on the Go heap. The files of a load are parts of its body and
-// are kept until the Host has returned. Nothing is lent, except for a RESULT that is too long for
-// the ring (package frames).
+// Memory: decoded bodies are on the Go heap and charged to the life: that of a call that waits,
+// with the files of a load, until the Host has returned. Nothing is lent, except for a RESULT that
+// is too long for the ring (package frames).
 //
 // Trust: a body is checked before it is decoded (frames.DecodeMap), and files are counted before
 // anything is allocated for them. An operation that a correct stub never requests ends the life.

@@ -30,7 +30,7 @@ func TestGoldenCallsAreDecodedAndAnswered(t *testing.T) {
 		"call_drop_family": {Operation: "drop_family", Family: 1},
 	} {
 		var got callBody
-		if err := frames.DecodeMap(ipc.Frame{Kind: ipc.Call, Body: ipctest.Body(t, name)}, &got); err != nil || !reflect.DeepEqual(got, want) {
+		if _, err := frames.DecodeMap(nil, ipc.Frame{Kind: ipc.Call, Body: ipctest.Body(t, name)}, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, error %v, want %+v", name, got, err, want)
 		}
 	}

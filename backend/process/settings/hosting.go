@@ -42,7 +42,7 @@ func Hosting[C any](of func(*C) *process.Config) Table[C] {
 			return err
 		}},
 		{"output", func(c *C, text string) error {
-			lower := strings.ToLower(text)
+			lower := strings.ToLower(text) // bound: the command line
 			of(c).TaggedOutput = lower == "tagged"
 			return Refuse(lower != "" && lower != "plain" && lower != "tagged", "output is %q, want plain or tagged", text)
 		}},

@@ -23,7 +23,7 @@ type Table[C any] []Setting[C]
 
 // Keys lists the keys of the table.
 func (t Table[C]) Keys() []string {
-	keys := make([]string, len(t))
+	keys := make([]string, len(t)) // bound: the table
 	for i, s := range t {
 		keys[i] = s.Key
 	}

@@ -1,4 +1,4 @@
-// Package backendstest has what tests of the backends have in common.
+// Package backendstest has helpers for the tests of the backends.
 package backendstest
 
 import (
@@ -11,10 +11,11 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// Config is a model's config, as config.pbtxt has it, and the error that NewModel returns for it; "": none.
+// Config is a model's config, in the form of config.pbtxt, and the error that NewModel returns for
+// it, or "".
 type Config = struct{ Name, Config, Want string }
 
-// CheckConfigs gives a backend the configs.
+// CheckConfigs loads the configs with a backend and checks the errors.
 func CheckConfigs(t *testing.T, initialize sdk.New, configs []Config) {
 	t.Helper()
 	for _, test := range configs {
@@ -35,7 +36,7 @@ func CheckConfigs(t *testing.T, initialize sdk.New, configs []Config) {
 	}
 }
 
-// host is a model's config.
+// host serves a model's config.
 type host struct {
 	sdk.ModelHost
 	config *kserve.ModelConfig
@@ -44,7 +45,7 @@ type host struct {
 // Config implements sdk.ModelHost.
 func (h host) Config() *kserve.ModelConfig { return h.config }
 
-// text is that of an error, "" of none.
+// text returns the text of an error, or "" for nil.
 func text(err error) string {
 	if err == nil {
 		return ""

@@ -1,5 +1,6 @@
-// Package bls is a backend that asks other models: each request goes to addsub_python and to addsub_onnx at the same time,
-// and the answer is the sum from the one and the difference from the other.
+// Package bls is a backend that calls other models. It sends each request to addsub_python and
+// addsub_onnx concurrently, and responds with the sum from the first and the difference from the
+// second.
 package bls
 
 import (
@@ -31,7 +32,7 @@ func (m *model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 
 func (m *model) Close() {}
 
-// check wants the config that this backend's models have.
+// check returns an error unless the config suits this backend.
 func check(config *kserve.ModelConfig) error {
 	refuse := func(format string, args ...any) error { return sdk.Errorf(sdk.InvalidArg, format, args...) }
 	in, out := config.Input, config.Output

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// The models that are asked.
+// The called models.
 const (
 	adding      = "addsub_python" // its output 0 is the sum
 	subtracting = "addsub_onnx"   // its output 1 is the difference
@@ -36,7 +36,7 @@ func (i *instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 
 func (i *instance) Close() {}
 
-// answer asks both models and sends the response. The error has been sent too.
+// answer calls both models and sends the response. It returns an error that it has also sent.
 func (i *instance) answer(ctx context.Context, request *sdk.Request) error {
 	response, err := request.NewResponse()
 	if err != nil {
@@ -55,7 +55,7 @@ func (i *instance) answer(ctx context.Context, request *sdk.Request) error {
 	return err
 }
 
-// ask sends both requests before it waits for the first answer.
+// ask sends both requests before it waits for the first response.
 func (i *instance) ask(ctx context.Context, request *sdk.Request) (sum, difference *sdk.InferResponse, err error) {
 	for _, model := range []string{adding, subtracting} {
 		if err := i.usable(ctx, model); err != nil {
@@ -79,7 +79,7 @@ func (i *instance) ask(ctx context.Context, request *sdk.Request) (sum, differen
 	return sum, difference, nil
 }
 
-// begin asks one model. Its one response comes through the channel, an error too.
+// begin calls one model. The response, or an error, arrives through the channel.
 func (i *instance) begin(ctx context.Context, request *sdk.Request, model string) <-chan *sdk.InferResponse {
 	answer := make(chan *sdk.InferResponse, 1)
 	err := i.server.InferAsync(ctx, copyOf(request, model), func(r *sdk.InferResponse) { answer <- r })
@@ -89,7 +89,7 @@ func (i *instance) begin(ctx context.Context, request *sdk.Request, model string
 	return answer
 }
 
-// usable says why a model cannot be asked.
+// usable returns an error if a model cannot be called.
 func (i *instance) usable(ctx context.Context, model string) error {
 	if ready, err := i.server.ModelReady(ctx, model, sdk.LatestVersion); err != nil || !ready {
 		return fmt.Errorf("Failed to execute the inference request. Model '%s' is not ready.", model)
@@ -104,7 +104,7 @@ func (i *instance) usable(ctx context.Context, model string) error {
 	return nil
 }
 
-// copyOf is the request for another model, with the same inputs, which are passed on without a copy.
+// copyOf returns a request for another model with the same inputs, which are not copied.
 func copyOf(request *sdk.Request, model string) *sdk.InferRequest {
 	asked := &sdk.InferRequest{
 		Model: model, Version: sdk.LatestVersion, ID: request.ID(), Flags: request.Flags(), Outputs: request.Outputs(), From: request,
@@ -119,7 +119,7 @@ func copyOf(request *sdk.Request, model string) *sdk.InferRequest {
 	return asked
 }
 
-// output makes an output of that at the same index of another model's answer.
+// output adds an output with the data of the output at index in another model's response.
 func output(response *sdk.Response, from *sdk.InferResponse, index int) error {
 	if index >= len(from.Outputs) {
 		return nil // it was not requested

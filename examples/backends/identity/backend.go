@@ -1,6 +1,6 @@
-// Package identity executes models whose outputs are their inputs, by their order in the config, of any types and
-// shapes. Output bytes are those of the input: nothing is copied, however large it is. Of a request that is traced it reports activities, by the names that
-// Triton's identity backend gives them.
+// Package identity is a backend whose models return their inputs as outputs, in the order of the
+// config, with any types and shapes. Outputs share the bytes of the inputs, so nothing is copied.
+// For a traced request it reports activities with the names that Triton's identity backend uses.
 package identity
 
 import (
@@ -35,7 +35,7 @@ func (backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 
 func (backend) Close() {}
 
-// model has the names, each output at the place of its input.
+// model has the names of inputs and outputs; those at the same index belong together.
 type model struct{ inputs, outputs []string }
 
 func (m *model) NewInstance(*sdk.InstanceEnv) (sdk.Instance, error) { return instance{m}, nil }
@@ -44,7 +44,7 @@ func (m *model) Close() {}
 
 type instance struct{ model *model }
 
-// Execute answers each request by itself: with nothing to compute, nothing is gained by a batch.
+// Execute handles each request alone, because without a computation a batch gains nothing.
 func (i instance) Execute(_ context.Context, requests []*sdk.Request) error {
 	for _, request := range requests {
 		_ = request.TraceActivity("CUSTOM_ACTIVITY_START", 0)
@@ -62,7 +62,7 @@ func (i instance) Execute(_ context.Context, requests []*sdk.Request) error {
 
 func (i instance) Close() {}
 
-// forward makes the outputs. An optional input that the request lacks has no output.
+// forward adds the outputs. If the request lacks an optional input, the response lacks its output.
 func (i instance) forward(request *sdk.Request, response *sdk.Response) error {
 	for at, name := range i.model.inputs {
 		input, err := request.Input(name)

@@ -1,5 +1,5 @@
-// Package minimal is the least that a backend does: it executes models whose output OUT0 has the values of their
-// input IN0, four numbers of type INT32, and logs which requests came together.
+// Package minimal is the smallest useful backend. Its models return the values of their input IN0,
+// four numbers of type INT32, as their output OUT0, and log which requests share a batch.
 //
 // Start here to learn the hooks; package recommended shows a backend that is ready for other users.
 package minimal
@@ -21,7 +21,7 @@ type backend struct{}
 
 func (backend) Attributes() sdk.Attributes { return sdk.Attributes{} }
 
-// NewModel believes the model's config; package recommended shows how to check it.
+// NewModel does not check the model's config; package recommended shows how to do that.
 func (backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) { return &model{env.Name, env.Log}, nil }
 
 func (backend) Close() {}
@@ -37,8 +37,8 @@ func (m *model) Close() {}
 
 type instance struct{ model *model }
 
-// Execute answers all requests. What fails for one request is that request's error; only where there is not even a
-// response to send an error with, it returns the error, and has taken none of the requests then.
+// Execute responds to all requests. A failure of one request is that request's error. If it is not
+// even possible to create a response, Execute returns the error and has taken none of the requests.
 func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 	responses := make([]*sdk.Response, len(requests))
 	for at, request := range requests {
@@ -48,7 +48,7 @@ func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 		}
 	}
 
-	// A real backend gathers the inputs like this, to compute with all of them at once.
+	// A real backend gathers the inputs in the same way, to compute with all of them at once.
 	var batch []byte
 	ends := make([]int, len(requests))
 	failures := make([]error, len(requests))
@@ -69,8 +69,8 @@ func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 			err = scatter(request, responses[at], batch[start:ends[at]])
 		}
 		start = ends[at]
-		// The last response of a request goes out before its release. Either may fail if the server ends; there is
-		// nothing more to do for the request then.
+		// The last response of a request is sent before its release. Either may fail if the server stops;
+		// nothing more can be done for the request then.
 		_ = responses[at].Send(sdk.SendFinal, err)
 		_ = request.Release(sdk.ReleaseAll)
 	}
@@ -79,8 +79,8 @@ func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 
 func (i *instance) Close() {}
 
-// scatter makes one request's output of its part of the batch. The shape is that of the input: [4], or [n, 4] where
-// requests are batched.
+// scatter adds one request's output, with its part of the batch. The shape is that of the input:
+// [4], or [n, 4] if requests are batched.
 func scatter(request *sdk.Request, response *sdk.Response, part []byte) error {
 	input, err := request.Input("IN0")
 	if err != nil {
@@ -94,7 +94,7 @@ func scatter(request *sdk.Request, response *sdk.Response, part []byte) error {
 	return nil
 }
 
-// numbers prints values of type INT32, as in "[ 1, 2 ]".
+// numbers formats values of type INT32, as in "[ 1, 2 ]".
 func numbers(data []byte) string {
 	texts := make([]string, len(data)/4)
 	for i := range texts {

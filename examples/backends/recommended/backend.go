@@ -1,5 +1,6 @@
-// Package recommended is a backend as it should be written for others to use: it checks the configs of its models, reports
-// statistics, and logs what an operator wants to know. Its models return their only input as their only output.
+// Package recommended shows a backend that is ready for other users: it checks the configs of its
+// models, reports statistics, and writes useful log lines for operators. Its models return their
+// only input as their only output.
 package recommended
 
 import (
@@ -9,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// apiVersion is that of Triton's backend API whose rules package sdk keeps.
+// apiVersion is the version of Triton's backend API whose rules package sdk follows.
 const apiVersion = "1.19"
 
 // New initializes the backend, and logs its environment.
@@ -21,7 +22,7 @@ func New(env *sdk.BackendEnv) (sdk.Backend, error) {
 	return &backend{state: "backend state", log: env.Log}, nil
 }
 
-// backend shows where state that all models share has its place.
+// backend shows where to keep state that all models share.
 type backend struct {
 	state string
 	log   *slog.Logger

@@ -10,14 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// instance executes one batch at a time. Its buffer is used again by each.
+// instance executes one batch at a time. All batches reuse its buffer.
 type instance struct {
 	model      *model
 	statistics sdk.Statistics
 	batch      []byte
 }
 
-// part is what Execute keeps of one request.
+// part is the data that Execute keeps about one request.
 type part struct {
 	response *sdk.Response
 	input    *sdk.Input
@@ -40,7 +40,7 @@ func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 	m.log.Info(fmt.Sprintf("batched %s value: %s", m.input, values(m.dataType, i.batch)))
 
 	computing := sdk.Now()
-	// What takes the time of a real backend stands here: the model is run with the whole batch.
+	// A real backend would run its model with the whole batch here.
 	computed := sdk.Now()
 
 	i.scatter(parts)
@@ -59,7 +59,7 @@ func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 	return nil
 }
 
-// gather copies the inputs one behind the other, and returns how many rows they have together.
+// gather copies the inputs into one buffer, and returns their total number of rows.
 func (i *instance) gather(requests []*sdk.Request, parts []part) (size int) {
 	i.batch = i.batch[:0]
 	for at, request := range requests {
@@ -94,7 +94,7 @@ func (i *instance) scatter(parts []part) {
 
 func (i *instance) Close() {}
 
-// values prints elements as C++ streams do, as in "[ 1, 2.5 ]".
+// values formats elements as C++ streams do, as in "[ 1, 2.5 ]".
 func values(kind sdk.DataType, data []byte) string {
 	var texts []string
 	for size := kind.Size(); size > 0 && len(data) >= size; data = data[size:] {

@@ -16,7 +16,8 @@ type model struct {
 	log           *slog.Logger
 }
 
-// newModel checks the config. The error ends the load, and is what clients read in the repository index.
+// newModel checks the config. Its error fails the load, and clients read it in the repository
+// index.
 func newModel(env *sdk.ModelEnv) (*model, error) {
 	config := env.Config()
 	if len(config.Input) != 1 {

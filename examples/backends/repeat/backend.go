@@ -1,6 +1,7 @@
-// Package repeat is a decoupled backend whose responses come after Execute has returned, those of several requests in
-// turns. For element i of IN a model waits DELAY[i] ms and sends OUT = IN[i], IDX = i; at the end comes the final flag alone.
-// Execute itself waits WAIT ms, so that clients choose how many requests are under way at once.
+// Package repeat is a decoupled backend that sends responses after Execute has returned,
+// alternating between requests. For element i of IN, a model waits DELAY[i] ms and sends OUT =
+// IN[i], IDX = i; at the end it sends only the final flag. Execute itself waits WAIT ms, so that
+// clients control how many requests run at once.
 package repeat
 
 import (
@@ -35,7 +36,7 @@ func (m *model) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 
 func (m *model) Close() {}
 
-// check wants the config that this backend's models have.
+// check returns an error unless the config suits this backend.
 func check(config *kserve.ModelConfig) error {
 	refuse := func(format string, args ...any) error { return sdk.Errorf(sdk.InvalidArg, format, args...) }
 	in, out := config.Input, config.Output

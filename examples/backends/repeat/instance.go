@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// instance sends the responses of each request from a goroutine of its own.
+// instance sends the responses of each request from a separate goroutine.
 type instance struct {
 	log        *slog.Logger
 	statistics sdk.Statistics
@@ -23,13 +23,13 @@ type instance struct {
 
 func (i *instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 	if len(requests) != 1 {
-		// Nothing has been sent or released: the error is the answer to each request.
+		// Nothing has been sent or released, so each request gets this error.
 		return sdk.Errorf(sdk.Unsupported, "repeat backend does not support batched request execution")
 	}
 	request := requests[0]
 	executing := sdk.Now()
 	work, wait, err := read(request)
-	// The factory stays when the request has been released; it sends the later responses.
+	// The factory outlives the request and sends the later responses.
 	factory := request.Factory()
 	if err == nil {
 		i.streams.Add(1)
@@ -51,13 +51,14 @@ func (i *instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 	return nil
 }
 
-// Close waits for the streams, which end with an error: it is called before their end where a model is unloaded by force.
+// Close waits for the streams. If a model is unloaded by force, they have not ended yet, and end
+// with an error.
 func (i *instance) Close() {
 	i.stop()
 	i.streams.Wait()
 }
 
-// work is a request's, copied: its inputs are gone when it is released.
+// work is a copy of a request's inputs, which are gone when it is released.
 type work struct {
 	values []byte // of IN
 	delays []time.Duration
@@ -145,7 +146,7 @@ func fail(factory *sdk.ResponseFactory, err error) {
 	}
 }
 
-// sleep waits, at most until ctx ends.
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

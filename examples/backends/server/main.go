@@ -1,5 +1,6 @@
-// Command server is Nereid with the tutorial's backends in its own process, as an example of a server that its users build. Models
-// name them as they name plugins; it takes the command line of nereid.
+// Command server is Nereid with the tutorial's backends linked in, as an example of a custom
+// server. Models name these backends in the same way as plugins. The command line is that of
+// nereid.
 package main
 
 import (
@@ -24,7 +25,7 @@ func main() {
 		nereid.WithBackend("repeat", repeat.New),
 		nereid.WithBackend("square", square.New),
 		nereid.WithBackend("stateful", stateful.New),
-		// Batching strategies are asked by the scheduler, so they are linked in or not there.
+		// The scheduler calls batching strategies, so they only work in linked-in backends.
 		nereid.WithBackend("identity_volume", strategy.Volume(identity.New)),
 		nereid.WithBackend("identity_single", strategy.Single(identity.New)),
 	)

@@ -1,5 +1,6 @@
-// Package square shows the least of a decoupled backend: to a request with IN = n its models send n responses with OUT = n,
-// for 0 none. It sends them before Execute returns; package repeat goes on afterwards.
+// Package square is the smallest decoupled backend: its models respond to a request with IN = n by
+// n responses with OUT = n, or none for 0. It sends them before Execute returns; package repeat
+// continues afterwards.
 package square
 
 import (
@@ -36,7 +37,7 @@ func (backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 	return model{}, check("output", "OUT", output.Name, output.Dims, output.DataType)
 }
 
-// check wants a tensor as models of this backend have it.
+// check returns an error unless a tensor of the config suits this backend.
 func check(kind, want, name string, dims []int64, dataType kserve.DataType) error {
 	switch {
 	case name != want:
@@ -71,7 +72,7 @@ func (i instance) Execute(ctx context.Context, requests []*sdk.Request) error {
 
 func (instance) Close() {}
 
-// answer sends all that a request gets, and the final flag, and reports each of these.
+// answer sends all responses to a request and the final flag, and reports each of them.
 func (i instance) answer(ctx context.Context, request *sdk.Request) {
 	factory := request.Factory()
 	defer factory.Close()
@@ -87,7 +88,7 @@ func (i instance) answer(ctx context.Context, request *sdk.Request) {
 	_ = i.statistics.Response(factory, sent, begun, 0, sdk.Now(), err)
 }
 
-// send sends the responses, as long as a client wants them, and returns how many it has sent.
+// send sends the responses while a client waits for them, and returns their number.
 func (i instance) send(ctx context.Context, request *sdk.Request, factory *sdk.ResponseFactory) (sent int, err error) {
 	input, err := request.Input("IN")
 	if err != nil {

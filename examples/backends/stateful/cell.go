@@ -7,13 +7,14 @@ import (
 	"os"
 )
 
-// cell is a model: recurrent layers, each with a state. The output of a layer is the input of the next.
+// cell is a model: recurrent layers with one state each. The output of a layer is the input of the
+// next.
 type cell struct {
 	layers []layer
 }
 
-// layer is a recurrent layer: its next state is tanh(InputWeights · input + StateWeights · state + Bias), and that is its
-// output too.
+// layer is a recurrent layer. Its next state, and also its output, is tanh(InputWeights · input +
+// StateWeights · state + Bias).
 type layer struct {
 	InState      string      `json:"in_state"`
 	OutState     string      `json:"out_state"`
@@ -22,13 +23,13 @@ type layer struct {
 	Bias         []float32   `json:"bias"`
 }
 
-// loadCell reads a cell and checks that its matrices fit each other.
+// loadCell reads a cell and checks that the sizes of its matrices match.
 func loadCell(path string) (*cell, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("load the cell: %w", err)
 	}
-	// The file has one layer, or a list of them.
+	// The file has one layer or a list of layers.
 	var file struct {
 		layer
 		Layers []layer `json:"layers"`
@@ -52,7 +53,7 @@ func loadCell(path string) (*cell, error) {
 	return c, nil
 }
 
-// check says what does not fit in a layer.
+// check returns an error if the sizes of a layer do not match.
 func (l *layer) check() error {
 	n := len(l.Bias)
 	if n == 0 || len(l.InputWeights) != n || len(l.StateWeights) != n {
@@ -67,17 +68,17 @@ func (l *layer) check() error {
 	return nil
 }
 
-// inputs is the size of an input, states that of a state.
+// inputs returns the size of an input, states that of a state.
 func (l *layer) inputs() int { return len(l.InputWeights[0]) }
 
 func (l *layer) states() int { return len(l.Bias) }
 
 func (c *cell) inputs() int { return c.layers[0].inputs() }
 
-// outputs is the size of an output: the last layer's state.
+// outputs returns the size of an output, which is the last layer's state.
 func (c *cell) outputs() int { return c.layers[len(c.layers)-1].states() }
 
-// states is the size of all states of a sequence together.
+// states returns the total size of the states of a sequence.
 func (c *cell) states() (n int) {
 	for i := range c.layers {
 		n += c.layers[i].states()
@@ -85,8 +86,8 @@ func (c *cell) states() (n int) {
 	return n
 }
 
-// step computes a batch: inputs and states have a row for each sequence, one behind the other, and so has next. A row of states has those of all
-// layers, in their order.
+// step computes a batch. inputs, states and next have one row per sequence; a row of states has
+// those of all layers, in order.
 func (c *cell) step(inputs, states, next []float32) {
 	in, n := c.inputs(), c.states()
 	for row := range len(states) / n {

@@ -14,7 +14,7 @@ import (
 type instance struct {
 	model  *model
 	states *states
-	// The rows of a batch, used again by each.
+	// The rows of a batch. All batches reuse these slices.
 	inputs, before, after []float32
 }
 
@@ -49,7 +49,8 @@ func (i *instance) Execute(_ context.Context, requests []*sdk.Request) error {
 // Close frees all states.
 func (i *instance) Close() { i.states.close() }
 
-// compute fills in the responses. The states are locked meanwhile: the timer frees none that is in use.
+// compute fills in the responses. The states are locked meanwhile, so that the timer does not free
+// any in use.
 func (i *instance) compute(requests []*sdk.Request, rows []row) {
 	i.states.mu.Lock()
 	defer i.states.mu.Unlock()
@@ -63,7 +64,7 @@ func (i *instance) compute(requests []*sdk.Request, rows []row) {
 	}
 }
 
-// gather collects the rows to be computed.
+// gather collects the rows for the computation.
 func (i *instance) gather(requests []*sdk.Request, rows []row) {
 	i.inputs, i.before = i.inputs[:0], i.before[:0]
 	now, computed := time.Now(), 0
@@ -98,7 +99,7 @@ func (i *instance) gather(requests []*sdk.Request, rows []row) {
 	i.after = padded(i.after[:0], count*cell.states())
 }
 
-// padded returns values with zeros behind them, n in all.
+// padded returns values padded with zeros to length n.
 func padded(values []float32, n int) []float32 {
 	have := len(values)
 	values = slices.Grow(values, n-have)[:n]
@@ -123,7 +124,7 @@ func (i *instance) read(request *sdk.Request, r *row) (*sdk.Input, error) {
 	return request.Input(i.model.input)
 }
 
-// read says whether a control is set, by the values that the config gives it.
+// read reports whether a control is set, as the config defines it.
 func (c control) read(request *sdk.Request) (bool, error) {
 	input, err := request.Input(c.name)
 	if err != nil {
@@ -142,7 +143,7 @@ func (c control) is(value []byte) (bool, error) {
 	return false, sdk.Errorf(sdk.InvalidArg, "the control %s has the bytes %x, want %x or %x", c.name, value, c.unset, c.wanted)
 }
 
-// scatter gives each request its row of the outputs, and each sequence its next state.
+// scatter gives each request its row of the outputs, and stores the next state of each sequence.
 func (i *instance) scatter(rows []row) {
 	n := i.model.cell.states()
 	for at := range rows {

@@ -13,7 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// model is what its config and the file of its cell say.
+// model holds the values of the config and the file of the cell.
 type model struct {
 	cell          *cell
 	input, output string
@@ -25,13 +25,14 @@ type model struct {
 	pad           bool
 }
 
-// control is a tensor by which the server says where a sequence begins or ends, and the bytes that say so.
+// control is a tensor with which the server marks the start or end of a sequence, and the bytes of
+// its values.
 type control struct {
 	name          string
 	unset, wanted []byte
 }
 
-// controlOf returns a control of the config: its values have the type of the one list of two that is given.
+// controlOf returns a control of the config. The one list of two values determines their type.
 func controlOf(name string, c *kserve.ModelSequenceBatching_Control) (control, error) {
 	one := control{name: name}
 	for _, values := range []any{c.Int32FalseTrue, c.Fp32FalseTrue, c.BoolFalseTrue} {
@@ -49,7 +50,7 @@ func controlOf(name string, c *kserve.ModelSequenceBatching_Control) (control, e
 	return one, nil
 }
 
-// withoutEffect are the parameters that mean nothing for a cell in Go.
+// withoutEffect lists the parameters that have no effect for a cell in Go.
 var withoutEffect = []string{
 	"store_states_as_fp16", "ort_ep", "compute_precision", "metric_logging_frequency_seconds",
 	"initial_buffer_size", "subsequent_buffer_size", "buffer_alloc_threshold", "buffer_dealloc_threshold",
@@ -95,8 +96,8 @@ func newModel(env *sdk.ModelEnv) (*model, error) {
 	return m, nil
 }
 
-// controls finds the tensors of START and END. The correlation id is known by the request itself, but has to be asked for as
-// Triton's backend wants it.
+// controls finds the tensors of START and END. The request has the correlation id itself, but the
+// config must declare it, as for Triton's backend.
 func (m *model) controls(config *kserve.ModelConfig) error {
 	correlated := false
 	var err error
@@ -127,7 +128,7 @@ var (
 	statePairs = regexp.MustCompile(`^\s*(` + statePair.String() + `\s*)+$`)
 )
 
-// pairs returns pairs of names as one text, in an order that does not depend on theirs.
+// pairs formats pairs of names, in an order that does not depend on that of the list.
 func pairs(names [][2]string) string {
 	var list []string
 	for _, pair := range names {

@@ -7,14 +7,15 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// key is a correlation id: a number or a text.
+// key is a correlation id: a number or a string.
 type key struct {
 	number uint64
 	text   string
 }
 
-// states has the state of each sequence of one instance. The server sends all requests of a sequence to the same one, and
-// an instance executes one batch at a time; the timer, which frees idle states, runs beside it.
+// states holds the state of each sequence of one instance. The server sends all requests of a
+// sequence to the same instance, and an instance executes one batch at a time; the timer, which
+// frees idle states, runs concurrently.
 type states struct {
 	most, size int
 	idle       time.Duration // 0: for ever
@@ -35,7 +36,7 @@ func newStates(most, size int, idle time.Duration) *states {
 	return &states{most: most, size: size, idle: idle, of: make(map[key]*state, most)}
 }
 
-// takeLocked returns the state of a sequence, zeros if it starts.
+// takeLocked returns the state of a sequence, with zeros if it starts.
 func (s *states) takeLocked(k key, start bool, now time.Time) (*state, error) {
 	found := s.of[k]
 	switch {
@@ -57,7 +58,7 @@ func (s *states) takeLocked(k key, start bool, now time.Time) (*state, error) {
 	return found, nil
 }
 
-// expire frees the states that have been idle for too long, and comes again for the next one.
+// expire frees the states that have been idle for too long, and sets the timer for the next one.
 func (s *states) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +71,8 @@ func (s *states) expire() {
 	}
 }
 
-// expireLocked frees states that were idle for too long, with their memory. It returns when the next state may expire.
+// expireLocked frees states that have been idle for too long, with their memory. It returns the
+// time until the next state may expire.
 func (s *states) expireLocked(now time.Time) (next time.Duration) {
 	next = s.idle
 	for k, old := range s.of {
@@ -94,7 +96,7 @@ func (s *states) close() {
 	s.of, s.free = nil, nil
 }
 
-// roomLocked finds memory for another state; without room it expires idle states at once.
+// roomLocked returns memory for another state. If there is no room it expires idle states at once.
 func (s *states) roomLocked(now time.Time) *state {
 	if len(s.of) >= s.most && s.idle > 0 {
 		s.expireLocked(now)
@@ -110,7 +112,7 @@ func (s *states) roomLocked(now time.Time) *state {
 	return &state{values: make([]float32, s.size)}
 }
 
-// giveUpLocked forgets a sequence.
+// giveUpLocked frees the state of a sequence.
 func (s *states) giveUpLocked(k key) {
 	if old := s.of[k]; old != nil {
 		delete(s.of, k)

@@ -6,11 +6,11 @@ import (
 	"github.com/nereid-serving/nereid/sdk"
 )
 
-// volumeParameter is the limit, of a model's parameters.
+// volumeParameter is the model parameter with the limit.
 const volumeParameter = "MAX_BATCH_VOLUME_BYTES"
 
-// Volume makes a backend of another one, whose models take requests into a batch until their inputs have
-// MAX_BATCH_VOLUME_BYTES bytes, a parameter of the model.
+// Volume returns a backend that wraps another one. Its models add requests to a batch until their
+// inputs have MAX_BATCH_VOLUME_BYTES bytes, a parameter of the model.
 func Volume(of sdk.New) sdk.New {
 	return with(of, func(env *sdk.ModelEnv) (begin, error) {
 		limit, err := volumeOf(env)
@@ -30,7 +30,7 @@ func Volume(of sdk.New) sdk.New {
 	})
 }
 
-// volumeOf reads the limit.
+// volumeOf parses the limit.
 func volumeOf(env *sdk.ModelEnv) (uint64, error) {
 	parameters := env.Config().Parameters
 	if len(parameters) == 0 {
@@ -47,7 +47,7 @@ func volumeOf(env *sdk.ModelEnv) (uint64, error) {
 	return limit, nil
 }
 
-// Single makes a backend of another one, whose models execute each request by itself.
+// Single returns a backend that wraps another one. Its models execute each request alone.
 func Single(of sdk.New) sdk.New {
 	return with(of, func(*sdk.ModelEnv) (begin, error) {
 		return func() func(int64) bool {
@@ -61,10 +61,10 @@ func Single(of sdk.New) sdk.New {
 	})
 }
 
-// begin is Strategist.BeginBatch.
+// begin is the type of Strategist.BeginBatch.
 type begin func() (include func(bytes int64) bool)
 
-// with makes a backend whose models have a strategy, which choose makes for each.
+// with returns a backend whose models have a strategy, which choose returns for each.
 func with(of sdk.New, choose func(*sdk.ModelEnv) (begin, error)) sdk.New {
 	return func(env *sdk.BackendEnv) (sdk.Backend, error) {
 		inner, err := of(env)
@@ -92,7 +92,7 @@ func (b *backend) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 	return &model{inner, begin}, nil
 }
 
-// model is that of the inner backend, and a Strategist.
+// model is the inner backend's model, and a Strategist.
 type model struct {
 	sdk.Model
 	begin begin

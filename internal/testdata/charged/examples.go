@@ -6,13 +6,18 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
+	"html"
+	"html/template"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 type list struct {
@@ -20,7 +25,9 @@ type list struct {
 	buffer  []byte // bound: the frame that is being read
 	names   map[string]int
 	few     map[string]int // bound: one for each kind
+	counts  map[string]int
 	builder strings.Builder
+	bounded strings.Builder // bound: the frame that is being read
 }
 
 const most = 16
@@ -158,9 +165,42 @@ func texts(frame []byte, text string, l *list) string {
 	for range text {
 		l.builder.WriteByte('a') // as above
 	}
+	var printed strings.Builder
+	for _, b := range frame {
+		fmt.Fprintf(&printed, "%d", b) // want: &printed grows in a loop
+		fmt.Fprintf(&l.bounded, "%d", b)
+	}
 	_ = infer.Errorf(infer.InvalidArg, "got %s", string(frame))
 	_ = []rune(text)     // want: is a copy
 	return string(frame) // want: string(frame) is a copy
+}
+
+var (
+	word    = regexp.MustCompile("a")
+	escapes = strings.NewReplacer("a", "b")
+	page    = template.Must(template.New("page").Parse("{{.}}"))
+)
+
+func writers(w io.Writer, frame []byte, text string) {
+	_ = json.NewEncoder(w).Encode(text) // want: encoding/json.Encoder.Encode makes a copy of text
+	_ = json.NewEncoder(w).Encode(kinds)
+	_ = json.Indent(new(bytes.Buffer), frame, "", "") // want: encoding/json.Indent makes a copy of
+	_ = escapes.Replace(text)                         // want: strings.Replacer.Replace makes a copy of text
+	_ = escapes.Replace(text[:most])
+	_ = word.ReplaceAllString(text, "")     // want: regexp.Regexp.ReplaceAllString makes a copy of text
+	_ = word.ReplaceAllFunc(frame, nil)     // want: regexp.Regexp.ReplaceAllFunc makes a copy of frame
+	_ = word.FindAllString(text, -1)        // want: regexp.Regexp.FindAllString makes a copy of text
+	_ = html.EscapeString(text)             // want: html.EscapeString makes a copy of text
+	_ = page.Execute(w, text)               // want: html/template.Template.Execute makes a copy of text
+	_ = page.ExecuteTemplate(w, "a", frame) // want: html/template.Template.ExecuteTemplate makes a copy of frame
+	_ = page.Execute(w, kinds)
+}
+
+func configs(c *kserve.ModelConfig) (names []string) {
+	for _, input := range c.GetInput() {
+		names = append(names, input.GetName()) // want: names grows in a loop
+	}
+	return names
 }
 
 func readers(r io.Reader, frame []byte) {
@@ -179,5 +219,13 @@ func keys(frame []byte, l *list) {
 	l.names["constant"] = 1
 	l.names[string(frame[:4])] = 1 // want: l.names gets another key
 	l.few[string(frame[:4])] = 1
+	l.counts[string(frame[:4])]++ // want: l.counts gets another key
+	l.few[string(frame[:4])]++
+	l.counts["constant"]++
+	few := map[uint8]int{}
+	for _, b := range frame {
+		few[b]++
+		local[string([]byte{b})]++ // as above
+	}
 	_ = maps.Clone(local) // want: maps.Clone makes a copy of local
 }

@@ -1,5 +1,5 @@
-// Package leaks fails the tests of a package if, half a minute after the last one, one of these exists
-// that did not exist before the first test:
+// Package leaks fails the tests of a package if, half a minute after the last one, one of these
+// exists that did not exist before the first test:
 //
 //	goroutine    started by the tests or the code under test
 //	file         an open descriptor of this process

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLogged is the number of output bytes that a failed test repeats. Full-screen programs write a lot.
+// maxLogged is the number of output bytes that a failed test repeats. Full-screen programs write a
+// lot.
 const maxLogged = 16 << 10
 
 // Session is a program running on its own terminal.
@@ -78,8 +79,8 @@ func (s *Session) Type(text string) {
 	}
 }
 
-// Await waits until the terminal shows a text after the previously awaited one. It fails the test after
-// limit.
+// Await waits until the terminal shows a text after the previously awaited one. It fails the test
+// after limit.
 func (s *Session) Await(text string, limit time.Duration) {
 	s.t.Helper()
 	if !testkit.Within(limit, func() bool { return s.next(text) >= 0 }) {

@@ -67,8 +67,8 @@ func inOrder(compiled linker.Files) (files []*descriptorpb.FileDescriptorProto) 
 	return files
 }
 
-// split moves each file's services into a file of its own, in Go package "grpcservice" below that of
-// the messages. Programs that only use messages then do not link gRPC.
+// split moves each file's services into a file of its own, in Go package "grpcservice" below that
+// of the messages. Programs that only use messages then do not link gRPC.
 func split(files []*descriptorpb.FileDescriptorProto) (all []*descriptorpb.FileDescriptorProto, services []string) {
 	for _, f := range files {
 		messages := proto.CloneOf(f)

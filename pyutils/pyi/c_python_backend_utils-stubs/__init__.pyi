@@ -1,4 +1,4 @@
-"""The types of what models use. Most models import them from `triton_python_backend_utils`."""
+"""The types of the API for models. Most models import it as `triton_python_backend_utils`."""
 
 import asyncio
 import concurrent.futures
@@ -41,7 +41,7 @@ _Parameters: TypeAlias = Mapping[str, bool | int | str]
 _T_co = TypeVar("_T_co", covariant=True)
 
 class _List(Protocol[_T_co]):
-    """A list, tuple or one-dimensional array, but no str, bytes, set or generator."""
+    """A list, tuple or one-dimensional array, but not a str, bytes, set or generator."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[_T_co]: ...
@@ -49,7 +49,7 @@ class _List(Protocol[_T_co]):
     def __getitem__(self, index: SupportsIndex, /) -> _T_co: ...
 
 class _Enumeration:
-    """Members equal their numbers and are printed as Type.NAME. They have no order."""
+    """Members equal their numbers and print as Type.NAME. They are not ordered."""
 
     __members__: ClassVar[dict[str, Any]]
     def __init__(self, value: SupportsIndex) -> None: ...
@@ -66,53 +66,59 @@ class Tensor:
     """A named array: an input of a request or an output of a response."""
 
     def __init__(self, name: _Text, array: NDArray[Any], /) -> None:
-        """Make a tensor of a numpy array.
+        """Make a tensor from a numpy array.
 
-        The array is kept, not copied, if it is C-contiguous, and read when the tensor is sent; strings (dtype object
-        or S) are read now. Raises TritonModelException for an empty name and for dtypes that Triton has not, such as
-        unicode ("U"), complex and datetime.
+        A C-contiguous array is kept, not copied, and read when the tensor is sent. Strings (dtype
+        object or S) are read now. Raises TritonModelException for an empty name and for dtypes that
+        Triton does not support, such as unicode ("U"), complex and datetime.
         """
 
     def name(self) -> str:
-        """The tensor's name."""
+        """Return the tensor's name."""
 
     def shape(self) -> list[int]:
-        """The dimensions, with the batch dimension if the model has one. A new list with each call."""
+        """Return the dimensions, including the batch dimension if any, as a new list."""
 
     def as_numpy(self) -> NDArray[Any]:
-        """The tensor as an array, the same object with each call.
+        """Return the tensor as an array. Each call returns the same object.
 
-        Inputs are private to the model and may be written to. Strings are an object array of `bytes`. Raises
-        TritonModelException for tensors on a GPU and for BF16, which numpy lacks.
+        Inputs are private to the model, which may write to them. Strings are an object array of
+        `bytes`. Raises TritonModelException for tensors on a GPU and for BF16, which numpy lacks.
         """
 
     def triton_dtype(self) -> int:
-        """Triton's number of the data type: 1 BOOL, 2 to 5 UINT8 to UINT64, 6 to 9 INT8 to INT64, 10 to 12 FP16 to
-        FP64, 13 BYTES, 14 BF16."""
+        """Return Triton's number of the data type.
+
+        1 is BOOL, 2 to 5 are UINT8 to UINT64, 6 to 9 INT8 to INT64, 10 to 12 FP16 to FP64, 13 is
+        BYTES, 14 is BF16.
+        """
 
     def is_cpu(self) -> bool:
-        """Whether the tensor lies in CPU memory. Only tensors that `from_dlpack` made of others on a GPU do not."""
+        """Return whether the tensor is in CPU memory.
+
+        Only tensors that `from_dlpack` made from GPU tensors are not.
+        """
 
     def to_dlpack(self) -> Any:
-        """A DLPack capsule over the tensor's own memory, for libraries that take no tensor objects."""
+        """Return a DLPack capsule of the tensor's memory, for libraries that require a capsule."""
 
     @staticmethod
     def from_dlpack(name: _Text, tensor: object, /) -> Tensor:
-        """Make a tensor of another library's, without a copy: an object with `__dlpack__`, or a capsule.
+        """Make a tensor from an object with `__dlpack__`, or from a capsule, without a copy.
 
-        It has to be C-contiguous, and may lie on a CUDA device. Its memory is read when the tensor is sent. Of one in
-        CPU memory `as_numpy` gives a snapshot of now.
+        It must be C-contiguous and may be on a CUDA device. Its memory is read when the tensor is
+        sent. For CPU memory, `as_numpy` returns a snapshot taken now.
         """
 
     def __dlpack__(self, stream: object = None) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class InferenceTrace:
-    """The trace that a request belongs to. `request.trace()` gives it, and BLS requests take it."""
+    """The trace of a request. `request.trace()` returns it, and BLS requests accept it."""
 
     def __init__(self, _: Never, /) -> None: ...
     def get_context(self) -> str | None:
-        """The OpenTelemetry context to propagate, as JSON text, or None."""
+        """Return the OpenTelemetry context to propagate, as JSON text, or None."""
 
 class MemoryType(_Enumeration):
     TRITONSERVER_MEMORY_GPU: ClassVar[MemoryType]
@@ -122,12 +128,12 @@ TRITONSERVER_MEMORY_GPU: Final[MemoryType]
 TRITONSERVER_MEMORY_CPU: Final[MemoryType]
 
 class PreferredMemory:
-    """Where a BLS request wants its outputs."""
+    """The preferred memory for the outputs of a BLS request."""
 
     def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: SupportsIndex = 0) -> None: ...
 
 class InferenceRequest:
-    """A request: one that `execute` was given, or one that the model makes for another model (BLS)."""
+    """A request passed to `execute`, or a request that the model makes to another model (BLS)."""
 
     @overload
     def __init__(
@@ -145,10 +151,11 @@ class InferenceRequest:
         trace: InferenceTrace = ...,
         parameters: _Parameters | None = None,
     ) -> None:
-        """Make a request for another model, to be sent with `exec` or `async_exec`.
+        """Make a request to another model, to be sent with `exec` or `async_exec`.
 
-        An empty list of outputs means all. Version -1 leaves the choice to the server. `timeout` is in microseconds.
-        `flags` are the TRITONSERVER_REQUEST_FLAG_SEQUENCE_ ones. `parameters` is a dict.
+        An empty list of output names requests all outputs. With version -1, the server chooses the
+        version. `timeout` is in microseconds. `flags` combines TRITONSERVER_REQUEST_FLAG_SEQUENCE_*
+        flags.
         """
 
     @overload
@@ -167,70 +174,73 @@ class InferenceRequest:
         parameters: _Parameters | None = None,
     ) -> None: ...
     def inputs(self) -> list[Tensor]:
-        """The inputs, in no particular order. A new list with each call."""
+        """Return the inputs as a new list, in no particular order."""
 
     def request_id(self) -> str:
-        """The id that the client gave, or ""."""
+        """Return the id that the client gave, or ""."""
 
     def correlation_id(self) -> int | str:
-        """The id of the sequence, of the type that the client chose; 0 if there is none."""
+        """Return the id of the sequence, an int or str as the client sent it, or 0."""
 
     def flags(self) -> int:
-        """TRITONSERVER_REQUEST_FLAG_SEQUENCE_START and _END, or-ed."""
+        """Return TRITONSERVER_REQUEST_FLAG_SEQUENCE_START and _END, combined with or."""
 
     def set_flags(self, flags: SupportsIndex, /) -> None:
         """Replace the flags."""
 
     def timeout(self) -> int:
-        """The time-out in microseconds, 0 if there is none."""
+        """Return the timeout in microseconds, or 0 if there is no timeout."""
 
     def parameters(self) -> str:
-        """The custom parameters as the text of a JSON object."""
+        """Return the custom parameters as the text of a JSON object."""
 
     def requested_output_names(self) -> set[str]:
-        """The outputs that the client wants; all of the model's if it named none."""
+        """Return the outputs that the client requested: all outputs if it named none."""
 
     def trace(self) -> InferenceTrace:
-        """The trace of this request, for BLS requests made on its behalf."""
+        """Return the trace of this request, for BLS requests made on its behalf."""
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more. Always False for requests that the model made."""
+        """Return whether the client has gone away. Always False for BLS requests."""
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """The sender of this request's responses, the same object with each call."""
+        """Return the sender of this request's responses. Each call returns the same object."""
 
     def set_release_flags(self, flags: SupportsIndex, /) -> None:
-        """With TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, `execute` gets this request again after it has returned.
+        """Set whether the request is released when `execute` returns.
 
-        For models with `sequence_batching { iterative_sequence: true }`; answer with None this time.
+        With TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, `execute` receives this request again; return
+        None for it this time. This is for models with `sequence_batching { iterative_sequence: true
+        }`.
         """
 
     @overload
     def exec(self, decoupled: Literal[False] = False) -> InferenceResponse:
-        """Send the request to its model and wait for the answer.
+        """Send the request to its model and wait for the response.
 
-        What goes wrong there is the error of the response. Raises TritonModelException outside of `execute`.
+        If the request fails, the response has the error. Raises TritonModelException outside of
+        `execute`.
         """
 
     @overload
     def exec(self, decoupled: Literal[True]) -> ResponseIterator:
-        """Send the request and return its responses as they come; it waits for the first one."""
+        """Send the request and wait for its first response. The iterator yields all of them."""
 
     @overload
     def exec(self, decoupled: bool) -> InferenceResponse | ResponseIterator: ...
     @overload
     def async_exec(self, decoupled: Literal[False] = False) -> asyncio.Future[InferenceResponse]:
-        """Send the request at once, to be awaited. It needs a running event loop."""
+        """Send the request at once and return a future. Needs a running event loop."""
 
     @overload
     def async_exec(self, decoupled: Literal[True]) -> asyncio.Future[ResponseIterator]:
-        """Send the request at once, to be awaited for its responses. Iterating over them blocks."""
+        """Send the request at once and return a future. Iterating over its result blocks."""
 
     @overload
     def async_exec(self, decoupled: bool) -> asyncio.Future[InferenceResponse] | asyncio.Future[ResponseIterator]: ...
 
 class InferenceResponse:
-    """The answer to one request: output tensors, or an error."""
+    """The response to one request: output tensors, or an error."""
 
     def __init__(
         self,
@@ -238,41 +248,48 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: _Parameters | None = None,
     ) -> None:
-        """Make a response. With an error, the client gets nothing else. `parameters` is a dict."""
+        """Make a response. With an error, the client receives nothing else."""
 
     def output_tensors(self) -> list[Tensor]:
-        """The outputs. A new list with each call. Sending the response takes away those that nobody asked for."""
+        """Return the outputs as a new list. Sending removes outputs that were not requested."""
 
     def has_error(self) -> bool:
-        """Whether the response is an error."""
+        """Return whether the response is an error."""
 
     def error(self) -> Any | TritonError:
-        """The error, or None."""
+        """Return the error, or None."""
 
     def parameters(self) -> str:
-        """The parameters as the text of a JSON object; "" if a BLS response is an error or an empty last one."""
+        """Return the parameters as the text of a JSON object.
+
+        For BLS responses that are an error or an empty final response, this is "".
+        """
 
 class InferenceResponseSender:
-    """Sends the responses to one request, from any thread, also after `execute` has returned."""
+    """Sends the responses to one request, from any thread, even after `execute` has returned."""
 
     def __init__(self, _: Never, /) -> None: ...
     def send(self, response: InferenceResponse | None = None, flags: SupportsIndex = 0) -> None:
-        """Send a response, or with TRITONSERVER_RESPONSE_COMPLETE_FINAL the last one, or that flag alone.
+        """Send a response. TRITONSERVER_RESPONSE_COMPLETE_FINAL marks the last one.
 
-        Raises TritonModelException after the last one. Models that are not decoupled send exactly one response.
+        The flag can also be sent without a response. Raises TritonModelException after the last
+        response. Models that are not decoupled send exactly one response.
         """
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for responses any more."""
+        """Return whether the client has gone away."""
 
     async def cancelled(self) -> bool:
-        """Wait until nobody waits any more: True; or until the request has been answered: False. Triton has it not."""
+        """Wait until the client goes away (True) or the request is complete (False).
+
+        Triton lacks this method.
+        """
 
 class ResponseIterator:
-    """The responses to a BLS request, as they come. The last one may have no outputs.
+    """Iterates over the responses to a BLS request. The last one may have no outputs.
 
-    A loop that was left goes on where it stopped; a loop after the end begins anew. `async for`, which Triton has not,
-    does not block the event loop.
+    A loop that was interrupted continues where it stopped. A loop after the last response starts
+    from the first one. `async for`, which Triton does not support, does not block the event loop.
     """
 
     def __init__(self, response: InferenceResponse, /) -> None: ...
@@ -281,10 +298,10 @@ class ResponseIterator:
     def __aiter__(self) -> Self: ...
     async def __anext__(self) -> InferenceResponse: ...
     def cancel(self) -> None:
-        """Ask for the end of the inference. What comes until then, an error at last, still has to be read."""
+        """Request cancellation. Remaining responses, the last an error, must still be read."""
 
 class TritonError:
-    """An error to answer with. It is no exception: TritonModelException is."""
+    """An error to respond with. It is not an exception: TritonModelException is."""
 
     class _Code(_Enumeration):
         UNKNOWN: ClassVar[TritonError._Code]
@@ -306,19 +323,19 @@ class TritonError:
     CANCELLED: Final[_Code]
 
     def __init__(self, message: _Text, code: _Code = ...) -> None:
-        """Make an error with the text that the client reads. The code is INTERNAL unless given."""
+        """Make an error with the text for the client. The default code is INTERNAL."""
 
     def code(self) -> _Code:
-        """One of the codes of this class, such as TritonError.NOT_FOUND."""
+        """Return one of the codes of this class, such as TritonError.NOT_FOUND."""
 
     def message(self) -> str:
-        """The text."""
+        """Return the text."""
 
 class TritonModelException(Exception):
-    """What the functions here raise, and models as they like."""
+    """The exception raised by functions of this module. Models may raise it too."""
 
 class Logger:
-    """Writes to the server's log, with the file and line of the caller. Static methods only."""
+    """Writes to the server's log, with the file and line of the caller."""
 
     class LogLevel(_Enumeration):
         INFO: ClassVar[Logger.LogLevel]
@@ -334,7 +351,7 @@ class Logger:
     def __init__(self, _: Never, /) -> None: ...
     @staticmethod
     def log(message: _Text, level: LogLevel = ...) -> None:
-        """Log with a level of this class, INFO unless given."""
+        """Log at a level of this class, by default INFO."""
 
     @staticmethod
     def log_info(message: _Text) -> None: ...
@@ -356,27 +373,27 @@ GAUGE: Final[MetricKind]
 HISTOGRAM: Final[MetricKind]
 
 class Metric:
-    """One series of a MetricFamily. `family.Metric(…)` makes it."""
+    """One series of a MetricFamily, made by `family.Metric(…)`."""
 
     def __init__(self, _: Never, /) -> None: ...
     def increment(self, value: SupportsFloat, /) -> None:
-        """Add to a counter (nothing negative) or a gauge."""
+        """Add to a counter or gauge. Counters reject negative values."""
 
     def set(self, value: SupportsFloat, /) -> None:
         """Set a gauge."""
 
     def observe(self, value: SupportsFloat, /) -> None:
-        """Count a value into a histogram."""
+        """Add an observation to a histogram."""
 
     def value(self) -> float:
-        """The value of a counter or gauge."""
+        """Return the value of a counter or gauge."""
 
 _Metric: TypeAlias = Metric
 
 class MetricFamily:
-    """Metrics of one name on the server's /metrics. Keep it for as long as its metrics are used.
+    """A metric name on the server's /metrics. Keep it while its metrics are in use.
 
-    Several instances that make the same family and labels share the values.
+    Instances that make the same family and labels share the values.
     """
 
     COUNTER: ClassVar[MetricKind]
@@ -387,30 +404,36 @@ class MetricFamily:
     def Metric(
         self, labels: dict[str, str] | None = None, buckets: list[float] | list[int] | None = None
     ) -> _Metric:
-        """The metric with these labels. Histograms need the upper bounds of their buckets, ascending."""
+        """Make the metric with these labels.
+
+        Histograms need the upper bounds of their buckets in ascending order.
+        """
 
 @final
 class SharedMemory:
-    """The memory that the process has for tensors of its own."""
+    """The memory of the process for its own tensors."""
 
     def __init__(self, _: Never, /) -> None: ...
     def free_memory(self) -> int:
-        """Bytes that can still be taken."""
+        """Return the number of bytes that can still be allocated."""
 
 shared_memory: Final[SharedMemory]
 
 def load_model(model_name: _Text, config: _Text = "", files: dict[str, bytes] | None = None) -> None:
-    """Load a model, or load it again, and wait until it is ready. The server has to be in explicit control mode.
+    """Load or reload a model and wait until it is ready.
 
-    `config` is JSON instead of the config.pbtxt. `files` holds contents by `file:<path in the model's directory>`.
-    Raises TritonModelException.
+    The server must be in explicit control mode. `config` is JSON that replaces config.pbtxt.
+    `files` maps `file:<path in the model's directory>` to contents. Raises TritonModelException.
     """
 
 def unload_model(model_name: _Text, unload_dependents: bool = False) -> None:
-    """Begin to unload a model. Raises TritonModelException."""
+    """Start unloading a model. Raises TritonModelException."""
 
 def is_model_ready(model_name: _Text, model_version: _Text = "") -> bool:
-    """Whether a model, or one version of it, is ready. Raises TritonModelException if there is none."""
+    """Return whether a model, or one version of it, is ready.
+
+    Raises TritonModelException if it does not exist.
+    """
 
 def async_event_future_done_callback(py_future: asyncio.Future[Any] | concurrent.futures.Future[Any]) -> None:
-    """Log how a future failed, if it did; for `add_done_callback`."""
+    """Log the exception of a failed future. Pass this function to `add_done_callback`."""

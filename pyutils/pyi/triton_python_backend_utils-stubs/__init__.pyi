@@ -1,4 +1,4 @@
-"""What `model.py` imports, usually as pb_utils: the classes, the constants and some helpers."""
+"""The module that `model.py` imports, usually as pb_utils: classes, constants and helpers."""
 
 import json as json
 import struct as struct
@@ -79,57 +79,60 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE: Final = 2
 #: The numpy types by the names of data types in configs, such as TYPE_FP32.
 TRITON_STRING_TO_NUMPY: Final[dict[str, Any]]
 
-# None comes for optional inputs and unknown names alone, which the reader of a model knows of: not to have to look for
-# it, these return Any as well, like re.Match.group of the standard library.
+# These return Any besides None, like re.Match.group of the standard library. None is only returned
+# for optional inputs and unknown names, so that most models need no check.
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | Any:
-    """The first input of the request with this name, or None: an optional input that was not given."""
+    """Return the first input with this name, or None if an optional input was not given."""
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | Any:
-    """The first output of the response with this name, or None."""
+    """Return the first output of the response with this name, or None."""
 
 def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | Any:
-    """The entry of an input in a config (`json.loads(args["model_config"])`), or None."""
+    """Return the entry of an input in a config (`json.loads(args["model_config"])`), or None."""
 
 def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | Any:
-    """The entry of an output in a config, or None."""
+    """Return the entry of an output in a config, or None."""
 
 def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
-    """Whether a config says that the model is decoupled."""
+    """Return whether a config makes the model decoupled."""
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """The numpy type of one of Triton's numbers, or None."""
+    """Return the numpy type of one of Triton's data type numbers, or None."""
 
 def numpy_to_triton_type(data_type: object) -> int | None:
-    """Triton's number of a numpy scalar type or dtype, or None."""
+    """Return Triton's number of a numpy scalar type or dtype, or None."""
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """The numpy type of a config's data type such as TYPE_FP32; KeyError if there is none."""
+    """Return the numpy type of a config's data type such as TYPE_FP32, or raise KeyError."""
 
 def serialize_byte_tensor(input_tensor: NDArray[Any]) -> bytes | tuple[()] | None:
-    """Serialise an array of dtype object or S; () if it is empty, None for all other dtypes."""
+    """Serialise an array of dtype object or S. Returns () if it is empty, None for other dtypes."""
 
 def deserialize_bytes_tensor(encoded_tensor: bytes | bytearray | memoryview) -> NDArray[np.object_]:
-    """Make the one-dimensional object array of bytes; struct.error if the data end inside an element."""
+    """Make a one-dimensional object array of bytes; struct.error for truncated data."""
 
 def get_model_dir() -> str:
-    """The directory of the model's version, where its files are."""
+    """Return the directory of the model's version, which contains its files."""
 
 class ModelConfig:
-    """The config that `auto_complete_config` completes and returns. What contradicts config.pbtxt is a ValueError."""
+    """The config that `auto_complete_config` completes and returns.
+
+    Changes that contradict config.pbtxt raise ValueError.
+    """
 
     def __init__(self, model_config: str) -> None: ...
     def as_dict(self) -> dict[str, Any]:
-        """The config itself, with "input" and "output" as lists. Change it by the methods here alone."""
+        """Return the config itself, not a copy. Change it only through the methods here."""
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """Set the largest batch, which may not be less than config.pbtxt says; 0 is a model without batches."""
+        """Set the largest batch, at least that of config.pbtxt; 0 turns batching off."""
 
     def set_dynamic_batching(self) -> None:
         """Choose dynamic batching."""
 
     def add_input(self, input: dict[str, Any]) -> None:  # noqa: A002  # the name is the contract's
-        """Add or complete an input: `name`, `data_type`, `dims` and perhaps `optional`."""
+        """Add or complete an input: `name`, `data_type`, `dims` and optionally `optional`."""
 
     def add_output(self, output: dict[str, Any]) -> None:
         """Add or complete an output: `name`, `data_type` and `dims`."""

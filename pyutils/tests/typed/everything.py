@@ -1,4 +1,4 @@
-"""A model that uses all of the API as it is meant; `mypy --strict` finds nothing to say."""
+"""A model that uses the whole API as intended; `mypy --strict` accepts it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_python_backend_utils import Tensor, TritonError, TritonModelExceptio
 
 
 def handles(requests: list[pb_utils.InferenceRequest], answers: list[pb_utils.InferenceResponse]) -> list[Tensor]:
-    """Evaluated where annotations are, like `requests: list[pb_utils.InferenceRequest]` in most models."""
+    """Evaluates annotations such as `requests: list[pb_utils.InferenceRequest]` in most models."""
     return [*requests[0].inputs(), *answers[0].output_tensors()]
 
 

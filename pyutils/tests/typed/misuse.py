@@ -1,4 +1,4 @@
-"""Mistakes that a type checker has to find: `mypy --strict` refuses an `ignore` on a line that has none."""
+"""Mistakes that a type checker must find: `mypy --strict` rejects an unused `ignore`."""
 
 from __future__ import annotations
 

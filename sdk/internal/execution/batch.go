@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Batch is one call of Execute, and what its requests leave after it. It knows the author's
-// Requests by no pointer, so that those that the author has dropped are found.
+// Batch is one call of Execute, with the requests that remain after it. It has no pointers to the
+// author's Requests, so that dropped ones are detected.
 type Batch struct {
 	tracker *Tracker
 	batch   *backend.Batch
@@ -27,7 +27,7 @@ type Batch struct {
 	entries    []entry
 }
 
-// timed says where the times of a report come from; the higher one counts.
+// timed is the source of the times of a report; a higher value takes precedence.
 type timed uint8
 
 const (
@@ -51,7 +51,7 @@ type entry struct {
 
 	// held is the last response, sent inside Execute, until that returns.
 	held *infer.Response
-	// sending: a goroutine hands responses up, and those in queue after them.
+	// sending: a goroutine passes on responses, including later additions to queue.
 	sending bool
 	queue   *[]*infer.Response // nil mostly
 
@@ -66,15 +66,15 @@ type entry struct {
 	window *window // not changed; nil unless the model is decoupled
 }
 
-// single is the batch of one request.
+// single is a batch of one request.
 type single struct {
 	Batch
 	entries [1]entry
 }
 
-// Begin takes a batch for an Execute that is about to be called, and fills in the author's
-// requests, as many as the batch has tasks. begun is when the instance took it, and started when the author's Execute is called,
-// CLOCK_MONOTONIC ns: readings of the caller's; 0: now.
+// Begin starts a batch for an Execute that is about to be called, and fills in the author's
+// requests, one for each task of the batch. begun is when the instance took the batch, and started
+// when the author's Execute is called, in ns of CLOCK_MONOTONIC; 0 means now.
 func (c *Tracker) Begin(tasks *backend.Batch, requests []Request, begun, started int64) *Batch {
 	var b *Batch
 	if len(tasks.Tasks) == 1 {
@@ -115,8 +115,9 @@ func (c *Tracker) Begin(tasks *backend.Batch, requests []Request, begun, started
 	return b
 }
 
-// Returned settles what Execute has left: failure is its error, nil if it has taken all.
-// panicked says that the failure was a panic, after which answers are no fault.
+// Returned completes the requests that Execute has left open. failure is its error, or nil if it
+// has taken all requests. panicked reports that the failure was a panic, after which responses are
+// not a fault.
 func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool) {
 	ended := backend.Now()
 	c := b.tracker
@@ -179,7 +180,7 @@ func (b *Batch) Returned(requests []Request, failure *infer.Error, panicked bool
 	}
 }
 
-// concludesLocked reports whether it is time for Done, which its caller calls then.
+// concludesLocked reports whether Done is due. The caller then calls it.
 func (b *Batch) concludesLocked() bool {
 	if b.executing || b.concluded || b.tracker.Sequences && b.unreleased > 0 {
 		return false
@@ -188,7 +189,7 @@ func (b *Batch) concludesLocked() bool {
 	return true
 }
 
-// conclude calls Done, at a time that the caller has just read from the clock; 0: it has not.
+// conclude calls Done, at the time that the caller has just read from the clock, or 0.
 func (b *Batch) conclude(at int64) {
 	c := b.tracker
 	b.mu.Lock()
@@ -226,8 +227,8 @@ func (b *Batch) flush(e *entry) {
 	b.upLocked(e, held)
 }
 
-// upLocked hands a response up, after those that another goroutine hands up now; then that
-// goroutine does it. It gives the batch's lock back.
+// upLocked passes a response on. If another goroutine is passing on responses, that goroutine does
+// it after its own. upLocked unlocks the batch.
 func (b *Batch) upLocked(e *entry, r *infer.Response) {
 	if e.sending {
 		if e.queue == nil {
@@ -259,7 +260,7 @@ func (b *Batch) upLocked(e *entry, r *infer.Response) {
 
 func (e *entry) completeLocked() bool { return e.released && (e.answered || e.again) }
 
-// giveUpLocked releases a request, unless that has been done.
+// giveUpLocked releases a request, unless it has been released.
 func (b *Batch) giveUpLocked(e *entry) {
 	if e.released {
 		return
@@ -273,8 +274,8 @@ func (b *Batch) giveUpLocked(e *entry) {
 	e.memory = nil
 }
 
-// abandon ends a request that its instance will not end: it is answered with an error unless
-// it has been answered, and released.
+// abandon ends a request that its instance will not end: it responds with an error, unless there
+// was a response, and releases the request.
 func (b *Batch) abandon(e *entry, when string) {
 	c := b.tracker
 	b.mu.Lock()
@@ -310,8 +311,7 @@ func (b *Batch) abandon(e *entry, when string) {
 	}
 }
 
-// watch finds out when the author has dropped all requests of a batch, one of which is not
-// complete.
+// watch detects when the author has dropped all requests of a batch that is not complete.
 func (b *Batch) watch(first *Request) {
 	WhenDropped(b.tracker.Log, first, (*Batch).dropped, b)
 }
@@ -329,7 +329,7 @@ func (b *Batch) dropped() {
 	}
 }
 
-// Requests returns the requests of the batch, and whether Execute has not returned.
+// Requests returns the requests of the batch, and whether Execute is still running.
 func (b *Batch) Requests() (requests []*infer.Request, executing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -353,7 +353,7 @@ func (b *Batch) Abandoned() bool {
 	return true
 }
 
-// Has reports whether a task is one of the batch.
+// Has reports whether a task belongs to the batch.
 func (b *Batch) Has(task *backend.Task) bool {
 	for i := range b.entries {
 		if b.entries[i].task == task {
@@ -366,13 +366,13 @@ func (b *Batch) Has(task *backend.Task) bool {
 // batchKey is the key of a batch in its own context.
 type batchKey struct{}
 
-// Of returns the batch in whose Execute a context was made, or nil.
+// Of returns the batch whose Execute received the context, or nil.
 func Of(ctx context.Context) *Batch {
 	b, _ := ctx.Value(batchKey{}).(*Batch)
 	return b
 }
 
-// Context is that of one Execute: it ends with its instance's life, and knows the batch.
+// Context returns the context of one Execute. It ends with the instance, and contains the batch.
 func (b *Batch) Context() context.Context { return (*batchContext)(b) }
 
 type batchContext Batch

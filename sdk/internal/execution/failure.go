@@ -7,8 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Failure returns an author's error as clients get it, with a code that is one and in UTF-8; or nil. A nil *Error in an
-// error counts as none. The error's methods are the author's: a panic in one is a failure without a text.
+// Failure returns an author's error in the form for clients, with a valid code and in UTF-8, or
+// nil. A nil *Error in an error counts as no error. The error's methods are the author's: if one
+// panics, the result has no text.
 func Failure(err error) (e *infer.Error) {
 	if err == nil {
 		return nil

@@ -16,7 +16,7 @@ const (
 	ReleaseReschedule uint32 = 2
 )
 
-// Request is the author's hold on a request. The methods of sdk.Request tell what these do.
+// Request is the author's view of a request. sdk.Request documents its methods.
 type Request struct {
 	entry   *entry
 	request *infer.Request
@@ -34,10 +34,10 @@ type Input struct {
 	of     *Request
 }
 
-// Tensor returns the input as its client made it; its bytes are valid until the release of its request.
+// Tensor returns the input as received. Its bytes are valid until the release of its request.
 func (in *Input) Tensor() *infer.Tensor { return in.tensor }
 
-// Data returns its bytes, nil once its request has been released.
+// Data returns the input's bytes, or nil if its request has been released.
 func (in *Input) Data() []byte {
 	if in.of.gone {
 		return nil
@@ -45,16 +45,16 @@ func (in *Input) Data() []byte {
 	return in.tensor.Data
 }
 
-// Batch returns the batch that the request came in.
+// Batch returns the batch of the request.
 func (r *Request) Batch() *Batch { return r.entry.batch }
 
-// Infer returns the request as its client made it. It is not changed.
+// Infer returns the request as received. The caller must not change it.
 func (r *Request) Infer() *infer.Request { return r.request }
 
-// Context ends when no client waits for the answer any more.
+// Context returns a context that is cancelled when no client waits for the response any more.
 func (r *Request) Context() context.Context { return r.task }
 
-// Cancelled reports whether no client waits for the answer any more.
+// Cancelled reports whether no client waits for the response any more.
 func (r *Request) Cancelled() bool { return r.task.Err() != nil }
 
 // Trace returns the number and the W3C context of the request's trace; false without a trace.
@@ -104,7 +104,7 @@ func (r *Request) Activity(name string, at int64) error {
 	return nil
 }
 
-// CorrelationNumber returns the correlation id of a request that has a number, 0 if it has none.
+// CorrelationNumber returns the correlation id if it is a number, or 0 without a correlation id.
 func (r *Request) CorrelationNumber() (uint64, error) {
 	if r.request.Correlation.Text != "" {
 		return 0, infer.Errorf(infer.InvalidArg, "%scorrelation ID in request is not an unsigned int", r.request.LogPrefix())
@@ -112,7 +112,7 @@ func (r *Request) CorrelationNumber() (uint64, error) {
 	return r.request.Correlation.Number, nil
 }
 
-// CorrelationText returns the correlation id of a request that has a text.
+// CorrelationText returns the correlation id if it is a string.
 func (r *Request) CorrelationText() (string, error) {
 	if r.request.Correlation.Text == "" {
 		return "", infer.Errorf(infer.InvalidArg, "%scorrelation ID in request is not a string", r.request.LogPrefix())
@@ -120,7 +120,7 @@ func (r *Request) CorrelationText() (string, error) {
 	return r.request.Correlation.Text, nil
 }
 
-// Parameter returns the parameter at a place.
+// Parameter returns the parameter at an index.
 func (r *Request) Parameter(i int) (infer.Parameter, error) {
 	if i < 0 || i >= len(r.request.Parameters) {
 		return infer.Parameter{}, infer.Errorf(infer.InvalidArg, "out of bounds index %d: request has %d parameters", i, len(r.request.Parameters))
@@ -128,7 +128,7 @@ func (r *Request) Parameter(i int) (infer.Parameter, error) {
 	return r.request.Parameters[i], nil
 }
 
-// InputCount returns how many inputs there are.
+// InputCount returns the number of inputs.
 func (r *Request) InputCount() int { return len(r.inputs) }
 
 // Input returns the input of the given name.
@@ -141,7 +141,7 @@ func (r *Request) Input(name string) (*Input, error) {
 	return nil, infer.Errorf(infer.InvalidArg, "%sunknown request input name %s", r.request.LogPrefix(), name)
 }
 
-// InputAt returns the input at a place.
+// InputAt returns the input at an index.
 func (r *Request) InputAt(i int) (*Input, error) {
 	if i < 0 || i >= len(r.inputs) {
 		return nil, infer.Errorf(infer.InvalidArg, "%sout of bounds index %d: request has %d inputs", r.request.LogPrefix(), i, len(r.inputs))
@@ -149,7 +149,7 @@ func (r *Request) InputAt(i int) (*Input, error) {
 	return &r.inputs[i], nil
 }
 
-// NewResponse makes a response.
+// NewResponse creates a response.
 func (r *Request) NewResponse() (*Response, error) {
 	b := r.entry.batch
 	b.mu.Lock()
@@ -169,10 +169,10 @@ func (r *Request) NewResponse() (*Response, error) {
 	return p, nil
 }
 
-// Factory returns what makes responses after the request has been released.
+// Factory returns a factory of responses that outlives the request.
 func (r *Request) Factory() *Factory { return &Factory{request: r} }
 
-// Release gives the request up.
+// Release ends the author's use of the request.
 func (r *Request) Release(flags uint32) error {
 	e, b := r.entry, r.entry.batch
 	c := b.tracker
@@ -209,7 +209,7 @@ func (r *Request) Release(flags uint32) error {
 	return nil
 }
 
-// Report takes the statistics of the request: whether it was successful, and four times.
+// Report records the statistics of the request: its success and four times.
 func (r *Request) Report(ok bool, start, computeStart, computeEnd, end int64) error {
 	if start > computeStart || computeStart > computeEnd || computeEnd > end {
 		return infer.Errorf(infer.InvalidArg, "times of an execution are %d, %d, %d and %d, want them in order", start, computeStart, computeEnd, end)
@@ -231,7 +231,7 @@ func (r *Request) Report(ok bool, start, computeStart, computeEnd, end int64) er
 	return nil
 }
 
-// Report takes the times of the batch that is executed.
+// Report records the times of the current batch.
 func (c *Tracker) Report(start, computeStart, computeEnd, end int64) error {
 	if start > computeStart || computeStart > computeEnd || computeEnd > end {
 		return infer.Errorf(infer.InvalidArg, "times of an execution are %d, %d, %d and %d, want them in order", start, computeStart, computeEnd, end)
@@ -247,7 +247,7 @@ func (c *Tracker) Report(start, computeStart, computeEnd, end int64) error {
 	return nil
 }
 
-// setTimesLocked sets the times of the report, in order. They do not begin before the batch came.
+// setTimesLocked sets the times of the report, in order and not before the arrival of the batch.
 func (b *Batch) setTimesLocked(start, computeStart, computeEnd, end int64) {
 	t := &b.times
 	t[0] = max(start, b.begun)
@@ -259,7 +259,7 @@ func (b *Batch) setTimesLocked(start, computeStart, computeEnd, end int64) {
 	}
 }
 
-// boundTimesLocked has no time of the report lie behind a moment.
+// boundTimesLocked limits the times of the report to last.
 func (b *Batch) boundTimesLocked(last int64) {
 	for i := range b.times {
 		b.times[i] = min(b.times[i], last)

@@ -11,12 +11,14 @@ import (
 // SendFinal is the flag of the last response.
 const SendFinal uint32 = 1
 
-// Response is one response on its way from the author. It is for one goroutine at a time.
+// Response is one response of the author's, before it is sent. Only one goroutine may use it at a
+// time.
 type Response struct {
 	up      infer.Response // passed on by Send
 	request *Request
 	held    *holding // memory that is this response's until it is sent; nil mostly
-	// from are, for outputs that are forwarded, the inputs whose memory they have; nil of others, and behind the last one.
+	// from holds the inputs whose memory is forwarded, at the indices of their outputs. Other entries
+	// are nil or missing.
 	from    []*Input
 	few     [1]*Input // from begins here
 	state   atomic.Uint32
@@ -37,7 +39,7 @@ type holding struct {
 	tracker *Tracker
 }
 
-// release gives the memory back, once.
+// release releases the memory, once.
 func (h *holding) release() {
 	if h == nil || h.given.Swap(true) {
 		return
@@ -47,8 +49,8 @@ func (h *holding) release() {
 	}
 }
 
-// Output adds an output of a type whose elements have a size, and returns its bytes to be
-// filled in.
+// Output adds an output of a type with elements of a fixed size, and returns its bytes, which the
+// caller fills in.
 func (p *Response) Output(name string, dataType infer.DataType, shape []int64) ([]byte, error) {
 	size, ok := infer.ByteSize(dataType, shape)
 	if !ok {
@@ -99,8 +101,8 @@ func (p *Response) add(name string, dataType infer.DataType, shape []int64, size
 	return data, nil
 }
 
-// Forward adds an output whose bytes are those of an input. The memory is retained when the response is sent: a response that
-// its author drops has nothing to give back.
+// Forward adds an output that shares the bytes of an input. The memory is retained when the
+// response is sent, so a dropped response has nothing to release.
 func (p *Response) Forward(name string, shape []int64, in *Input) error {
 	t := in.tensor
 	if shape == nil {
@@ -148,7 +150,7 @@ func (p *Response) retain() bool {
 	return true
 }
 
-// giveBack releases what retain has retained.
+// giveBack releases the memory that retain has retained.
 func (p *Response) giveBack() {
 	for i, in := range p.from {
 		if t := &p.up.Outputs[i]; in != nil && t.Memory != nil {
@@ -171,10 +173,11 @@ func (in *Input) retain() bool {
 	return true
 }
 
-// accepts refuses names that are not in the config, or are there twice, and shapes that nothing else in the server takes.
+// accepts rejects duplicate names, names that are not in the config, and shapes that the server
+// does not support.
 func (p *Response) accepts(name string, shape []int64) error {
 	if len(shape) > infer.MaxRank {
-		return infer.Errorf(infer.InvalidArg, "output '%s' has %d dimensions, at most %d can be", name, len(shape), infer.MaxRank)
+		return infer.Errorf(infer.InvalidArg, "output '%s' has %d dimensions, at most %d are allowed", name, len(shape), infer.MaxRank)
 	}
 	if p.state.Load() != 0 {
 		return infer.Errorf(infer.Internal, "output '%s' is added to a response that has been sent", name)
@@ -205,8 +208,8 @@ func (p *Response) append(name string, dataType infer.DataType, shape []int64, d
 	p.up.Outputs = append(p.up.Outputs, infer.Tensor{Name: name, DataType: dataType, Shape: dims, Data: data, Memory: memory})
 }
 
-// hold keeps memory until the response is sent. If its author drops it unsent, the memory goes
-// back when that is found.
+// hold keeps memory until the response is sent. If the author drops the response unsent, the memory
+// is released when that is detected.
 func (p *Response) hold(memory infer.Memory) {
 	if p.held == nil {
 		p.held = &holding{tracker: p.request.entry.batch.tracker}
@@ -228,7 +231,7 @@ func (p *Response) SetParameter(name string, value any) error {
 	return nil
 }
 
-// NewParameter makes a parameter of a Go value.
+// NewParameter creates a parameter from a Go value.
 func NewParameter(name string, value any) (infer.Parameter, error) {
 	p := infer.Parameter{Name: name}
 	if text, _ := value.(string); !utf8.ValidString(name) || !utf8.ValidString(text) {
@@ -260,7 +263,7 @@ func NewParameter(name string, value any) (infer.Parameter, error) {
 	return p, nil
 }
 
-// Discard gives up a response that is not sent.
+// Discard drops a response without sending it.
 func (p *Response) Discard() {
 	if p.state.Swap(used) == 0 {
 		p.drop()
@@ -274,7 +277,7 @@ func (p *Response) drop() {
 	p.up.Outputs, p.up.Parameters = nil, nil
 }
 
-// Send hands the response up, with an error in place of its outputs if err is one.
+// Send passes the response on, with err instead of its outputs unless err is nil.
 func (p *Response) Send(flags uint32, err error) error {
 	r := p.request
 	if p.state.Swap(used) != 0 {
@@ -306,7 +309,7 @@ func (p *Response) Send(flags uint32, err error) error {
 	return r.send(p, &p.up, bytes)
 }
 
-// checkStrings refuses outputs of BYTES whose elements are not what their shapes say.
+// checkStrings rejects BYTES outputs whose elements do not match their shapes.
 func checkStrings(outputs []infer.Tensor) *infer.Error {
 	for i := range outputs {
 		t := &outputs[i]
@@ -321,7 +324,7 @@ func checkStrings(outputs []infer.Tensor) *infer.Error {
 	return nil
 }
 
-// send hands up what an author sends: p's response, or a flag alone (p is nil).
+// send passes on p's response, or only a flag if p is nil.
 func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
 	e, b := r.entry, r.entry.batch
 	c := b.tracker
@@ -380,13 +383,13 @@ func (r *Request) send(p *Response, up *infer.Response, bytes int64) error {
 	return nil
 }
 
-// Factory makes responses to a request that may have been released.
+// Factory creates responses to a request that may have been released.
 type Factory struct {
 	request *Request
 	closed  atomic.Bool
 }
 
-// NewResponse makes a response.
+// NewResponse creates a response.
 func (f *Factory) NewResponse() (*Response, error) {
 	if f.closed.Load() {
 		return nil, f.used()
@@ -394,7 +397,7 @@ func (f *Factory) NewResponse() (*Response, error) {
 	return f.request.NewResponse()
 }
 
-// Send sends flags without a response: SendFinal.
+// Send sends flags (SendFinal) without a response.
 func (f *Factory) Send(flags uint32) error {
 	if f.closed.Load() {
 		return f.used()
@@ -415,5 +418,5 @@ func (f *Factory) used() error {
 // Request returns the request that the factory answers.
 func (f *Factory) Request() *Request { return f.request }
 
-// Close says that the factory makes nothing more.
+// Close ends the use of the factory.
 func (f *Factory) Close() { f.closed.Store(true) }

@@ -26,13 +26,14 @@ type Config struct {
 	Allocate func(bytes int64) ([]byte, infer.Memory, error)
 	// AnswersFirst passes on the responses of Execute before Done instead of after it.
 	AnswersFirst bool
-	// Later, if not nil, is called when Execute has returned and Done comes later, because requests
-	// have not been released. The responses of Execute follow at once.
+	// Later, if not nil, is called when Execute has returned but Done is delayed because requests have
+	// not been released. The responses of Execute follow at once.
 	Later func()
-	// Trace returns the trace.Trace.Text of a request; nil: the request has its trace itself.
+	// Trace returns the trace.Trace.Text of a request; nil means that the request has its trace
+	// itself.
 	Trace func(*infer.Request) string
-	// Activity takes an author's report about a traced request, at ns of CLOCK_MONOTONIC; nil: the
-	// request has its trace itself.
+	// Activity records an author's report about a traced request, at ns of CLOCK_MONOTONIC; nil means
+	// that the request has its trace itself.
 	Activity func(r *infer.Request, name string, at int64)
 	Window   WindowLimits
 	GPU      int32 // backend.Report.GPU
@@ -110,7 +111,7 @@ func (c *Tracker) forgetLocked(e *entry) {
 	e.previous, e.next = nil, nil
 }
 
-// answeredLocked records the answer to an entry of a locked batch.
+// answeredLocked records the response to an entry of a locked batch.
 func (c *Tracker) answeredLocked(e *entry) {
 	if e.kept {
 		c.mu.Lock()
@@ -130,8 +131,7 @@ func (c *Tracker) settleLocked(e *entry) {
 	}
 }
 
-// Settle waits until all kept requests have been answered, or done is closed. No Execute is
-// running.
+// Settle waits until all kept requests have responses, or done is closed. No Execute is running.
 func (c *Tracker) Settle(done <-chan struct{}) {
 	c.mu.Lock()
 	if c.pending == 0 {
@@ -166,7 +166,7 @@ func (c *Tracker) Open() (n int) {
 	return n
 }
 
-// End answers the remaining requests of the instance with an error and releases them. No Execute is
+// End ends the remaining requests of the instance with an error and releases them. No Execute is
 // running.
 func (c *Tracker) End() {
 	c.mu.Lock()
@@ -183,21 +183,21 @@ func (c *Tracker) End() {
 	}
 }
 
-// Break answers the requests of an Execute that does not return with an error.
+// Break ends the requests of an Execute that does not return with an error.
 func (c *Tracker) Break(failure *infer.Error) {
 	if b := c.Current(); b != nil {
 		b.Returned(nil, failure, true)
 	}
 }
 
-// send passes on a response. A panic ends here.
+// send passes on a response and recovers panics.
 func (c *Tracker) send(task *backend.Task, r *infer.Response) {
 	var err error
 	defer panics.Recover(&c.Log, panics.Request, &err)
 	task.Send(r)
 }
 
-// done calls a batch's Done. A panic ends here.
+// done calls a batch's Done and recovers panics.
 func (c *Tracker) done(b *backend.Batch, report backend.Report) {
 	var err error
 	defer panics.Recover(&c.Log, panics.Request, &err)

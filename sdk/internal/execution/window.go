@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// WindowLimits bounds the responses of one request of a decoupled model that have been sent and have not
-// left the server. Send waits while it is full.
+// WindowLimits bounds the responses of one request of a decoupled model that have been sent and
+// have not left the server. Send waits while it is full.
 type WindowLimits struct {
 	Responses int   // 0: 64
 	Bytes     int64 // of outputs; 0: 8 MiB

@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/server"
 )
 
-// contentFields describes the fields of InferTensorContents: the data type of their tensors, and the
-// wire type of an unpacked element. int_contents and uint_contents also carry smaller integers.
+// contentFields describes the fields of InferTensorContents: the data type of their tensors, and
+// the wire type of an unpacked element. int_contents and uint_contents also carry smaller integers.
 var contentFields = [...]struct {
 	tensor infer.DataType
 	wire   protowire.Type

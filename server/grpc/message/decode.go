@@ -233,6 +233,7 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 		}
 		if lent != nil {
 			m.memories = append(m.memories, lent) // bound: one for each tensor, which has been weighed
+			m.charge.HoldBlocks(int64(n))
 		}
 		return data[:n:n], lent, nil
 	}

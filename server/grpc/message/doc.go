@@ -9,9 +9,9 @@
 //
 // A Receiver reads messages from the library's transport piece by piece. Request.Receive decodes a
 // ModelInferRequest as the pieces arrive. Tensors larger than BlockSize go straight into memory of
-// the Allocator. Request.Build makes an infer.Request, with Triton's checks, in their order and with
-// their texts. Reply.Encode writes a ModelInferResponse or a ModelStreamInferResponse, and lends
-// the bytes of large outputs to the transport.
+// the Allocator. Request.Build makes an infer.Request, with Triton's checks, in their order and
+// with their texts. Reply.Encode writes a ModelInferResponse or a ModelStreamInferResponse, and
+// lends the bytes of large outputs to the transport.
 //
 // States: a Request is received, looked up, built, executed, and always released. It fails with a
 // *NoRoom if memory is short, which leaves the stream usable, with errUnparsable, or with an

@@ -61,7 +61,7 @@ func (o *Overdue) EncodeProto(m proto.Message) (*Encoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	*lent, err = proto.MarshalOptions{}.MarshalAppend((*lent)[:0], m)
+	*lent, err = proto.MarshalOptions{}.MarshalAppend((*lent)[:0], m) // bound: lent
 	return &Encoded{mem.BufferSlice{mem.NewBuffer(lent, o.Room)}}, err
 }
 

@@ -125,7 +125,8 @@ func (r *Receiver) next(c *budget.Charge, most int) error {
 	return status.Errorf(codes.Internal, "grpc: received unexpected payload format %d", r.header[0])
 }
 
-// larger returns an error if n exceeds most. It names the flag if most is the limit of small messages.
+// larger returns an error if n exceeds most. It names the flag if most is the limit of small
+// messages.
 func larger(c *budget.Charge, n, most int) error {
 	if n <= most {
 		return nil
@@ -181,7 +182,7 @@ func (r *Receiver) One(v proto.Message, plan *Plan, most Bounds, c *budget.Charg
 	if err := plan.charge(c, b, most.Entries); err != nil {
 		return err
 	}
-	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil {
+	if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, v) != nil { // bound: charged by the plan
 		return errUnparsable
 	}
 	return r.last()

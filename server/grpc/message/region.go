@@ -6,24 +6,24 @@ import (
 	"github.com/nereid-serving/nereid/server/clientshm"
 )
 
-// Place is the range of a client's region to which an output is written.
-type Place struct {
+// RegionOutput is an output that is written to a range of a client's region.
+type RegionOutput struct {
 	Output string
 	Slice  *clientshm.Slice
 }
 
-// Put writes the outputs that have places to them, unless the backend has done so. They have no
-// bytes in the reply, so their memory is released. A copy to a device ends with ctx while it waits
-// for other copies.
-func Put(ctx context.Context, r *infer.Response, places []Place) error {
-	for _, place := range places {
+// Put writes the outputs to the regions, unless the backend has done so. They have no bytes in the
+// reply, so their memory is released. A copy to a device ends with ctx while it waits for other
+// copies.
+func Put(ctx context.Context, r *infer.Response, outputs []RegionOutput) error {
+	for _, output := range outputs {
 		for i := range r.Outputs {
 			out := &r.Outputs[i]
-			if out.Name != place.Output {
+			if out.Name != output.Output {
 				continue
 			}
 			if !out.InPlace() {
-				if err := place.Slice.Write(ctx, out.Name, out.Data); err != nil {
+				if err := output.Slice.Write(ctx, out.Name, out.Data); err != nil {
 					return err
 				}
 			}

@@ -30,9 +30,9 @@ func ReplyOf(r *infer.Response) Reply {
 	return Reply{Model: r.Model, Version: strconv.FormatInt(r.Version, 10), ID: r.ID, Response: r}
 }
 
-// Encode encodes r. The bytes of large tensors are not copied but lent to the transport, which frees
-// them when it has copied them into its write buffer. Unless it fails, Encode takes ownership of
-// r's response and releases it then. overdue provides the memory for the message, and closes the
+// Encode encodes r. The bytes of large tensors are not copied but lent to the transport, which
+// frees them when it has copied them into its write buffer. Unless it fails, Encode takes ownership
+// of r's response and releases it then. overdue provides the memory for the message, and closes the
 // connection of a client that does not read.
 //
 // bound: lent has room for size

@@ -32,7 +32,7 @@ type Request struct {
 	// Classes lists the outputs that the client wants as classes, Places those that it wants in
 	// its regions.
 	Classes []Classes
-	Places  []Place
+	Places  []RegionOutput
 	// EmptyFinal: the client wants a reply for a final flag without a response.
 	EmptyFinal bool
 	inputs     [2]infer.Tensor // room for a typical request
@@ -313,7 +313,7 @@ func (q *Request) wanted(named *clientshm.Registry) error {
 			if err != nil {
 				return err
 			}
-			q.Places = append(q.Places, Place{out.name, slice})
+			q.Places = append(q.Places, RegionOutput{out.name, slice})
 			q.Infer.Places = append(q.Infer.Places, infer.Place{Output: out.name, Memory: slice})
 		case classes == nil:
 		case classes.kind != int64Param:

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Order makes the requests of one stream enter their schedulers in the order of the stream, although
-// each has its own goroutine.
+// Order makes the requests of one stream enter their schedulers in the order of the stream,
+// although each has its own goroutine.
 type Order struct {
 	last *Position
 }

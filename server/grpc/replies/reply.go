@@ -22,7 +22,7 @@ type Origin struct {
 	Model, Version, ID string // Version is the text of the request
 	Target             models.Target
 	Classes            []message.Classes
-	Places             []message.Place // owned by the caller of Queue.Add
+	Places             []message.RegionOutput // owned by the caller of Queue.Add
 	EmptyFinal         bool
 	Trace              *trace.Trace // nil if the request is not traced
 	waiting            int          // its queued responses, guarded by the queue
@@ -35,7 +35,7 @@ type Reply struct {
 	Response *infer.Response
 	Refusal  error
 	Encoded  []byte
-	places   []message.Place // destinations of outputs, with a reference to each, until written
+	places   []message.RegionOutput // destinations of outputs, with a reference to each, until written
 	slot     infer.Memory
 	bytes    int64 // size that counts towards Limits.Bytes
 	cost     int64 // charge: the part on the heap

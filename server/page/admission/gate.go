@@ -66,7 +66,7 @@ func (g *Gate) Admit(r *http1.Request) error {
 	origin, _ := r.Header("Origin")
 	scheme, from, ok := strings.Cut(strings.ToLower(origin), "://")                    // bound: a header
 	if !ok || scheme != "http" && scheme != "https" || from != strings.ToLower(host) { // bound: a header
-		return &Refusal{http.StatusForbidden, fmt.Sprintf("A request that changes something must come from the page itself, and this has the origin %.100q.", origin)}
+		return &Refusal{http.StatusForbidden, fmt.Sprintf("A request that changes something must come from the page itself, but this one has the origin %.100q.", origin)}
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (g *Gate) known(host string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || g.hosts[name]
 }
 
-var errForeign = &Refusal{http.StatusForbidden, "The page is not for use by pages of other sites."}
+var errForeign = &Refusal{http.StatusForbidden, "Pages of other sites cannot use this page."}
 
 // fromElsewhere rejects requests for pages of other sites, except navigation by a link. Old
 // browsers do not send the header.

@@ -99,7 +99,7 @@ func (f *Field) parseShape() (shape []int64, open int, err error) {
 		case err != nil || d < -1:
 			return nil, 0, f.refuse("dimension %.20q of the shape: want a whole number, or -1 once", word)
 		case d == -1 && open >= 0:
-			return nil, 0, f.refuse("the shape has -1 more than once; one dimension alone can be found from the values")
+			return nil, 0, f.refuse("the shape has -1 more than once; only one dimension can be derived from the values")
 		case d == -1:
 			open = len(shape)
 		}

@@ -47,17 +47,17 @@ func TestReadMakesTensors(t *testing.T) {
 		{"JSON of texts", infer.Bytes, "2,2", `[["a","b"],["\u00e9","]"]]`, "[2,2] a|b|é|]"},
 		{"open dimension of texts", infer.Bytes, "-1", "a\nb\nc", "[3] a|b|c"},
 
-		{"too many", infer.Int32, "2", "1 2 3", "input 'IN': shape [2] wants 2 values, and there are 3"},
-		{"too few", infer.Int32, "2,2", "1 2 3", "input 'IN': shape [2,2] wants 4 values, and there are 3"},
+		{"too many", infer.Int32, "2", "1 2 3", "input 'IN': shape [2] needs 2 values, but there are 3"},
+		{"too few", infer.Int32, "2,2", "1 2 3", "input 'IN': shape [2,2] needs 4 values, but there are 3"},
 		{"does not divide", infer.Int32, "2,-1", "1 2 3", "input 'IN': 3 values do not fill a tensor of shape [2,-1]"},
-		{"two open", infer.Int32, "-1,-1", "1", "input 'IN': the shape has -1 more than once; one dimension alone can be found from the values"},
+		{"two open", infer.Int32, "-1,-1", "1", "input 'IN': the shape has -1 more than once; only one dimension can be derived from the values"},
 		{"no number", infer.Int8, "1", "128", `input 'IN': "128" is not a value of type INT8`},
 		{"a text", infer.FP32, "1", "<b>", `input 'IN': "<b>" is not a value of type FP32`},
 		{"shape is text", infer.FP32, "2 x 3", "1", `input 'IN': dimension "x" of the shape: want a whole number, or -1 once`},
 		{"huge", infer.FP32, "1000000,1000000", "1", "input 'IN': the tensor has 4000000000000 bytes, at most 1048576 are allowed. --http-max-input-size changes the limit"},
 		{"beyond all", infer.FP32, "4611686018427387904,4", "1", "input 'IN': shape [4611686018427387904,4] has more elements than a tensor can"},
-		{"numbers as texts", infer.Bytes, "2", "[1, 2]", "input 'IN': the array has something else than texts: attempt to access JSON non-string as string"},
-		{"half an array", infer.Bytes, "2", `["a", `, "input 'IN': the values begin with a bracket, and are no array of JSON"},
+		{"numbers as texts", infer.Bytes, "2", "[1, 2]", "input 'IN': the array has values other than strings: attempt to access JSON non-string as string"},
+		{"half an array", infer.Bytes, "2", `["a", `, "input 'IN': the values begin with a bracket but are not a JSON array"},
 	} {
 		f := form.Field{Name: "IN", Type: c.d, Shape: c.shape, Values: c.values}
 		tensor, err := f.Read(heap())
@@ -117,7 +117,7 @@ func TestPicturesBecomeTensors(t *testing.T) {
 		{"scaled, with alpha, in a batch", infer.Uint8, []int64{-1, 1, 2, 4}, "[1,1,2,4] 255  0  0  255\n255  0  0  255"},
 		{"channels first", infer.FP32, []int64{3, 2, 2}, "[3,2,2] 255.0  255.0\n0.0  0.0\n\n0.0  0.0\n0.0  0.0\n\n0.0  0.0\n254.0  254.0"},
 		{"grey", infer.Uint8, []int64{1, 2, 1}, "[1,2,1] 76\n76"},
-		{"no picture", infer.Uint8, []int64{7}, "input 'IN': shape [7] is no picture's: want height, width and 1, 3 or 4 channels, or the channels first"},
+		{"no picture", infer.Uint8, []int64{7}, "input 'IN': shape [7] is not that of a picture: want height, width and 1, 3 or 4 channels, or the channels first"},
 		{"large", infer.Uint8, []int64{1 << 40, 1 << 40, 3}, "input 'IN': shape [1099511627776,1099511627776,3] has more than 33554432 elements"},
 	} {
 		f := form.Field{Name: "IN", Type: c.d, Dims: c.dims, File: form.Chequered(t)}
@@ -141,7 +141,7 @@ func TestFilesBecomeTensors(t *testing.T) {
 		t.Errorf("bytes of a tensor: got %q, %v", got, err)
 	}
 	f.File = []byte{1}
-	if _, err := f.Read(heap()); err == nil || err.Error() != "input 'IN': the file has 1 bytes, no whole number of elements of type UINT16" {
+	if _, err := f.Read(heap()); err == nil || err.Error() != "input 'IN': the file has 1 bytes, which is not a whole number of elements of type UINT16" {
 		t.Errorf("half an element: got %v", err)
 	}
 	f = form.Field{Name: "IN", Type: infer.Bytes, Shape: "1,-1", File: form.Chequered(t)}

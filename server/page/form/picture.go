@@ -50,7 +50,7 @@ func pixels(shape []int64) (l layout, ok bool) {
 func (f *Field) readPicture(t *infer.Tensor, room *Room) error {
 	size, _, err := image.DecodeConfig(bytes.NewReader(f.File))
 	if err != nil {
-		return f.refuse("the file looks like a picture and is none: %v", err)
+		return f.refuse("the file looks like a picture but is not one: %v", err)
 	}
 	if int64(size.Width)*int64(size.Height) > maxPixels {
 		return f.refuse("the picture has %d x %d pixels, at most %d are read", size.Width, size.Height, maxPixels)
@@ -61,7 +61,7 @@ func (f *Field) readPicture(t *infer.Tensor, room *Room) error {
 	}
 	l, ok := pixels(wanted)
 	if !ok || l.height == 0 || l.width == 0 {
-		return f.refuse("shape %s is no picture's: want height, width and 1, 3 or 4 channels, or the channels first", f.DimsText())
+		return f.refuse("shape %s is not that of a picture: want height, width and 1, 3 or 4 channels, or the channels first", f.DimsText())
 	}
 	if l.height < 0 {
 		l.height = int64(size.Height)

@@ -60,7 +60,7 @@ func (f *Field) settle(t *infer.Tensor, open int, n int64) error {
 		t.Shape[open] = n / rest
 	}
 	if want, ok := infer.Elements(t.Shape); !ok || want != n {
-		return f.refuse("shape %s wants %d values, and there are %d", infer.ShapeString(t.Shape), want, n)
+		return f.refuse("shape %s needs %d values, but there are %d", infer.ShapeString(t.Shape), want, n)
 	}
 	return nil
 }
@@ -233,11 +233,11 @@ func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
 		return refused
 	}
 	if err != nil {
-		return f.refuse("the values begin with a bracket, and are no array of JSON: %v", err)
+		return f.refuse("the values begin with a bracket but are not a JSON array: %v", err)
 	}
 	walk, err := doc.Root().Leaves()
 	if err != nil {
-		return f.refuse("the values are no array of JSON: %v", err)
+		return f.refuse("the values are not a JSON array: %v", err)
 	}
 	var element []byte
 	for {
@@ -246,7 +246,7 @@ func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
 		}
 		leaf, err := walk.Text()
 		if err != nil {
-			return f.refuse("the array has something else than texts: %v", err)
+			return f.refuse("the array has values other than strings: %v", err)
 		}
 		element = leaf.AppendTo(element[:0]) // bound: charged by readBytes
 		visit(element)
@@ -260,7 +260,7 @@ func (f *Field) readFile(t *infer.Tensor, open int, room *Room) error {
 	}
 	size := int64(f.Type.Size())
 	if size == 0 || int64(len(f.File))%size != 0 {
-		return f.refuse("the file has %d bytes, no whole number of elements of type %s", len(f.File), f.Type)
+		return f.refuse("the file has %d bytes, which is not a whole number of elements of type %s", len(f.File), f.Type)
 	}
 	if err := f.settle(t, open, int64(len(f.File))/size); err != nil {
 		return err

@@ -25,7 +25,7 @@ func remedy(text []byte) string {
 	text = text[:min(len(text), maxLooked)]
 	switch first := text[0]; {
 	case first < ' ' || first >= 0x7F:
-		return "; the body is no JSON: a file goes to a model with one BYTES input with its Content-Type (image/*, audio/*, application/octet-stream), " +
+		return "; the body is not JSON: a file goes to a model with one BYTES input with its Content-Type (image/*, audio/*, application/octet-stream), " +
 			"and to others as a binary tensor, with the header Inference-Header-Content-Length"
 	case first != '{':
 		return `; a request is a JSON object, such as {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1]}]}`

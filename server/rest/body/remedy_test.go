@@ -13,8 +13,8 @@ import (
 // remedy if the body shows which mistake was made.
 func TestMalformedJSONSaysWhatToDo(t *testing.T) {
 	for _, c := range []struct{ text, triton, remedy string }{
-		{"\xff\xd8\xff\xe0JFIF", "Invalid value. at 0", "; the body is no JSON: a file goes to a model with one BYTES input"},
-		{"\x89PNG\r\n", "Invalid value. at 0", "; the body is no JSON"},
+		{"\xff\xd8\xff\xe0JFIF", "Invalid value. at 0", "; the body is not JSON: a file goes to a model with one BYTES input"},
+		{"\x89PNG\r\n", "Invalid value. at 0", "; the body is not JSON"},
 		{"inputs=1", "Invalid value. at 0", `; a request is a JSON object, such as {"inputs": [`},
 		{"{'inputs': []}", "Missing a name for object member. at 1", "; JSON wants double quotes around names and texts"},
 		{`{"inputs": ['a']}`, "Invalid value. at 12", "; JSON wants double quotes"},

@@ -58,6 +58,7 @@ func ReadParameters(text []byte, req *infer.Request) error {
 	}
 	var q Request
 	q.charge.Account = budget.New(budget.Config{}) // the program's own memory
+	q.all.Tally = &q.tally
 	_, err = q.readParameters(t.Root(), req)
 	return err
 }
@@ -74,7 +75,7 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 		*seen = true
 		return first
 	}
-	custom, all := server.Names{}, values.Parameters{Tally: &q.tally}
+	custom := server.Names{}
 	for m := v.Members(); ; {
 		name, value, ok := m.Next()
 		if !ok {
@@ -112,7 +113,7 @@ func (q *Request) readParameters(v jsontext.Value, req *infer.Request) (binary b
 				}
 			}
 		default:
-			if err := all.Add(name, value); err != nil {
+			if err := q.all.Add(name, value); err != nil {
 				return false, err
 			}
 			key := name.String() // bound: charged by Add
@@ -205,6 +206,9 @@ func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 		name, value, ok := m.Next()
 		if !ok {
 			break
+		}
+		if err := q.all.Check(name, value); err != nil {
+			return form, err
 		}
 		switch {
 		case name.Is("binary_data"):

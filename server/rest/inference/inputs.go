@@ -18,7 +18,7 @@ type inputFields struct {
 	region, regionOffset, regionLen jsontext.Value
 }
 
-func readInputFields(v jsontext.Value) (f inputFields) {
+func (q *Request) readInputFields(v jsontext.Value) (f inputFields, err error) {
 	var parameters jsontext.Value
 	for m := v.Members(); ; {
 		name, value, ok := m.Next()
@@ -41,7 +41,10 @@ func readInputFields(v jsontext.Value) (f inputFields) {
 	for m := parameters.Members(); ; {
 		name, value, ok := m.Next()
 		if !ok {
-			return f
+			return f, nil
+		}
+		if err := q.all.Check(name, value); err != nil {
+			return f, err
 		}
 		switch {
 		case name.Is("binary_data_size"):
@@ -102,7 +105,10 @@ func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 		if !ok {
 			return nil
 		}
-		f := readInputFields(v)
+		f, err := q.readInputFields(v)
+		if err != nil {
+			return err
+		}
 		if err := f.checkSource(); err != nil {
 			return err
 		}

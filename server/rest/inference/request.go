@@ -58,6 +58,7 @@ type Request struct {
 	target   models.Target
 	charge   budget.Charge
 	tally    values.Tally
+	all      values.Parameters // those of the inputs and outputs, too
 	body     body.Reader
 	rest     []byte // binary data of a small body that no input has consumed yet
 	small    bool   // the body has been read as a whole: rest, not body, has the remainder
@@ -91,7 +92,7 @@ type handedOn struct {
 func (c *Codec) NewRequest(found models.Target, model string, version int64) *Request {
 	q := c.requests.Get().(*Request)
 	q.target = found
-	q.charge.Account, q.tally.Charge = c.bodies.Account, &q.charge
+	q.charge.Account, q.tally.Charge, q.all.Tally = c.bodies.Account, &q.charge, &q.tally
 	q.handedOn = new(handedOn)
 	q.req.Model, q.req.Version = model, version
 	q.req.Inputs, q.req.Outputs = q.inputs[:0], q.outputs[:0]

@@ -62,17 +62,22 @@ type Parameters struct {
 	bytes int
 }
 
-// Add charges for a parameter, or rejects it.
+// Add charges for a parameter that is kept, or rejects it.
 func (p *Parameters) Add(name jsontext.String, value jsontext.Value) error {
+	n := p.bytes
+	if err := p.Check(name, value); err != nil {
+		return err
+	}
+	return p.Tally.Add(ItemBytes + p.bytes - n)
+}
+
+// Check checks a parameter that is not kept.
+func (p *Parameters) Check(name jsontext.String, value jsontext.Value) error {
 	if err := Check("the name of a parameter", name.Len(), budget.MaxName, ""); err != nil {
 		return err
 	}
-	n := len(name.Raw) + len(value.Raw())
-	p.bytes += n
-	if err := Check("all parameters together", p.bytes, p.Tally.Charge.Limits().Parameters, "--client-max-parameters-size"); err != nil {
-		return err
-	}
-	return p.Tally.Add(ItemBytes + n)
+	p.bytes += len(name.Raw) + len(value.Raw())
+	return Check("all parameters together", p.bytes, p.Tally.Charge.Limits().Parameters, "--client-max-parameters-size")
 }
 
 // ReadParameter returns v as a custom parameter; ok is false for arrays, objects and null.

@@ -7,7 +7,7 @@
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
 {{- else }}
 {{- $name := include "nereid.name" . }}
-{{- /* A release's name may have dots, and a service's may not. */}}
+{{- /* A release's name may contain dots, a service's name may not. */}}
 {{- $release := .Release.Name | replace "." "-" }}
 {{- if regexMatch "^[0-9]" $release }}
 {{- fail (printf "the release is called %s, want a name that begins with a letter, as services have to, or fullnameOverride" .Release.Name) }}
@@ -20,14 +20,14 @@
 {{- end }}
 {{- end }}
 
-{{/* The name of the headless service, within the 63 characters that services have. */}}
+{{/* The name of the headless service, limited to the 63 characters of service names. */}}
 {{- define "nereid.headless" -}}
 {{- printf "%s-headless" (include "nereid.fullname" . | trunc 54 | trimSuffix "-") }}
 {{- end }}
 
 {{/*
-The names of the Deployment's pods, as a regular expression: those of its ReplicaSet, of which Kubernetes keeps 58 characters, and five more. Pods of
-another release, whose name begins as this one's, are not among them.
+The names of the Deployment's pods, as a regular expression: the name of its ReplicaSet, which Kubernetes truncates to 58 characters, and five
+more characters. It does not match pods of other releases whose names start with this one's.
 */}}
 {{- define "nereid.pods" -}}
 {{- printf "%s-" (include "nereid.fullname" .) | trunc 58 }}[0-9a-z]*-?[0-9a-z]{5}
@@ -42,7 +42,7 @@ app.kubernetes.io/name: {{ include "nereid.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
-{{/* Those of the test's pod, which no selector of the servers' pods may find: the autoscaler and the disruption budget would count it. */}}
+{{/* Labels of the test's pod. The selectors of the server's pods must not match it, or the autoscaler and the disruption budget would count it. */}}
 {{- define "nereid.testLabels" -}}
 app.kubernetes.io/name: {{ include "nereid.name" . | trunc 58 | trimSuffix "-" }}-test
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -57,12 +57,12 @@ app.kubernetes.io/part-of: {{ include "nereid.name" . | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 
-{{/* The chart's labels and those of a value, which go before. */}}
+{{/* The chart's labels, overridden by a value. */}}
 {{- define "nereid.labelsWith" -}}
 {{- mergeOverwrite (include "nereid.labels" (index . 0) | fromYaml) (index . 1) | toYaml }}
 {{- end }}
 
-{{/* Labels of pods: those that the selector wants stay. */}}
+{{/* Labels of pods. Those in the selector cannot be overridden. */}}
 {{- define "nereid.podLabels" -}}
 {{- range $key, $value := include "nereid.selectorLabels" . | fromYaml }}
 {{- if hasKey $.Values.podLabels $key }}
@@ -86,7 +86,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- end }}
 
-{{/* How many seconds a pod may take to end. */}}
+{{/* The termination grace period in seconds. */}}
 {{- define "nereid.grace" -}}
 {{- $needed := add .Values.preStopSleepSeconds .Values.server.exitDelaySeconds .Values.server.exitTimeoutSeconds 5 | int }}
 {{- $grace := .Values.terminationGracePeriodSeconds | int }}
@@ -96,7 +96,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- if $grace }}{{ $grace }}{{ else }}{{ max 60 $needed }}{{ end }}
 {{- end }}
 
-{{/* volume, image, git, store or none. */}}
+{{/* The source of models: volume, image, git, store or none. */}}
 {{- define "nereid.source" -}}
 {{- $found := list }}
 {{- with .Values.models }}
@@ -120,12 +120,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- end }}
 
-{{/* The variables that the chart sets. Those of extraEnv go before: the API refuses two of one name. */}}
+{{/* The environment. extraEnv overrides the chart's variables, because the API rejects duplicates. */}}
 {{- define "nereid.env" -}}
 {{- $given := list }}
 {{- range .Values.extraEnv }}{{ $given = append $given .name }}{{ end }}
 {{- $own := list }}
-{{- /* Models find a place to write in /tmp, as the root is read-only. */}}
+{{- /* Models write to /tmp, because the root is read-only. */}}
 {{- if not (has "HOME" $given) }}{{ $own = append $own (dict "name" "HOME" "value" "/tmp") }}{{ end }}
 {{- $limit := dict "resourceFieldRef" (dict "resource" "limits.cpu") }}
 {{- range list "OMP_NUM_THREADS" "MKL_NUM_THREADS" "OPENBLAS_NUM_THREADS" }}
@@ -142,7 +142,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- concat $own .Values.extraEnv | toYaml }}
 {{- end }}
 
-{{/* A probe of a path over HTTP, unless the values ask otherwise. */}}
+{{/* A probe of an HTTP path, unless the values define another one. */}}
 {{- define "nereid.probe" -}}
 {{- $path := index . 0 }}
 {{- $given := index . 1 }}
@@ -152,7 +152,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- toYaml $given }}
 {{- end }}
 
-{{/* Flags that other objects and fields follow have values of their own. */}}
+{{/* Rejects flags that must be set by values, because other objects depend on them. */}}
 {{- define "nereid.checkArgs" -}}
 {{- $values := dict "--http-port" "ports.http" "--grpc-port" "ports.grpc" "--metrics-port" "ports.metrics" "--exit-delay-secs" "server.exitDelaySeconds" "--exit-timeout-secs" "server.exitTimeoutSeconds" "--model-repository" "models" "--model-store" "models" "--model-control-mode" "server.modelControlMode" }}
 {{- range $argument := .Values.server.extraArgs }}
@@ -162,7 +162,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- end }}
 
-{{/* An autoscaler decides how many pods there are. */}}
+{{/* Whether an autoscaler determines the number of pods. */}}
 {{- define "nereid.autoscaled" -}}
 {{- if and .Values.autoscaling.hpa.enabled .Values.autoscaling.keda.enabled }}
 {{- fail "autoscaling.hpa and autoscaling.keda are both enabled, want one: KEDA makes an HPA itself" }}
@@ -170,7 +170,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- if or .Values.autoscaling.hpa.enabled .Values.autoscaling.keda.enabled }}true{{ end }}
 {{- end }}
 
-{{/* What an autoscaler's limits have to be. */}}
+{{/* Checks an autoscaler's limits. */}}
 {{- define "nereid.checkReplicas" -}}
 {{- $of := index . 1 }}
 {{- if gt (int64 $of.minReplicas) (int64 $of.maxReplicas) }}
@@ -178,7 +178,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- end }}
 
-{{/* The most pods there can be. */}}
+{{/* The maximum number of pods. */}}
 {{- define "nereid.mostReplicas" -}}
 {{- if .Values.autoscaling.hpa.enabled }}{{ int64 .Values.autoscaling.hpa.maxReplicas }}
 {{- else if .Values.autoscaling.keda.enabled }}{{ int64 .Values.autoscaling.keda.maxReplicas }}
@@ -186,7 +186,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end }}
 {{- end }}
 
-{{/* What git-sync is told, but for how often. */}}
+{{/* The settings of git-sync, except its period. */}}
 {{- define "nereid.gitSync" -}}
 image: {{ .Values.models.git.image | quote }}
 env:
@@ -204,7 +204,7 @@ env:
   - { name: GITSYNC_SSH_KNOWN_HOSTS_FILE, value: /etc/git-secret/known_hosts }
   {{- end }}
 securityContext:
-  {{- /* ssh runs as a user that its image knows, which is this one. */}}
+  {{- /* ssh requires a user that the image knows, such as this one. */}}
   {{- $user := dict }}
   {{- if not .Values.openshift }}{{ $user = dict "runAsUser" 65533 "runAsGroup" 65533 }}{{ end }}
   {{- mergeOverwrite $user .Values.securityContext | toYaml | nindent 2 }}
@@ -216,13 +216,13 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{/* The share of time that instances of each pod's busiest model execute, summed over the pods. */}}
+{{/* The share of time that the instances of each pod's busiest model execute, summed over the pods. */}}
 {{- define "nereid.busyQuery" -}}
 {{- $pods := printf "namespace=%q,pod=~%q" .Release.Namespace (include "nereid.pods" .) -}}
 sum(max by (pod) (sum by (namespace, pod, model, version) (rate(nv_inference_compute_infer_duration_us{ {{ $pods }} }[2m]) * rate(nv_inference_exec_count{ {{ $pods }} }[2m]) / clamp_min(rate(nv_inference_request_success{ {{ $pods }} }[2m]), 0.001)) / 1e6 / count by (namespace, pod, model, version) (nereid_instance_resident_bytes{ {{ $pods }} })) or 0 * max by (pod) (nv_inference_pending_request_count{ {{ $pods }} }))
 {{- end }}
 
-{{/* Requests that wait, as one number for the whole workload. */}}
+{{/* Waiting requests of the whole workload. */}}
 {{- define "nereid.pendingQuery" -}}
 sum(nv_inference_pending_request_count{namespace="{{ .Release.Namespace }}",pod=~"{{ include "nereid.pods" . }}"})
 {{- end }}

@@ -1,4 +1,5 @@
-// Command nereid_identity is backend identity as a plugin: <backend-directory>/identity/nereid_identity.
+// Command nereid_identity is backend identity as a plugin:
+// <backend-directory>/identity/nereid_identity.
 package main
 
 import (

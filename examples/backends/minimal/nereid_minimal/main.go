@@ -1,4 +1,5 @@
-// Command nereid_minimal is backend minimal as a plugin: <backend-directory>/minimal/nereid_minimal.
+// Command nereid_minimal is backend minimal as a plugin:
+// <backend-directory>/minimal/nereid_minimal.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command nereid_recommended is backend recommended as a plugin: <backend-directory>/recommended/nereid_recommended.
+// Command nereid_recommended is backend recommended as a plugin:
+// <backend-directory>/recommended/nereid_recommended.
 package main
 
 import (

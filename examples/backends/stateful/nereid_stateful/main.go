@@ -1,4 +1,5 @@
-// Command nereid_stateful is backend stateful as a plugin: <backend-directory>/stateful/nereid_stateful.
+// Command nereid_stateful is backend stateful as a plugin:
+// <backend-directory>/stateful/nereid_stateful.
 package main
 
 import (

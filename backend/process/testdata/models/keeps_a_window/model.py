@@ -1,11 +1,11 @@
-"""Keeps the arrays of the last 20 requests, and adds up their first elements."""
+"""Keeps the arrays of the last 13 requests, and adds up their first elements."""
 
 import collections
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-window = collections.deque(maxlen=20)
+window = collections.deque(maxlen=13)
 
 
 class TritonPythonModel:

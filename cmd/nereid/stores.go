@@ -1,4 +1,4 @@
-//go:build !nereid_noclouds
+//go:build !nereid_nostores
 
 package main
 

@@ -11,36 +11,37 @@ import (
 	"github.com/nereid-serving/nereid/ipc/peer"
 )
 
-// answers are responses that travel in one frame: those of EXECUTED, or the one of RESPONSE.
-type answers struct {
+// responses are the responses in one frame: all of EXECUTED, or the one of RESPONSE.
+type responses struct {
 	outgoing
-	list    []answer
+	list    []gathered
 	head    int // bytes of all, without tensor bytes
 	tickets []uint64
 }
 
-// answer is one response that was gathered.
-type answer struct {
+// gathered is one response of a frame.
+type gathered struct {
 	ipc.ResponseHead
 	parameters []byte // JSON
 	text       string // of an error
 }
 
-var spareAnswers = sync.Pool{New: func() any { return new(answers) }}
+var spareResponses = sync.Pool{New: func() any { return new(responses) }}
 
-// newAnswers returns empty answers; free takes them back.
-func newAnswers() *answers { return spareAnswers.Get().(*answers) }
+// newResponses returns empty responses; free returns them for reuse.
+func newResponses() *responses { return spareResponses.Get().(*responses) }
 
-func (a *answers) free() {
+func (a *responses) free() {
 	a.reset()
 	clear(a.list)
 	a.list, a.head, a.tickets = a.list[:0], 0, a.tickets[:0]
-	spareAnswers.Put(a)
+	spareResponses.Put(a)
 }
 
-// add gathers a response. A response that cannot be sent becomes an error. It reports whether the frame is the last of the request.
-func (a *answers) add(s *session, handle uint64, r *infer.Response) {
-	one := answer{ResponseHead: ipc.ResponseHead{Handle: handle}}
+// add gathers a response. A response that cannot be sent becomes an error. add reports whether the
+// frame is the last of the request.
+func (a *responses) add(s *session, handle uint64, r *infer.Response) {
+	one := gathered{ResponseHead: ipc.ResponseHead{Handle: handle}}
 	if r.Final {
 		one.Flags = ipc.FlagFinal
 	}
@@ -71,38 +72,38 @@ func (a *answers) add(s *session, handle uint64, r *infer.Response) {
 }
 
 // fail gathers an error.
-func (a *answers) fail(one answer, err *infer.Error) {
+func (a *responses) fail(one gathered, err *infer.Error) {
 	one.Flags |= ipc.FlagPresent | ipc.FlagError
 	one.Code, one.text = uint16(err.Code), strings.ToValidUTF8(err.Message, "\uFFFD")
 	one.Error = uint32(len(one.text))
 	a.append(one)
 }
 
-// reschedule gives a request back, to be executed again.
-func (a *answers) reschedule(handle uint64) {
-	a.append(answer{ResponseHead: ipc.ResponseHead{Handle: handle, Flags: ipc.FlagReschedule}})
+// reschedule returns a request to the server, to be executed again.
+func (a *responses) reschedule(handle uint64) {
+	a.append(gathered{ResponseHead: ipc.ResponseHead{Handle: handle, Flags: ipc.FlagReschedule}})
 }
 
-// failure has a request counted as failed.
-func (a *answers) failure(handle uint64) {
-	a.append(answer{ResponseHead: ipc.ResponseHead{Handle: handle, Flags: ipc.FlagFailure}})
+// failure counts a request as failed.
+func (a *responses) failure(handle uint64) {
+	a.append(gathered{ResponseHead: ipc.ResponseHead{Handle: handle, Flags: ipc.FlagFailure}})
 }
 
-func (a *answers) append(one answer) {
+func (a *responses) append(one gathered) {
 	a.list = append(a.list, one)
 	a.head += ipc.ResponseSize + ipc.Align8(int(one.Parameters+one.Error))
 }
 
-// size returns the bytes of a body in which the answers follow a prefix.
-func (a *answers) size(prefix int) int {
+// size returns the size of a body with the responses after a prefix.
+func (a *responses) size(prefix int) int {
 	if a.inline == 0 {
 		return prefix + a.head
 	}
 	return ipc.AlignInline(prefix+a.head) + a.inline
 }
 
-// write writes the answers behind a prefix.
-func (a *answers) write(body []byte, prefix int) {
+// write writes the responses after a prefix.
+func (a *responses) write(body []byte, prefix int) {
 	b, at := body[prefix:], ipc.AlignInline(prefix+a.head)
 	tensors := a.tensors
 	for i := range a.list {
@@ -116,8 +117,8 @@ func (a *answers) write(body []byte, prefix int) {
 	}
 }
 
-// sendResponse sends the one answer by itself.
-func (a *answers) sendResponse(s *session, handle uint64) error {
+// sendResponse sends a single response as RESPONSE.
+func (a *responses) sendResponse(s *session, handle uint64) error {
 	const prefix = 8 // no tickets
 	return a.publish(s, 0, ipc.Response, handle, prefix, func(body []byte) {
 		clear(body[:prefix])
@@ -125,9 +126,9 @@ func (a *answers) sendResponse(s *session, handle uint64) error {
 	})
 }
 
-// sendExecuted answers a batch, with the times of its report; failure is why it has failed, "" if it has not. at is when, by a clock that was just
-// read; 0: it was not.
-func (a *answers) sendExecuted(s *session, at int64, number uint64, times *backend.Report, failure string) error {
+// sendExecuted sends EXECUTED for a batch, with the times of its report. failure is the reason for
+// its failure, or "". at is the current time if the clock was just read, else 0.
+func (a *responses) sendExecuted(s *session, at int64, number uint64, times *backend.Report, failure string) error {
 	failure = strings.ToValidUTF8(failure, "\uFFFD")
 	text, status := len(failure), ipc.StatusExecuted
 	switch {
@@ -151,8 +152,8 @@ func (a *answers) sendExecuted(s *session, at int64, number uint64, times *backe
 	})
 }
 
-// publish sends the frame. Without it, lent memory is taken back.
-func (a *answers) publish(s *session, at int64, kind ipc.Kind, id uint64, prefix int, write func([]byte)) error {
+// publish sends the frame. If it fails, lent memory is taken back.
+func (a *responses) publish(s *session, at int64, kind ipc.Kind, id uint64, prefix int, write func([]byte)) error {
 	err := s.peer.FillAt(at, kind, id, a.size(prefix), write)
 	if err != nil {
 		a.retract(s, 0)
@@ -160,7 +161,8 @@ func (a *answers) publish(s *session, at int64, kind ipc.Kind, id uint64, prefix
 	return err
 }
 
-// exhausted reports whether an error is one to a single frame: there is no memory for its body.
+// exhausted reports whether an error concerns a single frame, because there is no memory for its
+// body.
 func exhausted(err error) bool {
 	if err == nil {
 		return false
