@@ -117,7 +117,7 @@ STORIES := ./integration/amplification
 
 .PHONY: test-go
 test-go:
-	$(TESTED_PYTHONS) $(PROGRESS) -halves=./backend/process,./integration $(if $(LONG),,-short) $(RACE) -vet=off -ldflags=-w -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./internal -e ./backend/process -e ./integration)
+	$(TESTED_PYTHONS) $(PROGRESS) -split=$(if $(RACE),2,3):./backend/process,./integration $(if $(LONG),,-short) $(RACE) -vet=off -ldflags=-w -timeout 40m $$($(GO) list ./... | sed "s#^$$($(GO) list -m)#.#" | grep -vx -e '$(STORIES)' -e ./internal -e ./backend/process -e ./integration)
 
 .PHONY: test-python
 test-python:

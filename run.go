@@ -223,7 +223,7 @@ func (s *Server) Shutdown() error {
 // exitWithin returns a context that ends with ctx or after d, even if d is 0. Time during which
 // this process was stopped does not count, or models would be killed before they are heard.
 func exitWithin(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, d)
+	return panics.WithLimit(ctx, max(d, 1), context.DeadlineExceeded)
 }
 
 // shutdownBy unloads the models before ctx ends, and kills the remaining processes then.

@@ -85,6 +85,7 @@ func (a *Account) Keep(ctx context.Context, c Watch) {
 	defer func() {
 		k.on.Store(false)
 		a.pressed.Store(false)
+		scarce.Store(false)
 		a.give(Released, a.Used(Released))
 		if c.LimitHeap {
 			debug.SetMemoryLimit(before)

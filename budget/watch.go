@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -127,6 +128,14 @@ func (a *Account) Real() int64 { return a.real(readHeap()().size) }
 // Pressed reports whether memory is short.
 func (a *Account) Pressed() bool { return a.pressed.Load() }
 
+// scarce is set by each check of a watcher: the control group belongs to the whole process.
+var scarce atomic.Bool
+
+// Scarce reports whether memory is so scarce that the kernel may have to reclaim some inside any
+// system call that needs memory. In a control group the process that needs it does this work, and
+// has to wait. Without a watcher nothing is known, and Scarce is false.
+func Scarce() bool { return scarce.Load() }
+
 // Ended returns the number of holders that were ended because memory was short.
 func (a *Account) Ended() int64 { return a.keeper.ended.Load() }
 
@@ -156,6 +165,7 @@ func (w *watcher) look() time.Duration {
 	}
 	w.press(now)
 	w.limitGo(now, h)
+	scarce.Store(w.pressed.Load() || w.found.real > w.found.most/2 || w.found.limit > 0 && w.found.used > w.found.limit/4*3)
 	if w.pressed.Load() || w.found.near {
 		return lookApart
 	}

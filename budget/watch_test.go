@@ -367,3 +367,27 @@ func BenchmarkLook(b *testing.B) {
 		m.look()
 	}
 }
+
+// TestScarceMemoryIsNoticed checks that memory counts as scarce long before it is low: when the
+// control group is three quarters full, or the server has half of its maximum.
+func TestScarceMemoryIsNoticed(t *testing.T) {
+	m := newMachine(1000 * mib)
+	m.limit = 1000 * mib
+	for _, step := range []struct {
+		name      string
+		used, own int64
+		want      bool
+	}{
+		{"most is free", 700, 0, false},
+		{"the group is nearly full", 760, 0, true},
+		{"there is room again", 700, 0, false},
+		{"the server has much", 700, 600, true},
+	} {
+		m.used = step.used * mib
+		m.grow(step.own * mib)
+		if m.after(time.Second); Scarce() != step.want || m.Pressed() {
+			t.Errorf("%s: got scarce %t, pressed %t, want %t and false", step.name, Scarce(), m.Pressed(), step.want)
+		}
+	}
+	scarce.Store(false)
+}

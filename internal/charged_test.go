@@ -94,8 +94,8 @@ func exceptionOf(pkg, file string) string {
 //   - conversions that the compiler does without a copy;
 //   - lines with a comment "// bound: why", at their end or above them, and all uses of
 //     variables, fields and functions whose declaration has such a comment;
-//   - package fmt, and concatenations outside of loops. Several hundred make errors, names and paths
-//     of texts that are bounded themselves. Their results only grow further in loops, which are read.
+//   - formatting by package fmt and concatenations outside of loops: several hundred make errors,
+//     names and paths of texts that have a bound. infer.Errorf cuts its arguments.
 func TestChargedAllocations(t *testing.T) {
 	used := map[string]bool{} // rows of the table
 	for _, p := range chargedPackages(t, "./...") {

@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"server":                 {"infer", "kserve", "budget", "metrics", "models", "server/clientshm", "server/tracing"},
 	"server/certificates":    {},
 	"server/platforms":       {"infer", "budget", "server", "server/http1", "server/jsontext", "server/rest", "server/rest/body", "server/rest/inference"},
-	"server/connections":     {"budget", "internal/heap"},
+	"server/connections":     {"budget", "internal/heap", "shm"},
 	"server/http1":           {"panics", "budget", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {"budget"},
@@ -165,24 +165,25 @@ var mayImport = map[string][]string{
 
 // tested lists additional packages that the tests of a package may import.
 var tested = map[string][]string{
-	"backend/process/frames": {"infer/trace"},
-	"examples/backends":      {"backend", "infer", "sdk/conformance"}, // as in the tests of other authors
-	"backend/native":         {"ipc", "shm"},
-	"cli/flags":              {"backend/process", "backend/process/hostcalls", "backend/process/output", "server/recording"},
-	"cli/skeleton":           {"models/config"},
-	"backend/process":        {"backend/python", "shm/foreign", "stub", "pyutils"}, // their stubs are hosted by it
-	"backend/python":         {"ipc", "budget", "pyutils", "stub"},
-	"models":                 {"metrics", "scheduler/ratelimit"},
-	"models/signature":       {"models/config"},
-	"models/version":         {"infer/trace"},
-	"sdk/engine":             {"infer/trace", "metrics"},
-	"sdk/linked":             {"metrics"},
-	"sdk/plugin":             {"backend/native", "backend/process", "infer/trace", "kserve", "metrics", "shm"}, // they host its processes
-	"server/rest/body":       {"panics"},
-	"server/grpc/message":    {"kserve"},
-	"scheduler":              {"kserve", "scheduler/ratelimit"},
-	"scheduler/sequence":     {"scheduler/ratelimit"},
-	"scheduler/stacked":      {"scheduler", "scheduler/batching"},
+	"backend/process/frames":    {"infer/trace"},
+	"backend/process/hostcalls": {"budget"},
+	"examples/backends":         {"backend", "infer", "sdk/conformance"}, // as in the tests of other authors
+	"backend/native":            {"ipc", "shm"},
+	"cli/flags":                 {"backend/process", "backend/process/hostcalls", "backend/process/output", "server/recording"},
+	"cli/skeleton":              {"models/config"},
+	"backend/process":           {"backend/python", "shm/foreign", "stub", "pyutils"}, // their stubs are hosted by it
+	"backend/python":            {"ipc", "budget", "pyutils", "stub"},
+	"models":                    {"metrics", "scheduler/ratelimit"},
+	"models/signature":          {"models/config"},
+	"models/version":            {"infer/trace"},
+	"sdk/engine":                {"infer/trace", "metrics"},
+	"sdk/linked":                {"metrics"},
+	"sdk/plugin":                {"backend/native", "backend/process", "infer/trace", "kserve", "metrics", "shm"}, // they host its processes
+	"server/rest/body":          {"panics"},
+	"server/grpc/message":       {"kserve"},
+	"scheduler":                 {"kserve", "scheduler/ratelimit"},
+	"scheduler/sequence":        {"scheduler/ratelimit"},
+	"scheduler/stacked":         {"scheduler", "scheduler/batching"},
 }
 
 // wired are the packages with numbers that cross the wire: these are written out, never counted by

@@ -56,8 +56,8 @@ func TestDevicesAreKept(t *testing.T) {
 	}
 }
 
-// TestGroupsAreComparedOnce checks that Match copies each group once, not for each pair of instances:
-// a client with a large group would keep a load busy for hours.
+// TestGroupsAreComparedOnce checks that Match copies each group once, not for each pair of
+// instances: a client with a large group would keep a load busy for hours.
 func TestGroupsAreComparedOnce(t *testing.T) {
 	of := func(policy string) (list []*placement.Placement) {
 		group := &kserve.ModelInstanceGroup{Name: "g", Count: 100, HostPolicy: policy, Profile: make([]string, 100)}

@@ -114,7 +114,8 @@ func commonCase(frame []byte, form string) string {
 	return fmt.Sprint(kindOf(frame), form)
 }
 
-// positionOf returns the position of a form in the frames of a kind, or the form of one golden frame.
+// positionOf returns the position of a form in the frames of a kind, or the form of one golden
+// frame.
 func positionOf(frame []byte, name, form string) string {
 	if field, _, ok := strings.Cut(form, ": "); ok {
 		return fmt.Sprint(kindOf(frame), " ", field)

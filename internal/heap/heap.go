@@ -6,7 +6,7 @@ package heap
 type Heap[T any] struct {
 	less  func(a, b T) bool
 	place func(T) *int // counts from 1; 0: not in the heap
-	items []T // bound: its callers have an object for each element
+	items []T          // bound: its callers have an object for each element
 }
 
 // New returns an empty heap, ordered by less. The field at place belongs to the heap; its initial

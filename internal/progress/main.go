@@ -3,7 +3,7 @@
 // skipped tests, and the slowest tests. It prints the output of failed tests completely, and
 // nothing from passed ones.
 //
-//	go run ./internal/progress [-halves=package,…] [flags of go test] packages
+//	go run ./internal/progress [-split=N:package,…] [flags of go test] packages
 package main
 
 import (
@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,9 +38,9 @@ func main() {
 	os.Exit(code)
 }
 
-// halvesFlag names packages whose tests run at last, each package in two processes at once. It is
-// for many tests that start processes, and wait for them.
-const halvesFlag = "-halves="
+// splitFlag names packages whose tests run at last, each package in N processes at once. It is for
+// many tests that start processes, and wait for them.
+const splitFlag = "-split="
 
 // run returns the exit code of go test.
 func run(ctx context.Context, args []string) (int, error) {
@@ -46,9 +48,15 @@ func run(ctx context.Context, args []string) (int, error) {
 	if g.command == "" {
 		g.command = "go"
 	}
-	var halved []string
-	if len(args) > 0 && strings.HasPrefix(args[0], halvesFlag) {
-		halved, args = strings.Split(strings.TrimPrefix(args[0], halvesFlag), ","), args[1:]
+	var last []string
+	parts := 0
+	if len(args) > 0 && strings.HasPrefix(args[0], splitFlag) {
+		number, names, _ := strings.Cut(strings.TrimPrefix(args[0], splitFlag), ":")
+		var err error
+		if parts, err = strconv.Atoi(number); err != nil || parts < 1 {
+			return 0, fmt.Errorf("%s: %q is not a number of processes", args[0], number)
+		}
+		last, args = strings.Split(names, ","), args[1:]
 	}
 	flags, patterns := splitArguments(args)
 	packages, err := g.listTested(ctx, patterns)
@@ -56,16 +64,16 @@ func run(ctx context.Context, args []string) (int, error) {
 		return 0, err
 	}
 	g.flags = flags
-	g.report = newReport(os.Stdout, len(packages)+2*len(halved), time.Now)
+	g.report = newReport(os.Stdout, len(packages)+parts*len(last), time.Now)
 	stopTicks := g.tick()
 	code, err := g.test(ctx, "", packages)
-	for _, pkg := range halved {
+	for _, pkg := range last {
 		if err != nil || ctx.Err() != nil {
 			break
 		}
-		var halvesCode int
-		halvesCode, err = g.testHalves(ctx, pkg)
-		code = max(code, halvesCode)
+		var partsCode int
+		partsCode, err = g.testParts(ctx, pkg, parts)
+		code = max(code, partsCode)
 	}
 	stopTicks()
 	g.report.end()
@@ -102,37 +110,37 @@ func (g *goTests) test(ctx context.Context, label string, arguments []string) (i
 	return 0, errors.Join(copyErr, waitErr)
 }
 
-// testHalves runs the tests of a package in two processes at once.
-func (g *goTests) testHalves(ctx context.Context, pkg string) (int, error) {
+// testParts runs the tests of a package in several processes at once.
+func (g *goTests) testParts(ctx context.Context, pkg string, parts int) (int, error) {
 	cmd := exec.CommandContext(ctx, g.command, append(append([]string{"test", "-list", "."}, g.flags...), pkg)...)
 	cmd.Stderr = os.Stderr
 	output, err := cmd.Output()
 	if err != nil {
 		return 0, fmt.Errorf("list the tests of %s: %w", pkg, err)
 	}
-	var codes [2]int
-	var errs [2]error
-	var both sync.WaitGroup
-	for i, names := range halve(string(output)) {
-		both.Go(func() {
+	codes, errs := make([]int, parts), make([]error, parts)
+	var all sync.WaitGroup
+	for i, names := range split(string(output), parts) {
+		all.Go(func() {
 			run := "^(" + strings.Join(names, "|") + ")$"
 			codes[i], errs[i] = g.test(ctx, fmt.Sprintf(" (%d)", i+1), []string{"-run", run, pkg})
 		})
 	}
-	both.Wait()
-	return max(codes[0], codes[1]), errors.Join(errs[:]...)
+	all.Wait()
+	return slices.Max(codes), errors.Join(errs...)
 }
 
-// halve returns every second of the listed tests, and the others.
-func halve(list string) (halves [2][]string) {
+// split deals the listed tests out to parts.
+func split(list string, parts int) [][]string {
+	dealt := make([][]string, parts)
 	n := 0
 	for name := range strings.FieldsSeq(list) {
 		if strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz") || strings.HasPrefix(name, "Example") {
-			halves[n%2] = append(halves[n%2], name)
+			dealt[n%parts] = append(dealt[n%parts], name)
 			n++
 		}
 	}
-	return halves
+	return dealt
 }
 
 // splitArguments separates the flags of go test from the packages after them: a package begins with

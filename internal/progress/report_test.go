@@ -96,18 +96,17 @@ func TestReportNamesWhatRuns(t *testing.T) {
 	}
 }
 
-// TestHalvesHaveAllTests checks that each test is in exactly one half, and benchmarks are in
-// neither.
-func TestHalvesHaveAllTests(t *testing.T) {
-	halves := halve("TestA\nTestB\nFuzzC\nBenchmarkD\nExampleE\nok  \tm/good\t0.010s\n")
-	if got := fmt.Sprint(halves); got != "[[TestA FuzzC] [TestB ExampleE]]" {
+// TestPartsHaveAllTests checks that each test is in exactly one part, and benchmarks are in none.
+func TestPartsHaveAllTests(t *testing.T) {
+	parts := split("TestA\nTestB\nFuzzC\nBenchmarkD\nExampleE\nok  \tm/good\t0.010s\n", 2)
+	if got := fmt.Sprint(parts); got != "[[TestA FuzzC] [TestB ExampleE]]" {
 		t.Errorf("got %s", got)
 	}
 	var out strings.Builder
 	r := newReport(&out, 2, time.Now)
-	for _, half := range []string{" (1)", " (2)"} {
-		r.line(half, []byte(`{"Action":"fail","Package":"m/good","Test":"TestA"}`+"\n"))
-		r.line(half, []byte(`{"Action":"fail","Package":"m/good"}`+"\n"))
+	for _, part := range []string{" (1)", " (2)"} {
+		r.line(part, []byte(`{"Action":"fail","Package":"m/good","Test":"TestA"}`+"\n"))
+		r.line(part, []byte(`{"Action":"fail","Package":"m/good"}`+"\n"))
 	}
 	r.end()
 	for _, want := range []string{"2 of 2 packages", "    m/good (1).TestA\n    m/good (2).TestA\n", "0 passed, 2 failed"} {

@@ -32,9 +32,9 @@ var folder = strings.NewReplacer("-", "", "_", "")
 func fold(word string) string { return folder.Replace(strings.ToLower(word)) } // bound: maxWord
 
 // Distance counts the letters to insert, remove, replace or swap with their neighbour to turn a
-// into b. Its callers compare with known words.
+// into b.
 //
-// bound: b, a word of maxWord bytes or of the command line
+// bound: b, which is a known word
 func Distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

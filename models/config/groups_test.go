@@ -70,6 +70,13 @@ func TestShortTextsMakeNothingLarge(t *testing.T) {
 			t.Errorf("a name of %d bytes: got error %s, want %s", n, got, want)
 		}
 	}
+	long := strings.Repeat("m", 4096)
+	for n, want := range map[int]string{256: "<nil>", 257: long + " has 257 instance groups, want 256 at most"} {
+		err := config.Rules{}.Fill(&kserve.ModelConfig{Name: long, Backend: "b", InstanceGroup: many[:n]}, long, nil)
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%d groups of a model with a long name: got error %s, want %s", n, got, want)
+		}
+	}
 	specific := &kserve.ModelVersionPolicy_Specific{Versions: []int64{7}}
 	for v := range int64(1000) {
 		specific.Versions = append(specific.Versions, 1000+v)

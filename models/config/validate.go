@@ -65,8 +65,8 @@ func validate(config *kserve.ModelConfig) error {
 	if config.GetModelTransactionPolicy().GetDecoupled() && config.GetResponseCache().GetEnable() {
 		return invalid("Response Cache does not currently support model %s with 'decoupled' transaction policy. Please disable the response cache.", name)
 	}
-	if n := len(config.InstanceGroup); n > maxGroups {
-		return invalid("%s has %d instance groups, want %d at most", name, n, maxGroups)
+	if n, most := len(config.InstanceGroup), min(maxGroups, maxGroupNames/len(name)); n > most {
+		return invalid("%s has %d instance groups, want %d at most", name, n, most)
 	}
 	for _, group := range config.InstanceGroup {
 		if n := len(group.Name); n > budget.MaxName { // each of its instances has a name with this one
@@ -79,9 +79,12 @@ func validate(config *kserve.ModelConfig) error {
 	return validateMetrics(config)
 }
 
-// maxGroups limits the instance groups of a model. A group without a name gets one that begins with
-// the model's.
-const maxGroups = 4096
+// Limits of the instance groups of a model, and of the names that groups without one get, in bytes.
+// These begin with the model's name.
+const (
+	maxGroups     = 4096
+	maxGroupNames = 1 << 20
+)
 
 // maxWarmupRequests is how many requests the samples of a model may make of each instance.
 const maxWarmupRequests = 1_000_000

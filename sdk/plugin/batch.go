@@ -298,7 +298,8 @@ func (t *task) send(r *infer.Response) {
 	}
 }
 
-// hold keeps the last response of a request for EXECUTED; it returns false if that has been sent.
+// hold keeps the last response of a request for EXECUTED. It returns false if EXECUTED has been
+// sent, or is about to be.
 func (e *execution) hold(t *task, r *infer.Response) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

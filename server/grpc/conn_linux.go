@@ -320,15 +320,13 @@ func (c *connection) flushed() {
 	}
 }
 
-// writeReady writes until the socket's buffer is full; false waits until it has room again. It uses
-// package syscall for the same reason as readReady.
+// writeReady writes until the socket's buffer is full; false waits until it has room again.
 func (c *connection) writeReady(fd uintptr) bool {
 	for len(c.rest) > 0 {
-		n, err := syscall.Write(int(fd), c.rest)
+		n, err := connections.WriteSocket(fd, c.rest)
 		switch err {
 		case nil:
 			c.rest = c.rest[n:]
-		case syscall.EINTR:
 		case syscall.EAGAIN:
 			c.block()
 			return false
@@ -402,25 +400,16 @@ func (c *connection) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, e
 	return buf, n, nil
 }
 
-// readReady reads once; false waits until the socket is readable. It uses package syscall, as
-// package net does, because the race detector does not know other system calls.
+// readReady reads once; false waits until the socket is readable.
 func (c *connection) readReady(fd uintptr) bool {
 	if c.buf == nil {
 		c.buf = c.pool.Get(c.size)
 	}
-	for {
-		c.n, c.err = syscall.Read(int(fd), *c.buf)
-		if c.err != syscall.EINTR {
-			break
-		}
-	}
+	c.n, c.err = connections.ReadSocket(fd, *c.buf)
 	if c.err == syscall.EAGAIN {
 		c.pool.Put(c.buf)
 		c.buf, c.err = nil, nil
 		return false
-	}
-	if c.err != nil {
-		c.n = 0
 	}
 	return true
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 const (
@@ -73,12 +75,13 @@ type waiter struct {
 	socket syscall.RawConn    // nil: reads need a buffer, as with TLS
 	try    func(uintptr) bool // c.tryRead, made once
 	err    error              // of the last try
+	write  func(uintptr) bool // c.tryWrite
 }
 
 func (w *waiter) begin(c *conn) {
 	if socket, ok := c.socket.(syscall.Conn); ok {
 		if raw, err := socket.SyscallConn(); err == nil {
-			w.socket, w.try = raw, c.tryRead
+			w.socket, w.try, w.write = raw, c.tryRead, c.tryWrite
 		}
 	}
 }
@@ -104,11 +107,7 @@ func (c *conn) tryRead(socket uintptr) bool {
 		return true
 	}
 	b := c.server.buffers.take()
-	// Package syscall, as in net: the race detector knows of data that passes through its sockets.
-	n, err := syscall.Read(int(socket), b.in)
-	for err == syscall.EINTR {
-		n, err = syscall.Read(int(socket), b.in)
-	}
+	n, err := connections.ReadSocket(socket, b.in)
 	switch {
 	case err == nil && n > 0:
 		c.borrow(b)

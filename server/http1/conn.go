@@ -65,6 +65,8 @@ type conn struct {
 	out        []byte   // head of the reply
 	vector     [][]byte // parts of the reply
 	step       net.Buffers
+	unsent     []byte // the rest of a write
+	unsentErr  error
 	wait       waiter            // for the next request
 	req        Request           // the current one
 	reply      Reply             // to it

@@ -2,7 +2,11 @@ package http1
 
 import (
 	"bytes"
+	"os"
+	"syscall"
 	"time"
+
+	"github.com/nereid-serving/nereid/server/connections"
 )
 
 // fill reads once from the socket, behind the content of the buffer. There must be room.
@@ -127,13 +131,38 @@ func (c *conn) setWriteDeadline() {
 }
 
 // write sends b. A client that does not read it counts as disconnected.
-func (c *conn) write(b []byte) error {
+func (c *conn) write(b []byte) (err error) {
 	c.setWriteDeadline()
-	if _, err := c.raw.Write(b); err != nil {
+	if c.wait.socket == nil {
+		_, err = c.raw.Write(b)
+	} else {
+		c.unsent, c.unsentErr = b, nil
+		if err = c.wait.socket.Write(c.wait.write); err == nil {
+			err = c.unsentErr
+		}
+		c.unsent = nil
+	}
+	if err != nil {
 		c.reply.close, c.reply.gone = true, true
 		return ErrClientGone
 	}
 	return nil
+}
+
+// tryWrite writes until the socket's buffer is full; false waits until it has room again.
+func (c *conn) tryWrite(socket uintptr) bool {
+	for len(c.unsent) > 0 {
+		n, err := connections.WriteSocket(socket, c.unsent)
+		switch {
+		case err == syscall.EAGAIN:
+			return false
+		case err != nil:
+			c.unsentErr = os.NewSyscallError("write", err)
+			return true
+		}
+		c.unsent = c.unsent[n:]
+	}
+	return true
 }
 
 // writeVector sends the parts without copying them, in as few system calls as the deadlines allow.

@@ -270,8 +270,8 @@ func TestSequencesHaveFields(t *testing.T) {
 	}
 }
 
-// TestLongConfigsAreNotIndented checks that a config that is cut anyway is not indented first, which
-// multiplies its size.
+// TestLongConfigsAreNotIndented checks that a config that is cut anyway is not indented first,
+// which multiplies its size.
 func TestLongConfigsAreNotIndented(t *testing.T) {
 	core := servertest.NewCore()
 	core.Models["id_int32"].Info.JSON = []byte(`{"parameters":{` + strings.Repeat(`"a":{},`, 50_000) + `"b":{}}}`)

@@ -76,8 +76,8 @@ func TestOpenAPIHasTheServersPaths(t *testing.T) {
 	}
 }
 
-// TestDimensionsOnPagesNeedMemory checks that the page and the document are charged for the dimensions
-// of tensors, of which a config can have very many.
+// TestDimensionsOnPagesNeedMemory checks that the page and the document are charged for the
+// dimensions of tensors, of which a config can have very many.
 func TestDimensionsOnPagesNeedMemory(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}
