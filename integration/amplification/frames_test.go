@@ -28,7 +28,7 @@ const (
 	hostileStream = "hostile_stream" // decoupled
 )
 
-// flood is how long the test waits for the plugin to send its frames.
+// flood is how long the test waits for the plugin to send its frames after the first.
 const flood = time.Second
 
 const inferPath = "/inference.GRPCInferenceService/"
@@ -222,7 +222,7 @@ func writeCase(t *testing.T, directory, golden string, c frameCase) {
 		err = os.WriteFile(filepath.Join(directory, caseFile), text, 0o600)
 	}
 	if err == nil {
-		err = os.RemoveAll(filepath.Join(directory, sentFile))
+		err = errors.Join(os.RemoveAll(filepath.Join(directory, sendingFile)), os.RemoveAll(filepath.Join(directory, sentFile)))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -250,10 +250,17 @@ func (v *victim) endure(t *testing.T, c frameCase, directory, golden string) {
 			conn := v.call(t, method, c.Model)
 			open = append(open, conn)
 			// Wait until the plugin has sent everything or its process has ended.
-			testkit.Within(flood, func() bool {
-				_, err := os.Stat(filepath.Join(directory, sentFile))
-				return err == nil || conn.over()
-			})
+			found := func(name string) func() bool {
+				return func() bool {
+					_, err := os.Stat(filepath.Join(directory, name))
+					return err == nil || conn.over()
+				}
+			}
+			if !testkit.Within(patience, found(sendingFile)) {
+				t.Errorf("%s: the plugin has sent nothing", c.Form)
+			}
+			testkit.Within(flood, found(sentFile))
+			_ = os.Remove(filepath.Join(directory, sendingFile))
 			if os.Remove(filepath.Join(directory, sentFile)) == nil {
 				sent++
 			} else {

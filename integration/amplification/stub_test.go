@@ -23,10 +23,11 @@ import (
 const (
 	// hostileBackend is a plugin whose program is this test binary.
 	hostileBackend = "hostile"
-	// caseFile, in the model's directory, names the frames to send. sentFile, beside it, says that
-	// they have been sent.
-	caseFile = "case"
-	sentFile = "sent"
+	// caseFile, in the model's directory, names the frames to send. sendingFile and sentFile, beside
+	// it, say that the first is about to be sent, and that all have been.
+	caseFile    = "case"
+	sendingFile = "sending"
+	sentFile    = "sent"
 	// answerEnv names the file of a case whose frames the plugin sends in place of its own frame of
 	// that kind: HELLO, COMPLETED, INITIALIZED and FINALIZED.
 	answerEnv = "AMPLIFICATION_ANSWER"
@@ -356,6 +357,11 @@ func (h *hostile) execute(m peer.Message) error {
 		}
 		for sent, count := 0, 0; c.Endless || sent < most && count < 20_000; count++ {
 			id, body := h.form(frame, c.Form, number, requests)
+			if count == 0 {
+				if err := os.WriteFile(filepath.Join(h.directory, sendingFile), nil, 0o600); err != nil {
+					return err
+				}
+			}
 			if err := h.peer.Send(kind, id, body); err != nil {
 				return err
 			}

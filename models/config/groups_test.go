@@ -77,6 +77,14 @@ func TestShortTextsMakeNothingLarge(t *testing.T) {
 			t.Errorf("%d groups of a model with a long name: got error %s, want %s", n, got, want)
 		}
 	}
+	for n, want := range map[int]string{256: "<nil>", 257: "an instance group of m has 257 resources of the rate limiter, want 256 at most"} {
+		resources := make([]*kserve.ModelRateLimiter_Resource, n)
+		group := &kserve.ModelInstanceGroup{RateLimiter: &kserve.ModelRateLimiter{Resources: resources}}
+		err := config.Rules{}.Fill(&kserve.ModelConfig{Name: "m", Backend: "b", InstanceGroup: []*kserve.ModelInstanceGroup{group}}, "m", nil)
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%d resources: got error %s, want %s", n, got, want)
+		}
+	}
 	specific := &kserve.ModelVersionPolicy_Specific{Versions: []int64{7}}
 	for v := range int64(1000) {
 		specific.Versions = append(specific.Versions, 1000+v)

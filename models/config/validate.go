@@ -72,6 +72,9 @@ func validate(config *kserve.ModelConfig) error {
 		if n := len(group.Name); n > budget.MaxName { // each of its instances has a name with this one
 			return invalid("an instance group of %s has a name of %d bytes, want %d at most", name, n, budget.MaxName)
 		}
+		if n := len(group.GetRateLimiter().GetResources()); n > maxResources {
+			return invalid("an instance group of %s has %d resources of the rate limiter, want %d at most", name, n, maxResources)
+		}
 	}
 	if err := validateWarmup(config); err != nil {
 		return err
@@ -79,11 +82,11 @@ func validate(config *kserve.ModelConfig) error {
 	return validateMetrics(config)
 }
 
-// Limits of the instance groups of a model, and of the names that groups without one get, in bytes.
-// These begin with the model's name.
+// Limits of the instance groups of a model.
 const (
 	maxGroups     = 4096
-	maxGroupNames = 1 << 20
+	maxGroupNames = 1 << 20 // bytes, if they have no names: default names begin with the model's
+	maxResources  = 256     // of a group; each instance has a copy of them
 )
 
 // maxWarmupRequests is how many requests the samples of a model may make of each instance.

@@ -240,6 +240,9 @@ func TestTensorsAreAttributedToTheirConnections(t *testing.T) {
 	if n := s.account.Used(budget.Blocks); n != 4*size {
 		t.Errorf("%d bytes are charged, want %d", n, 4*size)
 	}
+	if n := s.account.Used(budget.Transport); n > size/8 {
+		t.Errorf("%d bytes are charged to the transport, which has passed on everything", n)
+	}
 	open()
 	for range 2 {
 		if err := <-ended; err != nil {

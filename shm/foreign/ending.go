@@ -7,7 +7,7 @@ type Ending struct {
 	mu    sync.Mutex
 	ended bool
 	last  uint64
-	users map[uint64]func() // called by End; bound: one for each life of a process
+	users map[uint64]func() // called by End; bound: two for each life of a process
 }
 
 // OnEnd makes End call gone, in any goroutine, and returns a function that cancels the call; nil

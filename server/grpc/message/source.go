@@ -27,12 +27,13 @@ type source struct {
 	read   func(n int) (mem.BufferSlice, error)
 	charge *budget.Charge // for collected bytes; the owner of the charge gives it back
 
-	paid   int             // bytes charged for reads
-	asked  int             // bytes of the message requested from the transport
-	left   int             // bytes of the message not returned yet
-	unread int             // bytes of the message not requested yet
-	queue  mem.BufferSlice // received; queue[0] holds cur
-	cur    []byte          // rest of queue[0]
+	paid    int             // bytes charged for reads
+	awaited int             // bytes charged by await
+	asked   int             // bytes of the message requested from the transport
+	left    int             // bytes of the message not returned yet
+	unread  int             // bytes of the message not requested yet
+	queue   mem.BufferSlice // received; queue[0] holds cur
+	cur     []byte          // rest of queue[0]
 }
 
 // reset starts a message of n bytes. got has been received already.
@@ -50,7 +51,7 @@ func (s *source) close() {
 	if s.paid > smallRoom {
 		s.refund()
 	}
-	s.queue, s.cur, s.left, s.unread, s.paid = nil, nil, 0, 0, 0
+	s.queue, s.cur, s.left, s.unread, s.paid, s.awaited = nil, nil, 0, 0, 0, 0
 }
 
 // refund gives back the charge of ask.
@@ -173,7 +174,7 @@ func (s *source) take(n int) (b []byte, own bool, err error) {
 	return b, true, nil
 }
 
-// copyTo fills dst.
+// copyTo fills dst, with the bytes that await has awaited first.
 func (s *source) copyTo(dst []byte) error {
 	for len(dst) > 0 {
 		if err := s.fill(); err != nil {
@@ -183,6 +184,8 @@ func (s *source) copyTo(dst []byte) error {
 		s.advance(n)
 		dst = dst[n:]
 	}
+	s.charge.Give(budget.Transport, int64(s.awaited))
+	s.awaited = 0
 	return nil
 }
 
@@ -197,6 +200,7 @@ func (s *source) await(n int) error {
 		if err := s.charge.Take(budget.Transport, int64(step)); err != nil {
 			return AsNoRoom(err)
 		}
+		s.awaited += step
 		more, err := s.ask(step)
 		if err != nil {
 			return err
