@@ -217,6 +217,8 @@ type hostile struct {
 	decoupled bool
 	next      uint64
 	answer    givenCase // of answerEnv
+	made      string    // the frame and the form of body
+	body      []byte    // the latest map
 }
 
 // givenCase is a case with the directory of the golden frames.
@@ -401,22 +403,30 @@ func (h *hostile) form(frame []byte, form string, number uint64, requests int) (
 		return id, make([]byte, oneFrame)
 	}
 	if fields, ok := mapOf(frame); ok {
-		size := mostOf(kindOf(frame), fields)
-		if fields["operation"] == "load" {
-			fields["model"] = spareModel
+		if made := string(frame) + form; h.made != made {
+			h.made, h.body = made, mapBody(kindOf(frame), fields, form)
 		}
-		switch key, value, _ := strings.Cut(form, ": "); form {
-		case "many keys":
-			fields = manyKeys(size/8, 0)
-		case "long key":
-			fields[strings.Repeat("m", size)] = 0
-		default:
-			fields[key] = valueOf(value, fields[key], size)
-		}
-		body, _ = msgpack.Marshal(fields)
-		return id, body
+		return id, h.body
 	}
 	return id, h.structured(kindOf(frame), form, number, requests)
+}
+
+// mapBody returns the form of a body that is a map with these fields.
+func mapBody(kind ipc.Kind, fields map[string]any, form string) []byte {
+	size := mostOf(kind, fields)
+	if fields["operation"] == "load" {
+		fields["model"] = spareModel
+	}
+	switch key, value, _ := strings.Cut(form, ": "); form {
+	case "many keys":
+		fields = manyKeys(size/8, 0)
+	case "long key":
+		fields[strings.Repeat("m", size)] = 0
+	default:
+		fields[key] = valueOf(value, fields[key], size)
+	}
+	body, _ := msgpack.Marshal(fields)
+	return body
 }
 
 // mostOf returns the size of the large value in a map.
