@@ -140,9 +140,9 @@ func sageMakerFlags() []flag {
 
 func vertexFlags() []flag {
 	return []flag{
-		toggle("allow-vertex-ai", "Serve the Vertex AI protocol. Default: true if AIP_MODE is PREDICTION.",
+		toggle("allow-vertex-ai", "Serve the Vertex AI protocol. With AIP_MODE=PREDICTION the default is true.",
 			func(o *Options) *bool { return &o.VertexAI.Allow }),
-		number("vertex-ai-port", "Port of the Vertex AI endpoint. Default: AIP_HTTP_PORT, or 8080.",
+		number("vertex-ai-port", "Port of the Vertex AI endpoint. AIP_HTTP_PORT changes the default.",
 			func(o *Options) *int { return &o.VertexAI.Port }),
 		number("vertex-ai-thread-count", "Number of Vertex AI threads.",
 			func(o *Options) *int { return &o.Threads.VertexAI }),

@@ -45,7 +45,7 @@ func valueCell(f *flag) string {
 	case f.value == "":
 		return ""
 	case f.most == 0:
-		return "`" + strings.Trim(f.value, "<>") + "`"
+		return "`" + strings.TrimSuffix(strings.TrimPrefix(f.value, "<"), ">") + "`"
 	case f.most >= math.MaxInt32:
 		return fmt.Sprintf("%d or more", f.least)
 	}

@@ -48,10 +48,16 @@ func DecodeMap(heap *Heap, f ipc.Frame, into any) (charged int64, err error) {
 		}
 		charged, unmarshal = cost, unmarshalOnce
 	}
+	decoded := false
+	defer func() { // after a panic too
+		if !decoded {
+			heap.Give(charged)
+		}
+	}()
 	if err := unmarshal(f.Body, into); err != nil { // bound: smallMap, or charged
-		heap.Give(charged)
 		return 0, ipc.Broken("msgpack", "body of %s: %v", f.Kind, err)
 	}
+	decoded = true
 	return charged, nil
 }
 
