@@ -141,11 +141,12 @@ func jsonBytes(text string) (n int) {
 
 // escaped returns the bytes that a byte takes in JSON.
 func escaped(c byte) int {
-	switch {
-	case c < ' ':
-		return len(`\u0000`)
-	case c == '"' || c == '\\':
+	switch c {
+	case '"', '\\', '\b', '\f', '\n', '\r', '\t':
 		return 2
+	}
+	if c < ' ' {
+		return len(`\u0000`)
 	}
 	return 1
 }

@@ -58,9 +58,9 @@ func TestDemoLooksAtItsPortsFirst(t *testing.T) {
 	defer listener.Close()
 	taken := listener.Addr().(*net.TCPAddr).Port
 	for _, test := range []struct{ port, want string }{
-		{strconv.Itoa(taken), "port " + strconv.Itoa(taken) + " cannot be used: Address already in use. The demonstration needs the ports " +
-			strconv.Itoa(taken) + " to " + strconv.Itoa(taken+3) + "; PORT=9000 make demo takes 9000 to 9003\n"},
-		{"web", "PORT is 'web', want a number from 1 to 65532: the demonstration uses it and the three ports behind it\n"},
+		{strconv.Itoa(taken), "port " + strconv.Itoa(taken) + " is not available: Address already in use. The demonstration needs the ports " +
+			strconv.Itoa(taken) + " to " + strconv.Itoa(taken+3) + "; PORT=9000 make demo uses 9000 to 9003\n"},
+		{"web", "PORT is 'web', want a number from 1 to 65532: the demonstration uses it and the next three ports\n"},
 	} {
 		cmd := exec.Command("../.ci/demo-ports", testkit.Python(t).Path)
 		cmd.Env = append(os.Environ(), "PORT="+test.port)

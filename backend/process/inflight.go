@@ -282,7 +282,7 @@ func (f *inFlight) sent(number, position uint64, at int64, err error) (refused e
 		f.handed.Store(at)
 	case own != nil:
 		refused = own      // set even if the next line panics
-		f.dropLastLocked() // it is the latest one, as submit is held
+		f.dropLastLocked() // it is the latest one, as the encoder is locked
 	case !errors.Is(err, ipc.ErrClosed):
 		// The channel is broken. The life ends, and its end gives the batch back, because nothing
 		// was published.
