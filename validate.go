@@ -27,6 +27,8 @@ func (o *Options) Validate() error {
 		return errors.New("Repository.Develop (--dev) follows the sources in directories, and a repository is in an object store: copy the model into a directory and serve that")
 	case o.MaxClientRegions < 0:
 		return fmt.Errorf("MaxClientRegions is %d, want at least 0", o.MaxClientRegions)
+	case o.RequestMemoryBytes > 0 && o.RequestMemoryBytes < leastMemory:
+		return fmt.Errorf("RequestMemoryBytes (--request-memory-byte-size) is %d, want at least %d bytes, or 0 for half of the memory", o.RequestMemoryBytes, leastMemory)
 	case o.CacheBytes < 0:
 		return fmt.Errorf("CacheBytes is %d, want at least 0", o.CacheBytes)
 	}
@@ -47,6 +49,9 @@ func (o *Options) Validate() error {
 	}
 	return o.validateEndpoints()
 }
+
+// leastMemory is the smallest account with which a server can serve anything.
+const leastMemory = 1 << 20
 
 // isInStore reports whether a path is the URL of an object store.
 func isInStore(path string) bool {

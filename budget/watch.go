@@ -28,7 +28,8 @@ const (
 	quietRate  = 1 << 20
 	quietLooks = 2
 	worthwhile = 8 << 20
-	// tightGarbage is the garbage that is worth a sweep if the control group is tight.
+	// tightGarbage is the garbage that is worth a sweep if the control group is tight: a server may
+	// stay so for long.
 	tightGarbage = 32 << 20
 	// patience is the time for rejections and sweeps to take effect before a holder is ended,
 	// unless the memory is nearly exhausted. endedMin is the minimum size of a holder to be ended.
@@ -154,8 +155,8 @@ func (w *watcher) look() time.Duration {
 	now := w.now()
 	h := w.measure()
 	short := w.found.high && w.maySweep(now, w.shortApart())
-	tight := w.found.tight && w.wasteful(now, h, tightGarbage, pressedApart)
-	if short || tight || w.wasteful(now, h, w.allowance(), sweepApart) || w.suspicious(now, h) || w.idle(now, h) {
+	tight := w.found.tight && w.beyond(h) > w.beyondAfter+tightGarbage && w.maySweep(now, pressedApart)
+	if short || tight || w.blocked(now, h) || w.suspicious(now, h) || w.idle(now, h) {
 		if short || tight {
 			for _, give := range w.short {
 				give()
@@ -245,11 +246,10 @@ func (w *watcher) shortApart() time.Duration {
 	return sweepApart
 }
 
-// wasteful reports whether the heap has more garbage than it may have, which a sweep may return.
-// Beyond the allowance, requests are rejected because of it.
-func (w *watcher) wasteful(now time.Time, h heapState, most int64, apart time.Duration) bool {
+// blocked reports whether requests are rejected because of memory that a sweep may return.
+func (w *watcher) blocked(now time.Time, h heapState) bool {
 	beyond := w.beyond(h)
-	return beyond > most && beyond > w.beyondAfter+worthwhile && w.maySweep(now, apart)
+	return beyond > w.allowance() && beyond > w.beyondAfter+worthwhile && w.maySweep(now, sweepApart)
 }
 
 // suspicious reports whether the last collection found more uncharged memory in use than expected.
@@ -342,7 +342,10 @@ func (w *watcher) limitGo(now time.Time, h heapState) {
 	}
 	target := max(w.onHeap()+w.allowance(), h.other+h.live+room)
 	switch {
-	case w.found.tight && (target > w.heapLimit || w.heapLimit-target > worthwhile):
+	case w.found.tight:
+		if target < w.heapLimit+worthwhile/8 && target > w.heapLimit-worthwhile {
+			return
+		}
 	case target > w.heapLimit:
 		target += target / 8
 	case target > w.heapLimit/4*3:

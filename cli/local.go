@@ -191,8 +191,11 @@ func checkFree(o *flags.Options) error {
 			continue
 		}
 		listener, err := net.Listen("tcp", net.JoinHostPort(e.Address, strconv.Itoa(e.Port)))
-		if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%s cannot listen: %w: stop the program that uses the port, or choose another with --%s", e.Name, err, e.Flag)
+		}
+		if err != nil {
+			return fmt.Errorf("%s cannot listen: %w", e.Name, err)
 		}
 		_ = listener.Close()
 	}

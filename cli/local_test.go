@@ -70,6 +70,10 @@ func TestServeMistakes(t *testing.T) {
 		{[]string{in("configured")}, 1, "nereid serve: " + in("configured") + " is a model, because it contains config.pbtxt, "},
 		{[]string{in("repository"), "--http-port=" + port}, 1, fmt.Sprintf("nereid serve: HTTP cannot listen: listen tcp 127.0.0.1:%s: bind: address already in use: "+
 			"stop the program that uses the port, or choose another with --http-port\n", port)},
+		{[]string{in("repository"), "--http-address=192.0.2.1", "--http-port=" + port}, 1, "nereid serve: HTTP cannot listen: listen tcp 192.0.2.1:" + port +
+			": bind: cannot assign requested address\n"},
+		{[]string{in("repository"), "--request-memory-byte-size=1000"}, 1, "error: creating server: Internal - RequestMemoryBytes (--request-memory-byte-size) is 1000, " +
+			"want at least 1048576 bytes, or 0 for half of the memory\n"},
 	} {
 		status, stdout, stderr := RunAs("nereid", append([]string{"serve"}, test.args...)...)
 		if status != test.status || stdout != "" || !strings.HasPrefix(stderr, test.want) {

@@ -43,7 +43,7 @@ var formats = []format{
 	{"tar.bz2", magic("BZh"), func(in *bufio.Reader, _ int) (io.Reader, error) { return bzip2.NewReader(in), nil }, nil},
 	{"tar.xz", magic("\xfd7zXZ\x00"), func(in *bufio.Reader, window int) (io.Reader, error) {
 		return xz.NewReader(in, uint32(window))
-	}, func(*bufio.Reader) int { return xzWindow }},
+	}, windowOfXZ},
 }
 
 // recognise looks at the first bytes of an archive.
@@ -79,18 +79,43 @@ func beginsZstd(head []byte) bool {
 }
 
 // windowOfZstd returns the window of the first frame, and at least what zstd recommends for every
-// decoder, which later frames may have. Behind a skippable frame it is not known.
+// decoder, which later frames may have. pzstd puts a short skippable frame before it.
 func windowOfZstd(in *bufio.Reader) int {
-	head, _ := in.Peek(zstd.HeaderMaxSize) // a short archive fails later
+	head, _ := in.Peek(blockSize) // a short archive fails later
 	var h zstd.Header
-	if err := h.Decode(head); err != nil || h.Skippable {
-		return zstdWindow
+	if err := h.Decode(head); err == nil && h.Skippable && h.HeaderSize+int(h.SkippableSize) < len(head) {
+		err = h.Decode(head[h.HeaderSize+int(h.SkippableSize):])
 	}
 	size := h.WindowSize
-	if h.SingleSegment {
+	switch {
+	case h.SingleSegment:
 		size = h.FrameContentSize
+	case size == 0: // not understood
+		return zstdWindow
 	}
 	return int(min(max(size, zstdLeast), zstdWindow))
+}
+
+// windowOfXZ returns the dictionary of the first block, which is that of all blocks of a file that
+// xz has written, by the format's specification 1.2, section 3.1.
+func windowOfXZ(in *bufio.Reader) int {
+	head, _ := in.Peek(blockSize)
+	const streamHead, lzma2 = 12, 0x21
+	if len(head) < streamHead+8 {
+		return xzWindow
+	}
+	size := 4 * (int(head[streamHead]) + 1)
+	block := head[:min(streamHead+size, len(head))]
+	// Only integrity checks follow the last filter, LZMA2, whose property is one byte.
+	at := bytes.LastIndex(block[:len(block)-4], []byte{lzma2, 1})
+	if at < 0 || at+2 >= len(block)-4 {
+		return xzWindow
+	}
+	exponent := int(block[at+2])
+	if exponent > 30 {
+		return xzWindow
+	}
+	return min(max((2|exponent&1)<<(exponent/2+11), 1<<20), xzWindow)
 }
 
 // beginsTar asks the reader of headers, which checks the checksum. A block of zeros is the end of

@@ -41,24 +41,24 @@ func DecodeMap(heap *Heap, f ipc.Frame, into any) (charged int64, err error) {
 	if what != "" {
 		return 0, ipc.Broken("msgpack", "body of %s %s", f.Kind, what)
 	}
-	unmarshal := msgpack.Unmarshal
+	unmarshal, taken := msgpack.Unmarshal, int64(0)
 	if cost > smallMap {
 		if err := heap.Take(cost); err != nil {
 			return 0, err
 		}
-		charged, unmarshal = cost, unmarshalOnce
+		taken, unmarshal = cost, unmarshalOnce
 	}
 	decoded := false
 	defer func() { // after a panic too
 		if !decoded {
-			heap.Give(charged)
+			heap.Give(taken)
 		}
 	}()
 	if err := unmarshal(f.Body, into); err != nil { // bound: smallMap, or charged
 		return 0, ipc.Broken("msgpack", "body of %s: %v", f.Kind, err)
 	}
 	decoded = true
-	return charged, nil
+	return taken, nil
 }
 
 // unmarshalOnce is msgpack.Unmarshal with a new decoder: those that the library reuses keep buffers

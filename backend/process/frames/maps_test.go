@@ -106,6 +106,14 @@ func TestMapsAreChargedBeforeTheyAreDecoded(t *testing.T) {
 			}
 		}
 	}
+	heap := &Heap{Account: budget.New(budget.Config{Limit: 1 << 30})}
+	wrong := append(binary.BigEndian.AppendUint32([]byte("\x81\xa1s\x91\xdb"), size/2), strings.Repeat("x", size/2)...)
+	var into struct {
+		S string `msgpack:"s"`
+	}
+	if charged, err := DecodeMap(heap, ipc.Frame{Kind: ipc.Call, Body: wrong}, &into); err == nil || charged != 0 || heap.Account.Total() != 0 {
+		t.Errorf("a list in place of a text: got error %v, %d bytes charged, %d left", err, charged, heap.Account.Total())
+	}
 	full := &Heap{Account: budget.New(budget.Config{Limit: 64})}
 	if charged, err := DecodeMap(full, ipc.Frame{Kind: ipc.Log, Body: []byte("\x81\xa5level\x02")}, &struct{}{}); charged != 0 || err != nil {
 		t.Errorf("a small map: %d bytes are charged, error %v, want none", charged, err)

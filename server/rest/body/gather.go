@@ -52,6 +52,9 @@ func (from *Gatherer) Gather(b *Reader, c *budget.Charge, kind budget.Kind, limi
 		data, err := b.readGrowing(c, kind, limit)
 		return data, nil, err
 	}
+	if most := from.Account.Most(budget.Blocks); announced && limit > most {
+		return nil, nil, from.Account.Refuse(budget.Blocks, limit)
+	}
 	g := gathering{from: from, body: b, charge: c}
 	whole := false
 	defer func() { // after a panic too
