@@ -84,7 +84,7 @@ func windowOfZstd(in *bufio.Reader) int {
 	head, _ := in.Peek(blockSize) // a short archive fails later
 	var h zstd.Header
 	if err := h.Decode(head); err == nil && h.Skippable && h.HeaderSize+int(h.SkippableSize) < len(head) {
-		err = h.Decode(head[h.HeaderSize+int(h.SkippableSize):])
+		_ = h.Decode(head[h.HeaderSize+int(h.SkippableSize):]) // WindowSize is 0 after an error
 	}
 	size := h.WindowSize
 	switch {

@@ -66,8 +66,8 @@ func statusOf(err error) error {
 const (
 	maxText        = 4 << 10
 	maxEncodedText = 7 << 10
-	maxCutMark     = 64       // the ellipsis and the number after it, encoded
-	maxLoggedText  = 8 << 10  // logged of a truncated text
+	maxCutMark     = 64      // the ellipsis and the number after it, encoded
+	maxLoggedText  = 8 << 10 // logged of a truncated text
 )
 
 // cutStatus truncates the text of err, the status of an RPC, to the length that clients accept, and
