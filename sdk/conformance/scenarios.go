@@ -7,8 +7,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// aloneTwice sends each request of a batch alone, the first one twice, and one that requests a
-// single output.
+// aloneTwice sends each request of a batch by itself, the first request twice. It also sends a
+// request for a single output.
 func (c *check) aloneTwice(s *session) {
 	var failures int
 	for _, n := range []int{0, 0, 1, 2, 3} {

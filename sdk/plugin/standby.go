@@ -88,8 +88,8 @@ func (d *standby) satisfied() bool {
 			return false
 		}
 		d.answers.Store(false)
-		// Ordering: needAnswers is called after an inference has been counted. One that came between the
-		// check and the store is seen here.
+		// needAnswers is called after an inference has been counted, so an inference that began
+		// between the check above and the store is counted by now.
 		if !d.unasked() {
 			d.answers.Store(true)
 			return false

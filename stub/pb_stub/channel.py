@@ -20,7 +20,7 @@ it writes a frame. Frames that they send then wait in `_deferred`, and tickets t
 thread publishes later.
 
 Ordering: on x86-64 stores are seen in order, and releasing a lock is a full barrier; elsewhere
-`_Fence` orders them.
+`Fence` orders them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from typing import Callable, NoReturn, Protocol
 
 from . import layout, messages, process
 from .errors import Closed, ForeignProcess, Gone, ProtocolError
+from .fence import WEAKLY_ORDERED, Fence
 from .handlers import Handlers, Interrupted
 from .spin import SLOW_YIELD_NS, Spin
 
@@ -56,8 +57,6 @@ _MOST_TICKETS = layout.MAX_BODY // 8
 #: Up to this number, tickets wait for the answer to the current batch; more are sent separately.
 _PATIENT_TICKETS = 64
 
-_WEAKLY_ORDERED = os.uname().machine not in ("x86_64", "i686")
-
 _now = time.monotonic_ns
 _me = threading.get_ident
 
@@ -67,22 +66,6 @@ class Listener(Protocol):
 
     def armed(self) -> None:
         """The bell is armed: wait for it, then call `heard`. Called in any thread."""
-
-
-class _Fence:
-    """Orders plain stores and loads on processors that reorder them.
-
-    Operations before the release of a lock stay before it, operations after its acquisition stay
-    after it, and a lock is acquired only after its release.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def __call__(self) -> None:
-        self._lock.release()
-        self._lock.acquire()
 
 
 class Channel:
@@ -113,8 +96,8 @@ class Channel:
         self._listeners: dict[int, Listener] = {}  # by id
         self._head = 0
         self._sleeps = 0
-        self._read_fence = _Fence()
-        self._begin_fence = _Fence()
+        self._read_fence = Fence()
+        self._begin_fence = Fence()
         self.spin = Spin(0)
 
         self._sending = threading.Lock()
@@ -123,7 +106,7 @@ class Channel:
         self._senders: set[int] = set()
         self._tail = 0
         self._rung: int | None = None  # the value of the peer's sleep word for which the bell was rung
-        self._write_fence = _Fence()
+        self._write_fence = Fence()
         self._deferred: deque[bytes] = deque()
         self._tickets: deque[int] = deque()
         self._collecting: dict[int, list[int]] = {}  # by ident of the collecting thread
@@ -322,7 +305,7 @@ class Channel:
         barrier is used.
         """
         self.up64[_BEGUN] = batch
-        if _WEAKLY_ORDERED:
+        if WEAKLY_ORDERED:
             os.sched_yield()
         else:
             self._begin_fence()
@@ -338,7 +321,7 @@ class Channel:
                 if self._foreign:
                     raise ForeignProcess("a process that the model forked cannot wait for the server")
                 self._await_tail(head, spin)
-            if _WEAKLY_ORDERED:
+            if WEAKLY_ORDERED:
                 self._read_fence()
             at = _RING + head % _SIZE
             size = down32[at >> 2]
@@ -348,7 +331,7 @@ class Channel:
             self._head = head = head + ((size + 7) & ~7)
             if head > words[_TAIL]:
                 self.distrust(f"a frame has {size} bytes, {head - words[_TAIL]} beyond the tail")
-            if _WEAKLY_ORDERED:
+            if WEAKLY_ORDERED:
                 self._read_fence()
             self.up64[_HEAD] = head
             # Checked by the first 8 bytes: a PAD may be shorter than a header.
@@ -522,10 +505,10 @@ class Channel:
 
     def _announce(self, tail: int) -> None:
         words = self.up64
-        if _WEAKLY_ORDERED:
+        if WEAKLY_ORDERED:
             self._write_fence()
         words[_POSTED] = _now()
-        if _WEAKLY_ORDERED:
+        if WEAKLY_ORDERED:
             self._write_fence()
         words[_TAIL] = self._tail = tail
 
@@ -541,7 +524,7 @@ class Channel:
     def _ring(self) -> None:
         """Wake the supervisor if it sleeps and was not yet rung for this sleep."""
         asleep = self._down32[_SLEEP]
-        if _WEAKLY_ORDERED or (asleep & 1 and asleep != self._rung):
+        if WEAKLY_ORDERED or (asleep & 1 and asleep != self._rung):
             self._rung = asleep
             try:
                 os.write(self._bell_out, b"\0")

@@ -122,8 +122,8 @@ class ClientLoan(Loan):
         self._return()
 
     def _return(self) -> None:
-        # Several threads may freeze the same loan. The one that removes it from the dict returns
-        # the ticket.
+        # Several threads may freeze the same loan; only the thread that removes it from the dict
+        # returns the ticket.
         if self._region.alive.pop(self.ticket, None) is not None:
             self._region.channel.give_back(self.ticket)
 
