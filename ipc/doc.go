@@ -21,6 +21,10 @@
 // Spin, or by Watch, Look and Unwatch. Any goroutine except a handler may call Close, which waits
 // for recv.
 //
+// Barriers: a word that must be visible before another is loaded is swapped, not stored. A store of
+// sync/atomic is as strong by Go's memory model, but with -race, and outside Go's heap, it only
+// releases, and two sides may miss each other.
+//
 // Memory: only this process writes the down file, and only the stub the up file. A Frame's body is
 // a copy on the heap and belongs to the handler. Arena lends ranges of the arena until they are
 // released; their file stays mapped that long, even after Close.

@@ -56,7 +56,7 @@ func (p *peer) UpWord(offset int) *atomic.Uint64   { return p.up.Uint64(offset) 
 func (p *peer) Receive() (Frame, error) {
 	sleep := p.up.Uint32(shm.SleepOffset)
 	for p.DownWord(shm.TailOffset).Load() == p.head {
-		sleep.Store(sleep.Load() | 1)
+		sleep.Swap(sleep.Load() | 1)
 		if p.DownWord(shm.TailOffset).Load() != p.head {
 			sleep.Add(1)
 			break
@@ -116,7 +116,7 @@ func (p *peer) waitForRoom(n uint64) {
 func (p *peer) publish(n uint64) {
 	p.tail += n
 	p.UpWord(shm.PostedOffset).Store(uint64(now()))
-	p.UpWord(shm.TailOffset).Store(p.tail)
+	p.UpWord(shm.TailOffset).Swap(p.tail)
 	if p.down.Uint32(shm.SleepOffset).Load()&1 == 1 {
 		_, _ = p.Files.UpBell.Write([]byte{1})
 	}

@@ -215,7 +215,7 @@ const quickGosched = 3 * time.Microsecond
 
 // setAsleep and setSpinner keep this side's sleep word odd exactly while the reader sleeps and no
 // goroutine spins. Each change stores a new value, by which the stub knows whether it has rung for
-// this sleep. The atomic store is the full barrier that must lie between it and the last look at
+// this sleep. The swap is the full barrier that must lie between it and the last look at
 // the ring.
 func (c *Channel) setAsleep(yes bool) {
 	c.wake.Lock()
@@ -234,7 +234,7 @@ func (c *Channel) setSpinner(yes bool) {
 func (c *Channel) updateWakeLocked() {
 	word := c.wake.word.Load()
 	if odd := word&1 == 1; odd != (c.wake.asleep && !c.wake.spinner) {
-		c.wake.word.Store(word + 1)
+		c.wake.word.Swap(word + 1)
 	}
 }
 

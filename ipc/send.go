@@ -138,7 +138,7 @@ func (c *Channel) Taken(position uint64) bool {
 // Otherwise the stub executes or skips the batch, and reports which. Numbers of batches grow. A
 // batch is only withdrawn after the stub has reported on the batch withdrawn before it.
 //
-// Ordering: the store is atomic, a full barrier, before begun is loaded; the
+// Ordering: withdrawn is swapped, a full barrier, before begun is loaded; the
 // stub stores begun and passes a barrier before it looks whether the batch is
 // withdrawn. So one of the two sees the other.
 func (c *Channel) Withdraw(number uint64) (certain bool) {
@@ -147,7 +147,7 @@ func (c *Channel) Withdraw(number uint64) (certain bool) {
 	if c.send.closed {
 		return false
 	}
-	c.send.withdrawn.Store(number)
+	c.send.withdrawn.Swap(number)
 	_ = c.guard(func() error {
 		certain = c.send.begun.Load() < number
 		return nil
@@ -162,7 +162,7 @@ func (c *Channel) Send(kind Kind, id uint64, body []byte) error {
 }
 
 // publishLocked publishes the reserved frame and reports whether the stub must
-// be rung. Ordering: tail is stored atomically, which is a full barrier, before
+// be rung. Ordering: tail is swapped, which is a full barrier, before
 // the stub's sleep word is loaded; the stub makes its word odd and passes a
 // barrier before it looks at tail a last time. So one of the two sees the other.
 func (c *Channel) publishLocked(at int64) (ring bool) {

@@ -27,7 +27,7 @@ func TestWithdrawAndBeginAgree(t *testing.T) {
 				runtime.Gosched()
 			}
 			dawdle(random)
-			begun.Store(n)
+			begun.Swap(n) // a full barrier; see package ipc
 			skipped[n] = withdrawn.Load() == n
 			over.Store(n)
 		}

@@ -173,7 +173,7 @@ func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
 	copy(ring[at+ipc.HeaderSize:], body)
 	s.tail += uint64(ipc.Align8(size))
 	s.up.Uint64(shm.PostedOffset).Store(uint64(backend.Now()))
-	s.up.Uint64(shm.TailOffset).Store(s.tail)
+	s.up.Uint64(shm.TailOffset).Swap(s.tail)
 	if s.down.Uint32(shm.SleepOffset).Load()&1 == 1 {
 		_, _ = s.upBell.Write([]byte{1})
 	}
@@ -184,7 +184,7 @@ func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
 func (s *goStub) receive() (ipc.Frame, bool) {
 	tail, sleep := s.down.Uint64(shm.TailOffset), s.up.Uint32(shm.SleepOffset)
 	for tail.Load() == s.head {
-		sleep.Store(sleep.Load() | 1)
+		sleep.Swap(sleep.Load() | 1)
 		gone := false
 		if tail.Load() == s.head {
 			n, err := s.downBell.Read(make([]byte, 64))

@@ -190,10 +190,10 @@ func (p *Peer) fail(err error) {
 
 // BeginAhead begins a batch that was sent ahead; it returns false if the server has withdrawn it.
 //
-// Ordering: begun is stored atomically, with a full barrier, before withdrawn is loaded; the server
-// stores withdrawn and loads begun in the same way. So one of the two sees the other.
+// Ordering: begun is swapped, a full barrier, before withdrawn is loaded; the server
+// swaps withdrawn and loads begun in the same way. So one of the two sees the other.
 func (p *Peer) BeginAhead(batch uint64) bool {
-	p.begun.Store(batch)
+	p.begun.Swap(batch)
 	return p.withdrawn.Load() != batch
 }
 

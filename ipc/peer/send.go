@@ -125,7 +125,7 @@ func (p *Peer) begin(kind ipc.Kind, id uint64, size int) (frame []byte, waited b
 // commit publishes the frame of begin, with the given time (0: now), and reports whether the server
 // must be rung. The caller holds sending.
 //
-// Ordering: tail is stored atomically, a full barrier, before the server's sleep word is loaded;
+// Ordering: tail is swapped, a full barrier, before the server's sleep word is loaded;
 // the server makes its word odd before it looks at tail a last time. So one of the two sees the
 // other.
 func (p *Peer) commit(at int64) (ring bool) {
