@@ -86,7 +86,8 @@ func (p *Producer) reserve(size int) ([]byte, error) {
 
 // Commit publishes the frame that Begin gave room for, at now, CLOCK_MONOTONIC ns. Ordering: the
 // frame's bytes and posted are plain stores before tail's atomic one, so a reader that sees the new
-// tail sees the frame. tail is swapped, a full barrier, before the caller loads the reader's sleep word.
+// tail sees the frame. tail is swapped, a full barrier, before the caller loads the reader's sleep
+// word.
 func (p *Producer) Commit(now int64) {
 	p.published = p.reserved
 	p.posted.Store(uint64(now))

@@ -353,8 +353,8 @@ func (p *Peer) look(spin *Spin, began int64) (last int64) {
 
 // sleepOnce sleeps until the bell rings or memory must be given back.
 //
-// Ordering: the word becomes odd before the ring is checked a last time, by a swap, a full barrier. A frame that this check misses was published after the word became odd, and its producer
-// rings.
+// Ordering: the word becomes odd before the ring is checked a last time, by a swap, a full barrier.
+// A frame that this check misses was published after the word became odd, and its producer rings.
 func (p *Peer) sleepOnce() error {
 	patience := p.patience()
 	p.sleeps++
