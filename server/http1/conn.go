@@ -98,7 +98,7 @@ func newConn(s *Server, raw net.Conn, life context.Context) *conn {
 	c.req.ctx, c.watch.cancel = context.WithCancel(life)
 	c.req.life = life
 	c.req.body.c, c.reply.c = c, c
-	c.watch.socket, c.watch.secure, c.watch.log = raw, c.secure, s.log
+	c.watch.socket, c.watch.secure, c.watch.log, c.watch.all = raw, c.secure, s.log, &s.watchers
 	return c
 }
 

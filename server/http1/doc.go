@@ -20,13 +20,13 @@
 //
 // Goroutines: one for each connection. It owns everything of its conn but the state, and calls the
 // Handler, which may use its Request and Reply only there and until it returns. While a request is
-// watched (Request.Watch), a timer peeks at the socket and cancels the request's context if the
-// client has disconnected. Through TLS it reads one byte, which the connection takes over when the
-// watch has been stopped.
+// watched (Request.Watch) for longer than a few milliseconds, another goroutine peeks at the socket
+// and cancels the request's context if the client has disconnected. Through TLS it reads one byte,
+// which the connection takes over when the watch has been stopped.
 //
-// Locks: Server.mu guards the set of open connections, disconnectWatcher.mu a look at the socket.
-// No lock is acquired under either. The locks of package connections may be held when an idle
-// connection is closed, which acquires none.
+// Locks: Server.mu guards the set of open connections, watchers.mu the list of watched requests,
+// disconnectWatcher.mu a look at the socket. No lock is acquired under any of them. The locks of
+// package connections may be held when an idle connection is closed, which acquires none.
 //
 // Memory: the texts of a Request are parts of one string and may be kept. A Reply keeps no part of
 // its body. A conn borrows its buffers with the first byte of a request and returns them after

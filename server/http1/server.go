@@ -28,8 +28,9 @@ type Server struct {
 	fewer   chan struct{} // receives a value when a connection has ended; has room for one
 	refused *lobby
 
-	buffers lender
-	members *connections.Set
+	buffers  lender
+	watchers watchers
+	members  *connections.Set
 	// mu guards the set of connections, not the connections. The accepting goroutine adds a conn
 	// before the conn's own goroutine begins, which removes it at its end.
 	mu   sync.Mutex
@@ -71,7 +72,7 @@ func NewServer(cfg Config, account *budget.Account, front Handler, log zerolog.L
 		cost += secureCost
 	}
 	return &Server{
-		cfg: cfg, front: front, account: account, log: log, fewer: make(chan struct{}, 1), refused: newLobby(), open: make(map[*conn]struct{}), buffers: lender{inputBytes: cfg.MaxHeaderBytes},
+		cfg: cfg, front: front, account: account, log: log, fewer: make(chan struct{}, 1), refused: newLobby(), open: make(map[*conn]struct{}), buffers: lender{inputBytes: cfg.MaxHeaderBytes}, watchers: watchers{log: log},
 		members: connections.NewSet(cfg.Connections, cfg.MaxConnections, account, cost),
 	}
 }
