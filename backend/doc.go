@@ -12,10 +12,10 @@
 // Innermost unwraps an instance.
 //
 // Package models opens, completes, starts and closes a Model, and exchanges its instances. These
-// calls follow each other, except that Close may come at any time. A scheduler calls instances from
-// any goroutine. It calls Execute again only after Done, or if Pipeliner.Ahead allows one more
-// batch. An instance calls Batch.Done once and each task's Send until a final response. Both may be
-// called inside Execute, and the scheduler may call Execute inside Done.
+// calls never overlap, except that Close may come at any time. A scheduler calls instances from any
+// goroutine. It calls Execute again only after Done, or if Pipeliner.Ahead allows one more batch.
+// An instance calls Batch.Done once and each task's Send until a final response. Both may be called
+// inside Execute, and the scheduler may call Execute inside Done.
 //
 // Locks: the scheduler holds none of its locks when it calls Execute, Withdraw, Cancel, Ready or
 // Await. It holds its lock when it calls Pipeliner.Ahead and a Strategy, which therefore neither
@@ -25,6 +25,6 @@
 // Memory: a task's inputs are read-only and stay valid until the task's last response is passed to
 // Send. A response belongs to its receiver, which releases it; until then its outputs stay valid,
 // even if the instance that made them is lost. A Batch and its Tasks belong to the instance from
-// Execute to Done. After Done it keeps the tasks that it has not answered, except those of a
-// Refused report and the Rescheduled ones, which belong to the scheduler again.
+// Execute to Done. After Done the instance keeps the tasks that have no final response yet, except
+// those of a Refused report and the Rescheduled ones, which belong to the scheduler again.
 package backend

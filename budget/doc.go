@@ -1,5 +1,5 @@
-// Package budget keeps one account of all memory that clients cause the server to take, in its own
-// heap, in the pool of requests and in the stubs' arenas.
+// Package budget keeps one account of all memory that clients cause the server to allocate: in its
+// own heap, in the pool of requests and in the stubs' arenas.
 //
 //	limit ┌──────────────────────────────┬───────┬───────┬───┬───────┐
 //	      │ common: first come, first    │ json  │replies│ … │ arenas│
@@ -9,10 +9,10 @@
 // Each Kind of memory has its own part, which no other kind can take, and a maximum share of the
 // limit. So clients that fill one kind are rejected, and requests that need the others continue.
 //
-// Memory is charged before it is taken and given back when it is free again. A charge never waits:
-// Take fails with an *infer.Error, of code Unavailable if the memory is in use, and InvalidArg if
-// the kind may never have that much. Before it fails it asks the owners of free memory (OnShort) to
-// give that back.
+// Memory is charged before it is allocated, and the charge is given back when the memory is free
+// again. A charge never waits: Take fails with an *infer.Error, of code Unavailable if the memory
+// is in use, and InvalidArg if the kind may never have that much. Before it fails it asks the
+// owners of free memory (OnShort) to give that back.
 //
 //	account := budget.New(budget.Config{Limit: limit})
 //	if err := account.Take(budget.Replies, n); err != nil {
@@ -25,10 +25,10 @@
 // Grow and Text where they can. Settle gives everything back at once.
 //
 // A Holder is an owner that outlives a Charge: a connection, a stream, the life of a model's
-// process. Charges name their Holder, so the account knows which has most. A Holder with limits is
-// refused alone, while others continue.
+// process. Charges name their Holder, so the account knows which Holder has most memory. If a
+// Holder exceeds its own limits, only its charges are refused.
 //
-// Limits limits values that no client needs to be large, such as the id of a request.
+// Limits has limits for values that no client needs to be large, such as the id of a request.
 //
 // Keep compares the account with the memory that the process really has. While memory is short
 // (Admit, Pressed), bodies of more than 64 KiB are rejected. If that is not enough, the Holders

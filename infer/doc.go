@@ -9,13 +9,13 @@
 //
 // Kinds of memory: the Go heap, a pool or arena of the server (Memory owns Data), or Foreign
 // memory, whose bytes are only available after Localize has copied them. A backend.Mapper accepts
-// Foreign memory uncopied. An output lies in Foreign memory only if a backend has put it where
-// Request.Places wants it (Tensor.InPlace). A Request has places only if no receiver on the way
-// back needs the bytes.
+// Foreign memory without a copy. An output is in Foreign memory only if a backend has put it where
+// Request.Places wants it (Tensor.InPlace). A Request has places only if no receiver of its
+// response needs the bytes.
 //
 // Locks: there is no lock. One goroutine fills in a Request, including the results of validation
 // (BatchSize, the shapes of a raw request). After that all goroutines only read it. Costs is
 // updated atomically, and Memory counts its references atomically.
 //
-// The package imports nothing of ours except trace, and no function blocks.
+// The package imports no other package of this module except trace, and no function blocks.
 package infer

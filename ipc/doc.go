@@ -11,7 +11,7 @@
 // must be closed.
 //
 // A Channel is open from New to Close. It may reach its end before Close: when the stub has closed
-// its bell, nothing can be sent, and the frames that had come are received.
+// its bell, nothing more can be sent, but the frames that have arrived are still received.
 //
 // Lock order: Channel.spin, Channel.recv, Channel.send; wake and the arena's lock are leaves.
 // Receive calls its handler with recv held, which keeps frames in order; the handler may send. Fill
@@ -22,8 +22,8 @@
 // for recv.
 //
 // Barriers: a word that must be visible before another is loaded is swapped, not stored. A store of
-// sync/atomic is as strong by Go's memory model, but with -race, and outside Go's heap, it only
-// releases, and two sides may miss each other.
+// sync/atomic is as strong by Go's memory model. But with -race it is only a release store outside
+// Go's heap, and two sides may miss each other.
 //
 // Memory: only this process writes the down file, and only the stub the up file. A Frame's body is
 // a copy on the heap and belongs to the handler. Arena lends ranges of the arena until they are

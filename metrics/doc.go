@@ -19,15 +19,15 @@
 // Triton.
 //
 // The registry itself writes all families whose size grows with the number of models, from labels
-// that were formatted at load time. The Prometheus library gathers the rest. Our families only have
-// samples of versions with data, while Triton's have samples of all versions.
+// that were formatted at load time. The Prometheus library gathers the rest. The families of this
+// server only have samples of versions with data, while Triton's have samples of all versions.
 //
 // Locks: Registry.mu guards the list of models; custom.mu guards families, series and their
 // holders. A histogram, machine and each reading have their own lock. No two locks are held at
 // once, and none while a line is written, so a slow reader of the page delays no model.
 //
 // Any goroutine may count and render. A Holder is used by one goroutine at a time: backend/process
-// holds the receive lock of its channel. Gauge is called before the first model makes a metric,
+// holds the receive lock of its channel. Gauge is called before the first model creates a metric,
 // because it reserves the name without a lock.
 //
 // Memory: counting is atomic and does not allocate; histograms and summaries take a lock.

@@ -6,7 +6,7 @@
 //
 // The forms of the URLs, the order of the credentials and the texts of the errors are Triton's. No
 // error and no String contains a secret: they show neither user nor query of a URL, and only code
-// and message of a store's answer.
+// and message of a store's reply.
 //
 // A Location and an Object are values. A Bucket is open until Close. If the store refuses the
 // credentials, the bucket reads them again and replaces its Client, once for each call. A bucket's

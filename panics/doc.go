@@ -3,7 +3,7 @@
 // Every goroutine and every timer of the supervisor starts behind a boundary, which
 // internal/boundaries_test.go checks. A boundary logs the panic with its stack, counts it in
 // nereid_internal_errors_total and passes an error to the clean-up function of the goroutine's
-// owner, which answers the request, ends the life, fails the load or closes the connection.
+// owner. That function fails the request, ends the life, fails the load or closes the connection.
 //
 // A boundary cannot know which locks and resources the code below it held. So that code releases
 // its locks by defer where it handles data of stubs, clients and configs, or its owner gives up the

@@ -19,8 +19,8 @@
 // The roster tracks which instances are available, lost, hopeless or retiring. An available
 // instance is idle, executes one batch, or executes one and has another ahead (member).
 //
-// A Batcher has no goroutine. Every goroutine that brings a request or an instance, or ends a
-// batch, calls dispatch; a timer calls it when a delay or a deadline ends.
+// A Batcher has no goroutine. Every goroutine that submits a request, makes an instance available
+// or ends a batch calls dispatch; a timer calls it when a delay or a deadline ends.
 //
 // # Handing over a batch
 //

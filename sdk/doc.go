@@ -12,13 +12,13 @@
 //	   ├─ Factory ─────▶ ResponseFactory, which outlives the request
 //	   └─ Release
 //
-// If Execute returns an error it has taken no request, and all of them get that error. If it
-// returns nil it has taken all: each gets exactly one final response, or flag, and is released
-// once, now or later. The server logs violations by name and contains them.
+// If Execute returns an error, the backend has taken no request, and all of them get that error. If
+// it returns nil, the backend has taken all requests: it must give each exactly one final response
+// or final flag, and release each once, now or later. The server logs each violation of these rules
+// by name and limits its effect.
 //
-// One goroutine per instance calls its hooks, except Ready. Requests may be answered by any
-// goroutine. A backend waits for its own goroutines in Close; a panic in one of them ends the
-// process.
+// One goroutine per instance calls its hooks, except Ready. Any goroutine may send responses. A
+// backend waits for its own goroutines in Close; a panic in one of them ends the process.
 //
 // Memory: bytes of inputs are valid until the release of their request and must not be written.
 // Bytes of outputs belong to the backend until Send.

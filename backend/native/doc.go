@@ -22,8 +22,8 @@
 //
 // Locks: Backend.mu and runner.mu are leaves.
 //
-// Package models opens model versions through backend.Backend, several at once. Package process
-// calls a program from the goroutines of its instances, several at once.
+// Package models opens several model versions at once through backend.Backend. Package process
+// calls a program from the goroutines of several instances at once.
 //
 // Memory: the bodies that a program returns are on the Go heap and belong to the caller. Package
 // process owns the memory that it shares with the processes.

@@ -1,6 +1,7 @@
-// Package process hosts model instances in child processes, one process for each instance,
-// whatever language the process runs. It starts the processes, exchanges frames with them over
-// the rings of package ipc, answers their requests when they are lost, and restarts them.
+// Package process hosts model instances in child processes, one process for each instance, in any
+// language. It starts the processes and exchanges frames with them over the rings of package ipc.
+// When a process is lost, the package fails its requests, or returns them to the scheduler, and
+// starts a new process.
 //
 //	Supervisor           of all processes; the server has one
 //	└─ Model             a version; implements backend.Model

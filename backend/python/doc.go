@@ -16,12 +16,12 @@
 // A version's environment is chosen when the version is opened. Its interpreter and variables are
 // known after Check has unpacked it. No lock is held meanwhile, and the load's context cancels it.
 //
-// New starts no process. Models hold their python from Check to Close, and it ends with the last of
-// them, except for the backend's own. A template ends with its python or earlier: it is replaced
-// after a failure, at most maxTemplateRestarts times, and an idle template ends if there is another
-// one (Backend.rest); the next start of a stub then starts it again. The last template stays even
-// if it is idle. Stubs outlive the template that has forked them. Backend.Close is called when all
-// models have been closed, and before Supervisor.Close.
+// New starts no process. Models hold their python from Check to Close. A python ends with the last
+// of its models, except for the backend's own. A template ends with its python or earlier: it is
+// replaced after a failure, at most maxTemplateRestarts times, and an idle template ends if there
+// is another one (Backend.rest); the next start of a stub then starts it again. The last template
+// stays even if it is idle. Stubs outlive the template that has forked them. Backend.Close is
+// called when all models have been closed, and before Supervisor.Close.
 //
 // Locks: Backend.pythons before python.mu before template.mu; Backend.cache and code.mu are leaves.
 // python.mu is not held during the search for an interpreter, so that others can wait for the same

@@ -6,10 +6,10 @@
 //	       options  metadata  tensors   warm-up, measurement   latencies, statistics of the server, comparison
 //	                config    bodies
 //
-// A target is a server behind one protocol: it returns a model's metadata and opens connections
-// (caller) that send prepared requests. A load has either a fixed number of callers, each of which
-// sends its next request when it has a response, or a rate. With a rate, requests are due at times
-// that do not depend on responses, and their latency counts from the due time.
+// Package client makes the calls that are not measured. A target opens the connections of one
+// protocol (caller), which send prepared requests. A load has either a fixed number of callers,
+// each of which sends its next request when it has a response, or a rate. With a rate, requests are
+// due at times that do not depend on responses, and their latency counts from the due time.
 //
 // Each caller has a histogram of latencies with buckets narrower than 0.8 percent, so memory does
 // not grow with the length of a measurement. The server's statistics before and after the

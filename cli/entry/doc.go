@@ -1,6 +1,7 @@
 // Package entry derives the form of a command line from the program's name (argv[0]), its first
 // argument and the environment that platforms set. Charts, KServe, SageMaker and Vertex AI start an
-// image in different forms. The binary understands them, so an image needs no shell.
+// image with different command lines. The binary understands all of them, so an image needs no
+// shell.
 //
 //	name or first argument        form                                     Line
 //	tritonserver                  tritonserver's command line              Args; no subcommand

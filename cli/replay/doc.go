@@ -10,7 +10,7 @@
 //
 // The exit status is 0 if all responses match, 1 if some do not, and 2 for a bad command line.
 //
-// Each record in flight has a goroutine, for which the command waits. A channel for each sequence
-// signals that its last record is done. Memory holds only the records in flight and their
-// responses.
+// Each recorded request in flight has a goroutine, for which the command waits. A channel for each
+// sequence signals that its last request is done. Memory holds only the requests in flight and
+// their responses.
 package replay

@@ -1,5 +1,5 @@
 // Package archive unpacks packed environments: tar archives, bare or compressed by gzip, zstd,
-// bzip2 or xz, which it recognises by their content.
+// bzip2 or xz, which it recognizes by their content.
 //
 // Unpack reads an archive once, from its first byte to its last, and creates its entries below a
 // directory that is open as an os.Root. The directory is empty at first and nothing else writes to
@@ -18,10 +18,10 @@
 //
 // # Refused entries
 //
-// An archive may come from a stranger. It cannot create, change or read anything outside the
-// directory: each component of a name is opened by itself and never through a symbolic link, and
-// the target of each link is checked. A refused archive fails with an Error that names the entry
-// and the reason. If Triton has a text for the reason, the reason contains it word for word.
+// An archive may come from an untrusted source. It cannot create, change or read anything outside
+// the directory: each component of a name is opened by itself and never through a symbolic link,
+// and the target of each link is checked. A refused archive fails with an Error that names the
+// entry and the reason. If Triton has a text for the reason, the reason contains it word for word.
 //
 //	entry                                             result
 //	name with "..", absolute name                     refused with Triton's text
@@ -42,8 +42,8 @@
 //	compressed data in several members or frames      read as one
 //
 // Limits bounds files, bytes, depth and ratio. Memory is bounded for any archive, and charged
-// before it is taken: some 15 MiB for blocks and batches, and one and a half times the window of
-// the compression, which is at most 128 MiB for zstd and 64 MiB for xz. Names of directories are
+// before it is allocated: about 15 MiB for blocks and batches, and one and a half times the window
+// of the compression, which is at most 128 MiB for zstd and 64 MiB for xz. Names of directories are
 // kept until the end, up to 64 MiB.
 //
 // # Durability

@@ -6,7 +6,7 @@
 //	   └─▶ source lock ─▶ unpack ─▶ conda-unpack ─▶ sync ─▶ commit
 //	Build ─▶ source lock ─▶ make ───────────────────┘
 //
-// A cache directory contains
+// A cache directory contains:
 //
 //	<name>/             an environment, in its permanent directory
 //	records/<key>.json  the environment of a digest; its rename completes the environment
@@ -17,11 +17,12 @@
 //	locks/index.source  exclusive: its holder changes the index
 //	new/                records, manifests and index entries before their rename
 //
-// An environment is being made (its lock is held exclusively, and no record names it), complete (a
-// record names it), in use (its lock is held shared), or removed. A process may be killed at any
-// instant: the kernel releases its locks, and directories without a record and a lock are swept. A
-// name is used only once, so a program that outlives its server, such as conda-unpack, writes into
-// a directory that no later environment uses.
+// A *record* is the small file whose rename makes an environment complete. An environment is being
+// made (its lock is held exclusively, and no record names it), complete (a record names it), in use
+// (its lock is held shared), or removed. A process may be killed at any instant: the kernel
+// releases its locks, and a sweep removes directories without a record and a lock. A name is used
+// only once, so a program that outlives its server, such as conda-unpack, writes into a directory
+// that no later environment uses.
 //
 // Locks: a flock excludes other processes and other goroutines alike, because each lock has its own
 // open file. A source lock comes before an environment's lock. Makers wait for a source lock as

@@ -13,8 +13,8 @@
 //	test ── server, PeakHeap ◀── sockets ── client: the same binary, which generates and sends
 //	  └──────────── one line for each volley ────▶ ┘
 //
-// The copies of a body are sent plain, gzipped and deflated in turn. The model that most messages
-// are for runs in a process of its own, which is the same binary once more.
+// The copies of a body are sent plain, gzipped and deflated in turn. Most messages go to one model,
+// which runs in a process of its own: the same binary again.
 //
-// The package has no code but tests.
+// The package contains only tests.
 package amplification

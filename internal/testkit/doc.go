@@ -1,7 +1,7 @@
 // Package testkit has helpers for the tests of all packages: a leak check for test binaries,
 // waiting for a condition, reserved ports, and the Pythons to test with.
 //
-// A package whose tests start goroutines, processes or memory says
+// A package whose tests start goroutines or processes, or share memory, has this function:
 //
 //	func TestMain(m *testing.M) { testkit.Main(m) }
 //

@@ -13,10 +13,10 @@
 // large.
 //
 // Ownership: an entry owns copies of its outputs. The receiver of a hit has references to these
-// copies and releases the response as any other. The bytes live until then, even if the entry is
-// evicted meanwhile. They are never written.
+// copies and releases the response like any other. The bytes stay until then, even if the entry is
+// evicted earlier. They are never written.
 //
-// Entries do not hold the inputs that they answer, so two requests with one Key count as the same;
+// Entries do not hold the inputs of their requests, so two requests with one Key count as the same;
 // see docs/decisions/0010.
 //
 // Cache.mu is a leaf. Bytes are neither hashed nor copied under it.

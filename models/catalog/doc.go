@@ -1,7 +1,8 @@
-// Package catalog is the registry's record of models: the source from which each is wanted and
-// served, the state of each version, and the consequences for ensembles, which serve as long as the
-// models of their steps do. The catalog loads and ends nothing itself. Operations bring up versions
-// and tell the catalog of each step; its Owner ends versions that are taken out of service.
+// Package catalog has the registry's data about models: the source from which each is wanted and
+// served, and the state of each version. It also decides the consequences for ensembles, which
+// serve only while the models of their steps serve. The catalog loads and ends nothing itself.
+// Operations bring up versions and tell the catalog of each step; its Owner ends versions that are
+// taken out of service.
 //
 // # States of a version
 //
@@ -52,10 +53,10 @@
 //
 // The catalog keeps a model until Forget or Discard. Clients choose the names and versions of
 // models whose files come with a load request, and may never use them again. So Surplus lists the
-// oldest models to Discard if the records of models that serve nothing and have no directory exceed
-// a limit. Beyond another limit a model's lowest versions that do not serve are forgotten. Ordinary
-// numbers reach neither, and the index shows only models with a directory. Ended ignores a version
-// whose model has been forgotten.
+// oldest models to Discard if the data about models that serve nothing and have no directory exceed
+// a limit. Beyond another limit the catalog forgets a model's lowest versions that do not serve.
+// Ordinary repositories reach neither limit, and the index shows only models with a directory.
+// Ended ignores a version whose model has been forgotten.
 //
 // A wanted Source is a user of its upload and its charge, a served one of its charge; Want, Restore
 // and Discard return the sources that are no longer wanted, and the caller drops them without the

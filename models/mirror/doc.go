@@ -4,11 +4,11 @@
 //	Model          ── Copy ──────────────▶ copies.Copy                its files, complete and verified
 //	URL            ── Archives.Fetch ────▶ Archive                    one object: a packed execution environment
 //
-// Models and Model answer from the last complete listing, without a request to the store and
-// without a wait. Incomplete listings are discarded. A listing contains the text of each model's
+// Models and Model use the last complete listing. They make no request to the store and do not
+// wait. Incomplete listings are discarded. A listing contains the text of each model's
 // configuration, so that a model can be described without the store. Renew takes a new listing in a
-// goroutine of the mirror, one at a time. Look lists one model and waits. A failing store leaves
-// the listing as it is: the log says so once, and once more when the store answers again.
+// goroutine of the mirror, one at a time. Look lists one model and waits. If the store fails, the
+// listing stays as it is: the log says so once, and once more when the store responds again.
 //
 // Copy makes a directory with the objects of one Model, in exactly the versions of its listing,
 // several at a time. Files that the newest living copy of the model already has are linked instead

@@ -24,10 +24,10 @@
 // uploaded files come from a client: none leads out of the upload's directory.
 //
 // A repository may be a location in an object store (package mirror). Scan, Find, Footprint, Read
-// and Config answer from its last complete listing and never wait for it. A Description of a model
-// there has no Directory. Fetch copies the model's files, without the versions that its policy
-// excludes, and returns the description of the copied files, which is newer if objects have changed
-// meanwhile. Changed tells pollers that a listing differs.
+// and Config then use the last complete listing and never wait for the store. A Description of a
+// model there has no Directory. Fetch copies the model's files, without the versions that its
+// policy excludes, and returns the description of the copied files, which is newer if objects have
+// changed since the listing. Changed tells pollers that a listing differs.
 //
 // Any goroutine may call anything here. Description and Footprint are immutable. The list of Roots
 // is replaced as a whole: readers load one pointer. The package has two locks, and nothing is taken

@@ -11,7 +11,7 @@
 // Load returns an open version, or an error and leaves nothing behind. A closing version can no
 // longer be held: a request that found it earlier fails with ErrReplaced. Close waits for the
 // holders, then for the requests in the scheduler, and then ends the instances. The model's unload
-// timeout and Registry.Lifetime bound these waits; afterwards the rest is ended by force.
+// timeout and Registry.Lifetime bound these waits; after that, everything that is left is killed.
 //
 // An Exchange gives an open version other instances. Regroup and Resize bring up the new instances
 // and hold them back behind the warm-up barrier:

@@ -9,10 +9,10 @@
 // Only command nereid imports this package: the SDKs make binaries a third larger, and each test
 // binary would link them. The build tag nereid_nostores leaves it out there.
 //
-// Each client has its own HTTP connections (transport.go). On them, no bytes for stallTime is an
-// error, whatever the call's context says, and a reply to a listing is at most mostReply long.
-// Package objectstore retries; the SDKs' own retries are off. Users' URLs never reach an SDK: each
-// request is made from the fields of an objectstore.Location.
+// Each client has its own HTTP connections (transport.go). On these connections, stallTime without
+// a byte is an error, regardless of the call's context, and a reply to a listing is at most
+// mostReply long. Package objectstore retries; the SDKs' own retries are off. Users' URLs never
+// reach an SDK: each request is made from the fields of an objectstore.Location.
 //
 // The only lock is that of a token in gcs.go, held while it is read or replaced. The only
 // goroutines are those of net/http, and two of Google's library while it checks whether the machine

@@ -15,5 +15,5 @@
 // last response or has refused the batch. A batch of one uses the inputs of its task as they are.
 // Each view of an output holds a reference to the output's memory.
 //
-// No lock is held while bytes are copied, an instance is called, or a task is answered.
+// No lock is held while bytes are copied, an instance is called, or a response is sent.
 package stacked

@@ -8,12 +8,12 @@
 //	                                                         └─ executing ─▶ the instance that has it
 //
 // An instance waits for all open BLS requests of the batch that it executes. A queued BLS request
-// waits for any instance of its InstanceSet. A BLS request has hope if something it waits for has
-// hope. Check and Recheck reject BLS requests without hope, because those wait in a cycle.
+// waits for any instance of its InstanceSet. A BLS request has hope if something that it waits for
+// has hope. Check and Recheck reject BLS requests without hope, because those wait in a cycle.
 //
-// The schedulers are examined one after another and may change meanwhile, so a search examines its
-// result a second time. Position and the changes of an InstanceSet count every move: facts that
-// were true twice without a move in between were true at one time.
+// The schedulers are examined one after another and may change during a search, so a search
+// examines its result a second time. Position and the changes of an InstanceSet count every move.
+// Facts that were true twice without a move in between were true at the same time.
 //
 // Locks: Graph.searching, then a scheduler's lock, then Graph.mu. A Graph calls the methods of
 // Waiter, InstanceSet and Batch, which take their scheduler's lock, with searching held and mu

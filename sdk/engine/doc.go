@@ -10,8 +10,8 @@
 // passes a batch to it and returns.
 //
 // A panic in any hook is logged with its stack and becomes an error of the load, the batch or the
-// question. The instance continues with the next batch. A panic in an author's own goroutine ends
-// the process.
+// readiness check. The instance continues with the next batch. A panic in an author's own goroutine
+// ends the process.
 //
 // Calls of Server go to the backend.Host of the model's Version. The wait graph assigns a request
 // made in Execute, with its context, to its batch. It is cancelled when no client waits for any

@@ -11,15 +11,15 @@
 //	         ├ standby    reads the ring while Execute takes long
 //	         └ logs       LOG
 //
-// Package engine has the rules of ownership, and ipc/peer those of bytes and frames.
+// Package engine enforces the rules of ownership, and ipc/peer those of bytes and frames.
 //
 // The instance's goroutine of the engine reads the ring and calls Execute itself, so a small
 // request is executed without waking another thread. A goroutine that waits for a reply of the
 // server also reads for a moment; otherwise the standby does.
 //
 // A session optionally receives AUTO_COMPLETE, then INITIALIZE, and finally FINALIZE. A batch is
-// executed and answered by one EXECUTED before the next one begins; responses to its requests may
-// follow later.
+// executed, and its EXECUTED sent, before the next one begins; responses to its requests may follow
+// later.
 //
 // Locks: the locks of a batch, of the open requests, of the inferences and of the names are never
 // nested. None except names.mu is held while a frame is sent. ipc/peer's reading is held where

@@ -12,8 +12,8 @@
 //
 // Clients must not reach a server before its models are loaded, so the caller loads them before
 // Listen, and listens here before HTTP does. Both front ends use the same Parts and share the
-// Account. End ctx before the Core says "Server exiting". Unload the models after Run has
-// returned or after the exit timeout, because requests may wait for models.
+// Account. End ctx before the Core says "Server exiting". Unload the models after Run has returned
+// or after the exit timeout, because requests may wait for models.
 //
 // Package message decodes inferences instead of the library, so that the bytes of large tensors
 // are not copied. The requests of a ModelStreamInfer run concurrently; a replies.Queue orders

@@ -1,5 +1,5 @@
-// Package page is a front end for people: in a browser it shows the models of a server, their
-// states, figures and configuration, makes requests by a form, and loads and unloads models where
+// Package page is a front end for people. In a browser it shows the models of a server with their
+// states, figures and configuration, has a form for requests, and loads and unloads models where
 // clients may. docs/page.md describes how it protects browsers.
 //
 //	http1.Server ── Pages.Serve ── admission.Gate ── route ─┬─ overview, model: server.Core ─▶ view ─▶ template

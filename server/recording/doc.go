@@ -11,10 +11,10 @@
 //
 // A Recorder owns the files in its directory until it renames them. After that they are the
 // operator's, and it removes none. It records until Close, or until the directory is full or a
-// write has failed. From then on targets are those of the registry.
+// write has failed. From then on its targets are those of the registry.
 //
-// The disk never slows a request: what does not fit into the queue is dropped, and the log counts
-// it.
+// The disk never slows a request: requests that do not fit into the queue are dropped, and the log
+// counts them.
 //
 // pending.mu is a leaf. It is needed since responses and the end of a request may come from
 // different goroutines.

@@ -8,13 +8,13 @@
 //	supervisor ─────────┘     ▲
 //	logger ──────────▶ Log ───┘
 //
-// A Keeper collects every Step and when a reader asks, while Run runs. Before and after that a
+// While Run runs, a Keeper collects every Step and when a reader asks. Before and after that a
 // reader gets the last snapshot, which may be empty.
 //
 // Only the goroutine of Run collects. A reader waits for it no longer than patience and then gets
-// the previous snapshot, whose At shows its age. Thus a lock that is held in other packages delays
-// only the freshness of the status. Requests are counted in any case and their counters read by
-// atomic loads, so the status costs requests nothing.
+// the previous snapshot, whose At shows its age. A lock that is held in another package therefore
+// only makes the status older. Requests are counted in any case and their counters read by atomic
+// loads, so the status costs requests nothing.
 //
 // Keeper.mu guards the channel that readers wait on, Log.mu the lines. Each is held for a few
 // instructions or copies, and nothing is called under it.

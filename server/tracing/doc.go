@@ -13,8 +13,8 @@
 // nil Tracer traces nothing.
 //
 // Locks: Tracer.mu, then setting.mu. The recorder's mu guards only its queue; sinks belong to the
-// recorder's goroutine. Sample acquires only setting.mu. Requests never write a file or talk to a
-// collector themselves: the recorder's goroutine does.
+// recorder's goroutine. Sample acquires only setting.mu. Only the recorder's goroutine writes files
+// and talks to a collector.
 //
 // Front ends call On, Sample, Settings and Change from any goroutine. The owner calls Close once,
 // after the last request has ended.

@@ -6,10 +6,10 @@
 //	INFER_RESPONSE ◀─ respond ◀─ kept while DEMAND is 0 ◀─ deliver ◀───────┘
 //	                                         (reader of the other process, mostly)
 //
-// A request is in flight from Receive until its last response has been sent or dropped. Meanwhile
-// it may be cancelled, by STOP_INFER or when the clients of its execution have disconnected
-// (CancelBatch). It may be forgotten, so that its responses are dropped. A stream may leave its
-// window: its responses no longer make the other model wait (unread.go).
+// A request is in flight from Receive until its last response has been sent or dropped. Until then
+// three things may happen. STOP_INFER, or the disconnection of all clients of its execution
+// (CancelBatch), cancels it. It may be forgotten, so that its responses are dropped. A stream may
+// leave its window, so that its responses no longer make the other model wait (unread.go).
 //
 // The process that executes a request knows it too: Execute records where the latest one is, and a
 // Follower looks for its response while a goroutine spins.
@@ -18,9 +18,9 @@
 // order of the frames. Close is called when nothing is received any more. Any goroutine may call
 // the other methods. A method of Session may take its life's lock.
 //
-// Goroutines: one for each copy of more than 1 MiB, and for each request whose model has to be
-// asked whether it is ready. Close waits for them. It does not wait for the models that execute
-// requests: these are cancelled, and their later responses are dropped.
+// Goroutines: there is one for each copy of more than 1 MiB, and one for each request whose model
+// has to be asked whether it is ready. Close waits for them. It does not wait for the models that
+// execute requests: it cancels these requests, and their later responses are dropped.
 //
 // Lock order: the channel's receive lock, the lock of one request's responses, Config.Encoder.
 // Requests.mu is taken inside the lock of a request, briefly; a request's lock is never taken while
@@ -29,10 +29,10 @@
 // instead.
 //
 // Memory: inputs in the process's arena are copied once, into the pool of requests, and returned at
-// once; inputs that are loans are passed on. Either is held until the last response, even if the
-// end of the other process makes that, and released by ended. Both are limited: 16,384 requests,
-// copies of as many bytes as the arena may have, and the share of the model. Responses are charged
-// to the model that makes them. While they wait for the process they count for the process's own
-// model (answerForLocked). A response is released when it has been sent; from then on the process
-// holds its outputs by ticket.
+// once; inputs that are loans are passed on. Both are held until the last response, even if that
+// response is an error because the other process has ended; then ended releases them. Both are
+// limited: 16,384 requests, copies of as many bytes as the arena may have, and the share of the
+// model. Responses are charged to the model that makes them. While they wait for the process they
+// count for the process's own model (answerForLocked). A response is released when it has been
+// sent; from then on the process holds its outputs by ticket.
 package bls

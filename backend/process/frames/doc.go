@@ -21,20 +21,20 @@
 // Outgoing data passes the door (door.go, decision 0015): data that a stub could not hold or decode
 // is rejected, as an *infer.Error for its requests. Incoming data is not trusted: it is read once,
 // checked, and only then used. An *ipc.ProtocolError ends the life of the stub. A lack of memory is
-// neither.
+// not a protocol error.
 //
 // One life of a stub has one Encoder and one Decoder, and closes their channel and loans. The
 // package keeps no other state and starts no goroutine.
 //
-// Locks: SetNames, Execute and Response.Send are called under one lock of the caller's, and all
+// Locks: Execute and Response.Send are called under one lock of the caller's, and all
 // methods of a Decoder under the channel's receive lock. Send, Prepare, Copy and their results need
 // no lock. Inside, the locks of loans, pool and arena are taken briefly, and the lock behind
 // Mapped.
 //
 // An input in a client's region that the stub has mapped stays there (shared.go): this process does
 // not touch its bytes, and the loan holds the region. An output that the stub has written to its
-// client's place is located by comparing places. The request holds the region until it is answered;
-// after that the output's Memory does.
+// client's place is located by comparing places. The request holds the region until its final
+// response; after that the output's Memory does.
 //
 // Memory: a block that is sent is lent by ticket, and the loan holds it until the stub returns the
 // ticket or the life ends. A tensor that has arrived holds its block, its extent of the arena or

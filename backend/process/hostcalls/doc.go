@@ -1,6 +1,6 @@
 // Package hostcalls executes the host calls of one process: all requests of its model to the server
 // except inference. CALL loads and unloads models, asks whether a model is ready, and creates
-// metrics; METRIC changes one. A life has one Calls.
+// metrics; METRIC changes a metric. A life has one Calls.
 //
 //	CALL ─▶ Receive ─┬─ metrics: at once ──────────────────────────────┬─▶ RESULT
 //	                 └─ load, unload, ready: a goroutine ─▶ Host ──────┘
@@ -10,8 +10,8 @@
 // calls that are executed at once keep this order. Close is called when nothing is received any
 // more; it cancels the calls that wait for the Host and returns when they have ended.
 //
-// Goroutines: one for each load, unload and question, at most Limits.Most, with a limit on the
-// bytes of their bodies. Further calls are rejected by a RESULT.
+// Goroutines: there is one for each load, unload and readiness query, at most Limits.Most, with a
+// limit on the bytes of their bodies. A RESULT rejects further calls.
 //
 // Memory: decoded bodies are on the Go heap and charged to the life: that of a call that waits,
 // with the files of a load, until the Host has returned. Nothing is lent, except for a RESULT that

@@ -9,8 +9,8 @@
 //
 // A Table belongs to one life of a stub and tracks the regions that the stub has mapped. The first
 // request that could use a region makes the Table ask for it. This request, and all others until
-// the stub acknowledges, are copied. So nothing waits for a stub: the inputs of one that refuses,
-// or is late, are copied. The next life begins with an empty Table.
+// the stub acknowledges, are copied. So nothing waits for a stub: if it refuses or is late, its
+// inputs are copied. The next life begins with an empty Table.
 //
 // The descriptor for the stub is a new one, if the file still belongs to the server's user alone
 // (shm.Shared): read-only for inputs, writable for outputs. These are two mappings with two
@@ -19,8 +19,7 @@
 // it, and no request in flight wants an output there.
 //
 // Trust: MAPPED comes from a stub. An unexpected MAPPED, a second one, or an unrequested end
-// violates the protocol. A stub that claims a mapping that it does not have answers its own batches
-// with errors.
+// violates the protocol. If a stub claims a mapping that it does not have, its own batches fail.
 //
 // Locks: Table.mu is held while a descriptor is written to the socket, which does not wait. No
 // frame is sent while it is held. shm.Shared calls ended without its own lock.

@@ -1,6 +1,6 @@
-// Package square is the smallest decoupled backend: its models respond to a request with IN = n by
-// n responses with OUT = n, or none for 0. It sends them before Execute returns; package repeat
-// continues afterwards.
+// Package square is the smallest decoupled backend: its models send n responses with OUT = n to a
+// request with IN = n, and no response if n is 0. It sends them before Execute returns; package
+// repeat also sends responses after that.
 package square
 
 import (
