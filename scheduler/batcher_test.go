@@ -354,39 +354,3 @@ func TestBatcherHandsOverAhead(t *testing.T) {
 		}
 	})
 }
-
-func TestBatcherServesAgainWhatWasAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
-		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
-		lost, other := backendtest.NewHeld("lost"), backendtest.NewInstance("other", time.Second)
-		d.Available(lost)
-		var wg sync.WaitGroup
-		for _, id := range []string{"0", "1", "2"} {
-			wg.Go(func() {
-				r, err := ask(d, t.Context(), id)
-				if failed := err != nil || r.Err != nil; failed != (id == "0") {
-					t.Errorf("request %s: %v %v", id, r, err)
-				}
-			})
-			synctest.Wait()
-		}
-		if len(lost.Batches) != 2 || c.Waiting.Load() != 2 {
-			t.Fatalf("%d handed over and %d pending, want 2 and 2", len(lost.Batches), c.Waiting.Load())
-		}
-		// The instance is lost while it executes the first; it had not begun the second.
-		d.Lost(lost, false)
-		first, second := lost.Batches[0], lost.Batches[1]
-		second.Done(second, backend.Report{Refused: true})
-		first.Done(first, backend.Report{Err: errors.New("lost")})
-		first.Tasks[0].Send(infer.ErrorResponse(errors.New("lost")))
-		d.Available(other)
-		wg.Wait()
-		if got := fmt.Sprint(other.Executed()); got != "[1 2]" {
-			t.Errorf("the other instance got %s, want [1 2]", got)
-		}
-		if c.Waiting.Load() != 0 || d.InFlight() != 0 {
-			t.Errorf("at the end: %d pending, %d in flight", c.Waiting.Load(), d.InFlight())
-		}
-	})
-}

@@ -226,18 +226,3 @@ func TestCancelReachesWhatGoesOn(t *testing.T) {
 		b.Tasks[0].Send(&infer.Response{Final: true})
 	})
 }
-
-// TestBLSRequestsAreNotHandedOverAhead checks that a BLS request is not given ahead, because it
-// could wait behind its own caller.
-func TestBLSRequestsAreNotHandedOverAhead(t *testing.T) {
-	w := scheduler.NewWorld(t, "a1 b2")
-	for _, step := range []string{
-		"ahead a0", "ask r a", "ask s b", "call q s a", "waits q", "ask t a", "waits t",
-		"end r", "runs q", "end q", "runs t",
-	} {
-		if err := w.Step(step); err != nil {
-			t.Fatalf("step %q: %v", step, err)
-		}
-	}
-	w.Finish()
-}

@@ -15,8 +15,9 @@ import (
 )
 
 // TestTranscripts plays testdata. A case begins with the config of a model and its instances,
-// continues with requests at given times, and finishes with "end". An effect is a batch that an
-// instance begins, an error, or a rejection, each with its time in ms.
+// continues with requests and more instances ("up") at given times, and finishes with "end". An
+// effect is a batch that an instance begins, takes ahead or returns, an error, or a rejection, each
+// with its time in ms.
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
 		s := &scripted{t: t, timeline: &timeline{begun: time.Now()}}
@@ -29,6 +30,7 @@ type scripted struct {
 	t        *testing.T
 	timeline *timeline
 	rules    *batching.Rules
+	counter  Counter
 	*Batcher
 	told int // number of timeline lines already returned
 }
@@ -49,7 +51,12 @@ func (s *scripted) step(line string) []string {
 		}
 		time.Sleep(time.Until(s.timeline.begun.Add(at)))
 		synctest.Wait()
-		s.request(rest)
+		if name, more := strings.CutPrefix(rest, "up "); more {
+			s.Available(&pipe{name: name, timeline: s.timeline})
+			synctest.Wait()
+		} else {
+			s.request(rest)
+		}
 	}
 	lines := s.timeline.all()
 	effects := lines[s.told:]
@@ -57,16 +64,20 @@ func (s *scripted) step(line string) []string {
 	return effects
 }
 
-// start parses "2 lasting=10ms volume=3": two instances that take 10 ms per batch.
+// start parses "2 lasting=10ms volume=3": two instances that take 10 ms per batch. Instances that
+// are "ahead" are pipes, for which each request says how long it "lasts".
 func (s *scripted) start(line string) {
 	number, options, _ := strings.Cut(line, " ")
 	var lasting time.Duration
+	var ahead *pipe
 	for option := range strings.FieldsSeq(options) {
 		name, value, _ := strings.Cut(option, "=")
 		n, _ := strconv.Atoi(value)
 		switch name {
 		case "lasting":
 			lasting, _ = time.ParseDuration(value)
+		case "ahead":
+			ahead = &pipe{late: value != "", skip: value == "skip", timeline: s.timeline}
 		case "start_with":
 			s.rules.StartWith = n
 		case "volume":
@@ -75,9 +86,13 @@ func (s *scripted) start(line string) {
 			s.rules.Strategy, _ = batching.Single(nil)
 		}
 	}
-	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &Counter{}, Batching: s.rules})
+	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counter, Batching: s.rules})
 	n, _ := strconv.Atoi(number)
 	for i := range n {
+		if ahead != nil {
+			s.Available(&pipe{name: fmt.Sprintf("i%d", i), late: ahead.late, skip: ahead.skip, timeline: s.timeline})
+			continue
+		}
 		s.Available(&timedInstance{name: fmt.Sprint(i), lasts: lasting, timeline: s.timeline})
 	}
 }
@@ -99,7 +114,7 @@ func (s *scripted) request(line string) {
 			request.BatchSize = int64(n)
 		case name == "priority":
 			request.Priority = uint64(n)
-		case name == "timeout":
+		case name == "timeout" || name == "lasts":
 			request.TimeoutMicros = uint64(duration.Microseconds())
 		case name == "gone":
 			time.AfterFunc(time.Until(s.timeline.begun.Add(duration)), cancel)
@@ -126,8 +141,8 @@ func (s *scripted) request(line string) {
 func (s *scripted) end() {
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if s.InFlight() != 0 || s.waiting.length != 0 {
-		s.t.Errorf("at the end: %d in flight, %d wait", s.InFlight(), s.waiting.length)
+	if s.InFlight() != 0 || s.waiting.length != 0 || s.aheads != 0 || s.counter.Waiting.Load() != 0 {
+		s.t.Errorf("at the end: %d in flight, %d wait, %d ahead, %d pending", s.InFlight(), s.waiting.length, s.aheads, s.counter.Waiting.Load())
 	}
 	if err := s.Stop(s.t.Context()); err != nil {
 		s.t.Error(err)

@@ -26,10 +26,17 @@ type pipe struct {
 	mu      sync.Mutex
 	batches []*backend.Batch
 	asked   *backend.Batch // if late: the batch to skip
-	order   []string       // ids of the executed requests
-	asks    atomic.Int64   // number of calls of Withdraw
+	// timeline, if not nil, records its batches.
+	timeline *timeline
+	order    []string // ids of the executed requests
 	// handed, if not nil, is called before Execute returns.
 	handed func(id string)
+}
+
+func (p *pipe) tell(does string, b *backend.Batch) {
+	if p.timeline != nil {
+		p.timeline.tell("%s %s %s", p.name, does, ids(b))
+	}
 }
 
 func (p *pipe) Name() string                { return p.name }
@@ -57,16 +64,21 @@ func (p *pipe) Execute(b *backend.Batch) {
 	p.batches = append(p.batches, b)
 	if len(p.batches) == 1 {
 		p.beginLocked()
+	} else {
+		p.tell("takes ahead", b)
 	}
 }
 
 func (p *pipe) beginLocked() {
 	b := p.batches[0]
 	p.order = append(p.order, b.Tasks[0].Request.ID)
+	p.tell("executes", b)
 	time.AfterFunc(time.Duration(b.Tasks[0].Request.TimeoutMicros)*time.Microsecond, func() {
 		p.pop()
 		b.Done(b, backend.Report{Executed: true})
-		b.Tasks[0].Send(&infer.Response{Final: true})
+		for _, task := range b.Tasks {
+			task.Send(&infer.Response{Final: true})
+		}
 	})
 }
 
@@ -85,12 +97,12 @@ func (p *pipe) pop() {
 	p.asked = nil
 	p.mu.Unlock()
 	if skipped != nil {
+		p.tell("skips", skipped)
 		time.AfterFunc(time.Millisecond, func() { skipped.Done(skipped, backend.Report{Refused: true, Withdrawn: true}) })
 	}
 }
 
 func (p *pipe) Withdraw() {
-	p.asks.Add(1)
 	p.mu.Lock()
 	if len(p.batches) < 2 {
 		p.mu.Unlock()
@@ -99,11 +111,13 @@ func (p *pipe) Withdraw() {
 	b := p.batches[1]
 	if p.late {
 		p.asked = b
+		p.tell("is asked for", b)
 		p.mu.Unlock()
 		return
 	}
 	p.batches = p.batches[:1]
 	p.mu.Unlock()
+	p.tell("returns", b)
 	b.Done(b, backend.Report{Refused: true, Withdrawn: true})
 }
 
@@ -136,48 +150,6 @@ func sender(t *testing.T, d *Batcher, wg *sync.WaitGroup) func(ctx context.Conte
 	}
 }
 
-// TestBatcherWithdrawsFromALongExecution checks that a request that waits behind a long execution
-// is withdrawn when another instance becomes idle or available.
-func TestBatcherWithdrawsFromALongExecution(t *testing.T) {
-	for _, how := range []string{"executed", "up"} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var c Counter
-				d := NewBatcher(BatcherConfig{Observer: &c})
-				a, b := &pipe{name: "a"}, &pipe{name: "b"}
-				var wg sync.WaitGroup
-				send := sender(t, d, &wg)
-				d.Available(a)
-				send(t.Context(), "long", time.Hour)
-				var stuck *wanted
-				if how == "up" {
-					stuck = send(t.Context(), "stuck", time.Second)
-					d.Available(b)
-				} else {
-					d.Available(b)
-					send(t.Context(), "short", time.Second)
-					// Each instance has one ahead, so that one of them waits behind the long
-					// execution.
-					stuck = send(t.Context(), "stuck", time.Second)
-					send(t.Context(), "stuck too", time.Second)
-				}
-				wg.Wait()
-				synctest.Wait()
-				if stuck.took > 4*time.Second {
-					t.Errorf("a request that was ahead of a long one took %s", stuck.took)
-				}
-				if got := fmt.Sprint(a.order); got != "[long]" {
-					t.Errorf("the instance with the long execution got %s besides", got)
-				}
-				if c.Waiting.Load() != 0 || d.InFlight() != 0 || d.aheads != 0 || len(d.idle) != 2 {
-					t.Errorf("at the end: %d pending, %d in flight, %d ahead, %d idle, want 0, 0, 0, 2",
-						c.Waiting.Load(), d.InFlight(), d.aheads, len(d.idle))
-				}
-			})
-		})
-	}
-}
-
 // TestBatcherWithdrawsWhatIsBeingHandedOver checks that a request is withdrawn if an instance
 // becomes available while the request is being given ahead, when it cannot be withdrawn yet.
 func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
@@ -202,90 +174,6 @@ func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 			wg.Wait()
 			if got := fmt.Sprint(b.order); got != "["+id+"]" {
 				t.Errorf("the instance that came up got %s, want [%s]", got, id)
-			}
-		})
-	}
-}
-
-// TestBatcherWithdrawsTheOldest checks that the oldest request ahead is withdrawn first.
-func TestBatcherWithdrawsTheOldest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c Counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
-		long := []*pipe{{name: "a"}, {name: "b"}, {name: "c"}}
-		var wg sync.WaitGroup
-		send := sender(t, d, &wg)
-		for _, p := range long {
-			d.Available(p)
-			send(t.Context(), "long", time.Hour)
-		}
-		for i := range long {
-			send(t.Context(), fmt.Sprint(i), time.Second)
-			time.Sleep(time.Millisecond)
-		}
-		idle := &pipe{name: "idle"}
-		d.Available(idle)
-		wg.Wait()
-		if got := fmt.Sprint(idle.order); got != "[0 1 2]" {
-			t.Errorf("the idle instance got %s, want [0 1 2]", got)
-		}
-	})
-}
-
-// TestBatcherDoesNotWithdrawWhileOthersWait checks that no batch is withdrawn while requests wait
-// in the queue.
-func TestBatcherDoesNotWithdrawWhileOthersWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c Counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
-		a, b := &pipe{name: "a"}, &pipe{name: "b"}
-		d.Available(a)
-		d.Available(b)
-		var wg sync.WaitGroup
-		send := sender(t, d, &wg)
-		for i := range 40 {
-			send(t.Context(), fmt.Sprint(i), time.Duration(1+i%3)*time.Second)
-		}
-		waiting := func() bool {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			return d.waiting.length > 0
-		}
-		for waiting() {
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-			if asks := a.asks.Load() + b.asks.Load(); asks > 0 && waiting() {
-				t.Fatalf("asked %d times for a request back while others wait", asks)
-			}
-		}
-		wg.Wait()
-		if n := len(a.order) + len(b.order); n != 40 {
-			t.Errorf("%d were executed, want 40", n)
-		}
-	})
-}
-
-// TestBatcherServesWhatWasSkipped checks that a batch is executed once, also if it comes back only
-// when its turn comes.
-func TestBatcherServesWhatWasSkipped(t *testing.T) {
-	for _, skip := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			var c Counter
-			d := NewBatcher(BatcherConfig{Observer: &c})
-			a, b := &pipe{name: "a", late: true, skip: skip}, &pipe{name: "b"}
-			var wg sync.WaitGroup
-			send := sender(t, d, &wg)
-			d.Available(a)
-			send(t.Context(), "first", time.Second)
-			second := send(t.Context(), "second", time.Second)
-			d.Available(b)
-			wg.Wait()
-			synctest.Wait()
-			if a.asks.Load() != 1 || second.err != nil {
-				t.Errorf("skip %v: asked %d times, want 1; error %v", skip, a.asks.Load(), second.err)
-			}
-			if len(a.order)+len(b.order) != 2 || len(d.idle) != 2 || d.aheads != 0 || c.Waiting.Load() != 0 {
-				t.Errorf("skip %v: a executed %s, b %s; %d idle, %d ahead, %d pending", skip, a.order, b.order, len(d.idle), d.aheads, c.Waiting.Load())
 			}
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -249,7 +251,6 @@ func (w *world) Step(line string) error {
 		}
 	case "ahead":
 		w.Instances[id].ahead = true
-	case "wait": // nothing happens
 	case "runs":
 		if r := w.Asked[id]; !r.executed() {
 			w.t.Errorf("request %s is not executed", id)
@@ -262,6 +263,30 @@ func (w *world) Step(line string) error {
 		w.t.Fatalf("unknown step %q", line)
 	}
 	return nil
+}
+
+// Situation lists the batches of the instances, the errors of the requests, and the numbers of
+// failures and of drained instances.
+func (w *world) Situation() (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(w.Instances)) {
+		for i, b := range w.Instances[name].has {
+			list = append(list, name+[]string{" executes ", " takes ahead "}[i]+ids(b))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.Asked)) {
+		r := w.Asked[id]
+		if r.refused != nil {
+			list = append(list, fmt.Sprintf("%s is rejected: %s", id, infer.AsError(r.refused).Status()))
+		} else if final := r.Final.Load(); final != nil && final.Err != nil {
+			list = append(list, fmt.Sprintf("%s failed: %s", id, strings.TrimSuffix(final.Err.Status(), ": ")))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Counts)) {
+		if n := w.Counts[name].Failures.Load(); n > 0 {
+			list = append(list, fmt.Sprintf("failures of %s: %d", name, n))
+		}
+	}
+	return append(list, fmt.Sprintf("drained: %d", w.drained))
 }
 
 // Finish ends executions until none is left, and checks that nothing else is left.

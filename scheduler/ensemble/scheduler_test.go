@@ -11,129 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestStepsFollowTheirInputs runs scripts: "ask" sends a request (with its outputs in brackets),
-// "calls" lists the steps that models have yet to answer, "m: OUT=1." makes a model respond, and
-// "said" lists the client's responses.
-func TestStepsFollowTheirInputs(t *testing.T) {
-	chain := ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-	fork := ParseEnsemble("A", "B C", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B", "o(IN=X)->OUT=C")
-	join := ParseEnsemble("A", "D", "m(IN=A)->OUT=X", "n(IN=A)->OUT=Y", "o(IN=X,IN1=Y)->OUT=D")
-	opt := ParseEnsemble("A O", "B C", "m(IN=A,IN1=O)->OUT=B,OUT1=X", "n(IN=A,IN1=X)->OUT=C")
-	stream := ParseEnsemble("A", "B C", "r*(IN=A)->OUT=X,OUT1=C", "n(IN=X)->OUT=B")
-	twice := ParseEnsemble("A", "B", "r*(IN=A)->OUT=X", "s*(IN=X)->OUT=B")
-	for _, c := range []struct {
-		name   string
-		config Config
-		script []string
-	}{
-		{"a chain", chain, []string{"ask A=1", "calls m(IN=1)", "m: OUT=2.", "calls n(IN=2)", "said", "n: OUT=3.", "said B=3."}},
-		{"a fork waits for both", fork, []string{
-			"ask A=1", "m: OUT=2.", "calls n(IN=2) o(IN=2)", "o: OUT=4.", "said", "n: OUT=3.", "said B=3,C=4.",
-		}},
-		{"only what is wanted is run", fork, []string{"ask[C] A=1", "m: OUT=2.", "calls o(IN=2)", "o: OUT=4.", "said C=4."}},
-		{"outputs come in the order in which they are wanted", fork, []string{
-			"ask[C,B] A=1", "m: OUT=2.", "n: OUT=3.", "o: OUT=4.", "said C=4,B=3.",
-		}},
-		{"a join waits for both", join, []string{"ask A=1", "calls m(IN=1) n(IN=1)", "n: OUT=3.", "calls m(IN=1)", "m: OUT=2.", "calls o(IN=2,IN1=3)", "o: OUT=5.", "said D=5."}},
-		{
-			"an output that is also read is not lost with its reader", ParseEnsemble("A", "X B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B"),
-			[]string{"ask[X] A=1", "calls m(IN=1)", "m: OUT=2.", "said X=2."},
-		},
-		{"an input can be an output", ParseEnsemble("A", "A B", "m(IN=A)->OUT=B"), []string{"ask[A] A=1", "calls", "said A=1."}},
-		{"what the model says beside is dropped", chain, []string{"ask A=1", "m: OUT=2,MORE=9.", "n: OUT=3,OUT=4.", "said B=3."}},
-		{"the response may come before the end", chain, []string{"ask A=1", "m: OUT=2", "calls m(IN=1) n(IN=2)", "n: OUT=3.", "said", "m: .", "said B=3."}},
-
-		{"an optional input is left out", opt, []string{"ask A=1", "calls m(IN=1)", "m: OUT=2,OUT1=3.", "calls n(IN=1,IN1=3)", "n: OUT=4.", "said B=2,C=4."}},
-		{"a missing output is left out", opt, []string{"ask A=1 O=9", "calls m(IN=1,IN1=9)", "m: OUT1=3.", "n: OUT=4.", "said C=4."}},
-		{"a missing output feeds a step as nothing", opt, []string{"ask A=1", "m: OUT=2.", "calls n(IN=1)", "n: nothing.", "said B=2."}},
-		{"no output at all", chain, []string{"ask A=1", "m: nothing.", "calls n()", "n: nothing.", "said ."}},
-		{"no response at all", chain, []string{"ask A=1", "m: .", "calls",
-			"said !Invalid argument: in ensemble 'e', [request id: q] unexpected deadlock, at least one output is not set while no more ensemble steps can be made."}},
-
-		{"an error ends it", chain, []string{"ask A=1", "m: !bad.", "calls", "said !Unsupported: in ensemble 'e', bad."}},
-		{"an error waits for the steps in flight", fork, []string{
-			"ask A=1", "m: OUT=2.", "n: !bad.", "said", "calls o(IN=2)", "o: OUT=4.", "said !Unsupported: in ensemble 'e', bad.",
-		}},
-		{"of errors the first one counts", fork, []string{
-			"ask A=1", "m: OUT=2.", "n: !bad.", "o: !worse.", "said !Unsupported: in ensemble 'e', bad.",
-		}},
-		{"after an error no step begins", join, []string{"ask A=1", "m: !bad.", "n: OUT=3.", "calls", "said !Unsupported: in ensemble 'e', bad."}},
-		{"a step is refused", chain, []string{"refuse n", "ask A=1", "m: OUT=2.", "said !Internal: in ensemble 'e', Exceeds maximum queue size."}},
-		{"a model cannot be found", chain, []string{"missing n", "ask A=1", "calls", "said !Not found: in ensemble 'e', Request for unknown model: 'n' is not found."}},
-		{"the client has gone", chain, []string{"ask A=1", "gone", "calls m(IN=1)", "m: OUT=2.", "calls", "said !Cancelled: in ensemble 'e', ."}},
-
-		{"each response of a stream goes its way", stream, []string{
-			"ask A=1", "r: OUT=a,OUT1=b", "calls r(IN=1) n(IN=a)", "r: OUT=c,OUT1=d", "calls r(IN=1) n(IN=a) n(IN=c)",
-			"n: OUT=x.", "said B=x,C=b", "r: .", "said", "n: OUT=y.", "said B=y,C=d.",
-		}},
-		{"a stream ends by itself", stream, []string{"ask A=1", "r: OUT=a,OUT1=b", "n: OUT=x.", "said B=x,C=b", "r: .", "said ."}},
-		{"a stream without responses", stream, []string{"ask A=1", "r: .", "said ."}},
-		{"responses are paired by what they are made from", stream, []string{
-			"ask A=1", "r: OUT=a,OUT1=b", "r: OUT=c,OUT1=d", "second n: OUT=y.", "said B=y,C=d", "n: OUT=x.", "said B=x,C=b", "r: .", "said .",
-		}},
-		{"a stream with gaps", stream, []string{
-			"ask A=1", "r: OUT=a", "n: OUT=x.", "said B=x", "r: nothing", "calls r(IN=1) n()", "n: nothing.", "said ", "r: OUT1=d.", "n: OUT=y.", "said B=y,C=d.",
-		}},
-		{"a wanted part of a stream", stream, []string{"ask[C] A=1", "r: OUT=a,OUT1=b", "calls r(IN=1)", "said C=b", "r: OUT=c,OUT1=d.", "said C=d."}},
-		{"an error in a stream", stream, []string{
-			"ask A=1", "r: OUT=a,OUT1=b", "n: OUT=x.", "said B=x,C=b", "r: !bad", "r: OUT=c,OUT1=d", "calls r(IN=1)", "said", "r: .", "said !Unsupported: in ensemble 'e', bad.",
-		}},
-		{"a stream of streams", twice, []string{
-			"ask A=1", "r: OUT=a", "r: OUT=b.", "calls s(IN=a) s(IN=b)", "s: OUT=1", "second s: OUT=2", "said B=1 B=2", "s: OUT=3.", "said B=3", "s: .", "said .",
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			k := newFakeComposer(t)
-			config := c.config
-			config.Composer, config.Observer = k, &Tally{}
-			e := New(config)
-			ctx, gone := context.WithCancel(t.Context())
-			defer gone()
-			for _, line := range c.script {
-				k.step(ctx, gone, e, line)
-			}
-			k.settled(e)
-		})
-	}
-}
-
-func (k *fakeComposer) step(ctx context.Context, gone func(), e *Scheduler, line string) {
-	k.t.Helper()
-	word, rest, _ := strings.Cut(line, " ")
-	switch outputs, asks := strings.CutPrefix(word, "ask"); {
-	case asks:
-		var wanted []string
-		if outputs != "" {
-			wanted = strings.Split(strings.Trim(outputs, "[]"), ",")
-		}
-		k.ask(ctx, e, wanted, rest)
-	case word == "calls":
-		k.mu.Lock()
-		got := k.textLocked()
-		k.mu.Unlock()
-		if got != rest {
-			k.t.Fatalf("%s: got %q", line, got)
-		}
-	case word == "said":
-		if got := k.said(); got != rest {
-			k.t.Fatalf("%s: got %q", line, got)
-		}
-	case word == "gone":
-		gone()
-	case word == "refuse":
-		k.refuse[rest] = errFull
-	case word == "missing":
-		k.missing = rest
-	case word == "second": // the second request of the model
-		model, text, _ := strings.Cut(rest, ": ")
-		first := k.take(model)
-		k.answer(model, text)
-		k.calls = append([]*stepCall{first}, k.calls...)
-	default:
-		k.answer(strings.TrimSuffix(word, ":"), rest)
-	}
-}
-
 // TestStepsGetWhatTheRequestSays checks that a step's request gets the id, sequence, priority,
 // timeout, parameters and caller of the ensemble's request.
 func TestStepsGetWhatTheRequestSays(t *testing.T) {
@@ -164,65 +41,6 @@ func TestStepsGetWhatTheRequestSays(t *testing.T) {
 	}
 	if got := k.history[0].Outputs; !slices.Equal(got, []string{"OUT", "OUT1"}) {
 		t.Errorf("the first step is asked for %v, want all that is mapped", got)
-	}
-}
-
-// TestResponsesChooseTheSequence checks that the parameters of a response can choose the sequence
-// of the following steps.
-func TestResponsesChooseTheSequence(t *testing.T) {
-	const start, end = infer.SequenceStart, infer.SequenceEnd
-	own := infer.CorrelationID{Number: 77}
-	for _, c := range []struct {
-		name, parameters string
-		correlation      infer.CorrelationID
-		flags            uint32
-		err              string
-	}{
-		{"nothing", "", own, start, ""},
-		{"others", "x=y", own, start, ""},
-		{"number", "sequence_id:=5", infer.CorrelationID{Number: 5}, 0, ""},
-		{"text", "sequence_id=five;sequence_start?=true", infer.CorrelationID{Text: "five"}, start, ""},
-		{"flags alone", "sequence_end?=true", own, end, ""},
-		{"both flags", "sequence_id:=7;sequence_start?=true;sequence_end?=true", infer.CorrelationID{Number: 7}, start | end, ""},
-		{"no flags", "sequence_start?=false", own, 0, ""},
-		{"a long text", "sequence_id=" + strings.Repeat("x", 129), own, 0, "string correlation ID cannot be longer than 128 characters"},
-		{"an id that is a truth", "sequence_id?=true", own, 0, "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING"},
-		{"a start that is a text", "sequence_start=x", own, 0, "expect parameter 'sequence_start' to be TRITONSERVER_PARAMETER_BOOL"},
-		{"an end that is a number", "sequence_end:=1", own, 0, "expect parameter 'sequence_end' to be TRITONSERVER_PARAMETER_BOOL"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			k := newFakeComposer(t)
-			config := ParseEnsemble("A", "Z", "m(IN=A)->OUT=X", "n(IN=A,IN1=X)->OUT=Y", "o(IN=Y)->OUT=Z")
-			config.Composer, config.Observer = k, &Tally{}
-			e := New(config)
-			req := &infer.Request{Model: "e", Correlation: own, Flags: start, Inputs: []infer.Tensor{{Name: "A", Data: []byte("1"), Shape: []int64{1}}}}
-			if err := e.Submit(t.Context(), req, k.heard); err != nil {
-				t.Fatal(err)
-			}
-			k.answer("m", "OUT=2;"+c.parameters+".")
-			if c.err != "" {
-				if got, want := k.said(), "in ensemble 'e', "+c.err+"."; !strings.HasSuffix(got, want) {
-					t.Errorf("got %q, want it to end with %q", got, want)
-				}
-				k.settled(e)
-				return
-			}
-			k.answer("n", "OUT=3.")
-			k.answer("o", "OUT=4.")
-			k.settled(e)
-			for i, want := range []struct {
-				correlation infer.CorrelationID
-				flags       uint32
-			}{{own, start}, {c.correlation, c.flags}, {c.correlation, c.flags}} {
-				if r := k.history[i]; r.Correlation != want.correlation || r.Flags != want.flags {
-					t.Errorf("step %d got sequence %+v flags %d, want %+v flags %d", i, r.Correlation, r.Flags, want.correlation, want.flags)
-				}
-			}
-			label := sequenceLabel{correlation: c.correlation, flags: c.flags}
-			if got, want := k.raw[0].Parameters, label.parameters(); !slices.Equal(got, want) {
-				t.Errorf("the response has parameters %+v, want %+v", got, want)
-			}
-		})
 	}
 }
 
@@ -307,53 +125,6 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 	}
 }
 
-// TestInflightLimitSpansRequests checks that a step's requests in flight stay within the limit
-// across all requests of the ensemble.
-func TestInflightLimitSpansRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newFakeComposer(t)
-		config := ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.MaxInflight, config.Composer, config.Observer = 2, k, &Tally{}
-		e := New(config)
-		calls := func(want string) {
-			t.Helper()
-			synctest.Wait()
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			if got := k.textLocked(); got != want {
-				t.Errorf("got calls %q, want %q", got, want)
-			}
-		}
-		ctx, gone := context.WithCancel(t.Context())
-		for _, in := range []string{"A=1", "A=2", "A=3"} {
-			k.ask(t.Context(), e, nil, in)
-		}
-		k.ask(ctx, e, nil, "A=4")
-		k.ask(t.Context(), e, nil, "A=5")
-		calls("m(IN=1) m(IN=2)")
-		k.answer("m", "OUT=a.")
-		calls("m(IN=2) m(IN=3) n(IN=a)")
-		gone() // the fourth gives up its wait
-		calls("m(IN=2) m(IN=3) n(IN=a)")
-		if got, want := k.said(), "!Cancelled: in ensemble 'e', ."; got != want {
-			t.Errorf("the one that has gone heard %q, want %q", got, want)
-		}
-		k.answer("m", "!bad.")
-		calls("m(IN=3) n(IN=a) m(IN=5)")
-		k.answer("m", "OUT=b.")
-		k.answer("m", "OUT=c.")
-		calls("n(IN=a) n(IN=b)") // the other step has its own limit
-		time.Sleep(patienceTurn - time.Nanosecond)
-		calls("n(IN=a) n(IN=b)")
-		time.Sleep(time.Nanosecond)
-		calls("n(IN=a) n(IN=b) n(IN=c)") // after patienceTurn a request may exceed the limit, so that it does not wait forever
-		for range 3 {
-			k.answer("n", "OUT=z.")
-		}
-		k.settled(e)
-	})
-}
-
 // TestFailedRequestsGiveUpTheirTurn checks that a failed request does not wait for its turn first,
 // and that thousands of failures do not recurse.
 func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
@@ -380,58 +151,6 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 		t.Errorf("%d requests were answered, want %d", got, many+1)
 	}
 	k.settled(e)
-}
-
-// TestStepsKeepSlotsOfTheWindow checks that results of a stream's response keep its slot, but not
-// for so long that models which wait for each other are blocked.
-func TestStepsKeepSlotsOfTheWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newFakeComposer(t)
-		config := ParseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.Composer, config.Observer = k, &Tally{}
-		e := New(config)
-		slots := func(want int) {
-			t.Helper()
-			synctest.Wait()
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			if k.slots != want {
-				t.Errorf("%d slots are kept, want %d", k.slots, want)
-			}
-		}
-		k.ask(t.Context(), e, nil, "A=1")
-		k.answer("r", "OUT=a")
-		k.answer("r", "OUT=b")
-		slots(2)
-		k.answer("n", "OUT=x.")
-		slots(1) // the client has received it
-		time.Sleep(patienceSlots - time.Nanosecond)
-		k.answer("r", "OUT=c")
-		time.Sleep(patienceSlots)
-		slots(2) // there was progress
-		time.Sleep(patienceSlots)
-		slots(0) // no progress: perhaps the models wait for each other
-		k.answer("r", "OUT=d")
-		slots(1) // the new response keeps its slot
-		time.Sleep(2 * patienceSlots)
-		slots(0)
-		for range 3 {
-			k.answer("n", "OUT=x.")
-		}
-		k.answer("r", ".")
-		k.settled(e)
-
-		config = ParseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=Y", "r*(IN=Y)->OUT=B")
-		config.Composer, config.Observer = k, &Tally{}
-		e = New(config)
-		k.ask(t.Context(), e, nil, "A=1")
-		k.answer("r", "OUT=a")
-		slots(0) // the same model has a later step, so slots are not kept
-		k.answer("r", ".")
-		k.answer("n", "OUT=x.")
-		k.answer("r", ".")
-		k.settled(e)
-	})
 }
 
 // TestWaitingStepsAreCharged checks that a step that waits for its turn holds the memory of the
@@ -461,33 +180,6 @@ func TestWaitingStepsAreCharged(t *testing.T) {
 	}
 	c.send(&infer.Response{Empty: true, Final: true})
 	k.settled(e)
-}
-
-// TestFailedRequestsGiveUpSlots checks that a failed request keeps no slots of the stream that it
-// reads, so that the stream can end.
-func TestFailedRequestsGiveUpSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newFakeComposer(t)
-		config := ParseEnsemble("A", "B X", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-		config.MaxInflight, config.Composer, config.Observer = 1, k, &Tally{}
-		e := New(config)
-		ctx, leave := context.WithCancel(t.Context())
-		k.ask(ctx, e, nil, "A=1")
-		for range 4 { // n has the first, the others wait for their turn; all wait for their B
-			k.answer("r", "OUT=a")
-		}
-		leave()
-		synctest.Wait()
-		k.answer("n", "!gone.")
-		k.mu.Lock()
-		if k.slots != 0 {
-			t.Errorf("%d slots are kept for a client that has gone", k.slots)
-		}
-		k.mu.Unlock()
-		k.answer("r", "OUT=a")
-		k.answer("r", ".")
-		k.settled(e)
-	})
 }
 
 // TestStopRefusesAndDrainWaits checks that Stop rejects new requests and waits for those in flight,

@@ -1,6 +1,7 @@
 package ensemble
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,7 @@ type fakeComposer struct {
 	refuse  map[string]error
 	calls   []*stepCall // steps without a final response
 	history []*infer.Request
+	events  []string // steps that began, and responses to clients
 	held    int
 	lent    int // references to tensors and slots that are still held
 	peak    int // the most slots kept at one time
@@ -101,6 +103,7 @@ func (m *member) Submit(ctx context.Context, req *infer.Request, send infer.Send
 	}
 	k.calls = append(k.calls, &stepCall{m.model, ctx, req, send})
 	k.history = append(k.history, req)
+	k.events = append(k.events, m.model+"("+tensorsText(req.Inputs)+")"+sequenceText(req.Correlation, req.Flags))
 	if k.spins != nil {
 		return m, nil
 	}
@@ -239,8 +242,8 @@ func parseParameters(text string) (list []infer.Parameter) {
 	return list
 }
 
-// heard is the Sender of a client. It records the responses.
-func (k *fakeComposer) heard(r *infer.Response) {
+// responseText is the reverse of answer, without parameters.
+func responseText(r *infer.Response) string {
 	text := tensorsText(r.Outputs)
 	if r.Err != nil {
 		text = "!" + r.Err.Code.String() + ": " + r.Err.Message
@@ -251,6 +254,12 @@ func (k *fakeComposer) heard(r *infer.Response) {
 	if r.Final {
 		text += "."
 	}
+	return text
+}
+
+// heard is the Sender of a client. It records the responses.
+func (k *fakeComposer) heard(r *infer.Response) {
+	text := responseText(r)
 	r.Release()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -266,12 +275,20 @@ func (k *fakeComposer) ask(ctx context.Context, e *Scheduler, outputs []string, 
 		name, value, _ := strings.Cut(pair, "=")
 		req.Inputs = append(req.Inputs, k.tensor(name, value))
 	}
+	k.submit(ctx, e, req)
+}
+
+func (k *fakeComposer) submit(ctx context.Context, e *Scheduler, req *infer.Request) {
+	k.t.Helper()
 	err := e.Submit(ctx, req, func(r *infer.Response) {
 		if r.Final { // the client owns its inputs again
 			for i := range req.Inputs {
 				req.Inputs[i].Release()
 			}
 		}
+		k.mu.Lock()
+		k.events = append(k.events, req.ID+" gets "+cmp.Or(responseText(r), "nothing")+sequenceOf(r))
+		k.mu.Unlock()
 		k.heard(r)
 	})
 	if err != nil {

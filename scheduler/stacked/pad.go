@@ -2,6 +2,7 @@ package stacked
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 
@@ -145,4 +146,20 @@ func eachRun(large, small []int64, visit func(inside bool, n int64)) {
 	if rest *= large[0] - small[0]; rest > 0 {
 		visit(false, rest)
 	}
+}
+
+// element encodes one value of a type as tensors do; a string follows its length.
+func element(d infer.DataType, text string) ([]byte, error) {
+	switch {
+	case d == infer.Bytes:
+		b := binary.LittleEndian.AppendUint32(nil, uint32(len(text)))
+		return append(b, text...), nil // bound: a text of the config
+	case d.Size() == 0:
+		return nil, errors.New("it has no data type")
+	}
+	bits, err := d.ParseNumber(text)
+	if err != nil {
+		return nil, err
+	}
+	return binary.LittleEndian.AppendUint64(nil, bits)[:d.Size():d.Size()], nil
 }

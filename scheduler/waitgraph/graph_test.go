@@ -1,14 +1,16 @@
 package waitgraph_test
 
 import (
-	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit/transcript"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -63,78 +65,79 @@ func (g *fakeRequest) TakeBack() bool {
 	return at > 0
 }
 
-// ask adds a request to a fakeScheduler. It is made by the execution of by, or by a client if by is
-// nil.
-func ask(graph *waitgraph.Graph, in *fakeScheduler, by *fakeRequest) (*fakeRequest, error) {
-	g := &fakeRequest{scheduler: in, request: &infer.Request{Model: in.name}}
-	g.task = &backend.Task{Request: g.request}
-	if by == nil {
-		in.waits = append(in.waits, g)
-		return g, nil
-	}
-	g.request.Caller = infer.NewCaller(by.scheduler.name, 1, []*infer.Request{by.request}, true)
-	graph.Enter(g, g.request.Caller, &g.bls)
-	in.waits = append(in.waits, g)
-	if len(in.waits) == 1 {
-		return g, nil
-	}
-	return g, graph.Check(g.bls)
+// scripted is a graph whose models and requests have the names of a script.
+type scripted struct {
+	t        *testing.T
+	graph    *waitgraph.Graph
+	models   map[string]*fakeScheduler
+	requests map[string]*fakeRequest
+	open     int
 }
 
-// TestCheckRefusesTheBLSRequestThatClosesACircle checks that Check rejects a BLS request that
-// closes a cycle of three models, and that Open counts the requests with open BLS requests.
-func TestCheckRefusesTheBLSRequestThatClosesACircle(t *testing.T) {
-	graph := waitgraph.New(zerolog.Nop(), 0)
-	a, b, c := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}, &fakeScheduler{name: "c"}
-	first, _ := ask(graph, a, nil)
-	second, err := ask(graph, b, first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	third, err := ask(graph, c, second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if graph.Open() != 2 {
-		t.Errorf("%d requests have open BLS requests, want 2", graph.Open())
-	}
-	_, err = ask(graph, a, third)
-	const want = "Model 'a' cannot be called: every instance of it waits for this call (a → b → c → a)"
-	var refused *infer.Error
-	if !errors.As(err, &refused) || refused.Message != want {
-		t.Errorf("the BLS request back to a: got error %v, want %q", err, want)
-	}
-	graph.Responded(third.bls, false)
-	if third.bls.Responses() != 1 || graph.Open() != 2 {
-		t.Errorf("after a response that is not the last: %d responses, %d with open BLS requests", third.bls.Responses(), graph.Open())
-	}
-	graph.Responded(third.bls, true)
-	graph.Leave(second.bls)
-	graph.Leave(second.bls)
-	if graph.Open() != 0 {
-		t.Errorf("%d requests have open BLS requests at the end", graph.Open())
-	}
+// TestTranscripts plays testdata. An effect is a rejection or a new number of requests with open
+// BLS requests.
+//
+//	ask r a       a client sends r to the model a
+//	call q r b    the execution of r calls the model b, which is checked if it has to wait
+//	enter q r b   the same without the check
+//	recheck q     say q, respond q: a response, and the last one
+//	leave q
+func TestTranscripts(t *testing.T) {
+	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
+		s := &scripted{t: t, graph: waitgraph.New(zerolog.Nop(), 0), models: map[string]*fakeScheduler{}, requests: map[string]*fakeRequest{}}
+		return s.step
+	})
 }
 
-// TestRecheckRefusesWhatLostItsLastHope checks that Recheck rejects a waiting BLS request when the
-// cycle is closed later by something other than a BLS request.
-func TestRecheckRefusesWhatLostItsLastHope(t *testing.T) {
-	graph := waitgraph.New(zerolog.Nop(), 0)
-	a, b := &fakeScheduler{name: "a"}, &fakeScheduler{name: "b"}
-	other, _ := ask(graph, b, nil)
-	first, _ := ask(graph, a, nil)
-	second, err := ask(graph, b, first)
+func (s *scripted) step(line string) (effects []string) {
+	f := strings.Fields(line)
+	id, err := f[1], error(nil)
+	switch f[0] {
+	case "ask":
+		s.add(id, f[2])
+	case "call", "enter":
+		err = s.call(s.add(id, f[3]), s.requests[f[2]], f[0] == "call")
+	case "recheck":
+		s.graph.Recheck([]*waitgraph.BLSRequest{s.requests[id].bls})
+		err = s.requests[id].refused
+	case "say", "respond":
+		s.graph.Responded(s.requests[id].bls, f[0] == "respond")
+	case "leave":
+		s.graph.Leave(s.requests[id].bls)
+	default:
+		s.t.Fatalf("unknown step %q", line)
+	}
 	if err != nil {
-		t.Fatalf("a BLS request that waits for a client's request: %v", err)
+		effects = append(effects, fmt.Sprintf("%s is rejected: %v", id, err))
 	}
-	graph.Recheck([]*waitgraph.BLSRequest{second.bls})
-	if second.refused != nil {
-		t.Fatalf("a BLS request that waits for a client's request: %v", second.refused)
+	if open := s.graph.Open(); open != s.open {
+		s.open = open
+		effects = append(effects, fmt.Sprintf("open: %d", open))
 	}
-	back, _ := ask(graph, a, nil)
-	graph.Enter(back, infer.NewCaller("b", 1, []*infer.Request{other.request}, true), &back.bls)
-	graph.Recheck([]*waitgraph.BLSRequest{second.bls})
-	if second.refused == nil || graph.Open() != 1 {
-		t.Errorf("got error %v with %d open, want a refusal and the other BLS request open", second.refused, graph.Open())
+	if q := s.requests[id].bls; q != nil && q.Responses() > 0 {
+		effects = append(effects, fmt.Sprintf("responses: %d", q.Responses()))
 	}
+	return effects
+}
+
+// add adds a request to the queue of a model.
+func (s *scripted) add(id, model string) *fakeRequest {
+	if s.models[model] == nil {
+		s.models[model] = &fakeScheduler{name: model}
+	}
+	r := &fakeRequest{scheduler: s.models[model], request: &infer.Request{Model: model}}
+	r.task = &backend.Task{Request: r.request}
+	r.scheduler.waits = append(r.scheduler.waits, r)
+	s.requests[id] = r
+	return r
+}
+
+// call makes a request one of the execution of by.
+func (s *scripted) call(r, by *fakeRequest, checked bool) error {
+	r.request.Caller = infer.NewCaller(by.scheduler.name, 1, []*infer.Request{by.request}, true)
+	s.graph.Enter(r, r.request.Caller, &r.bls)
+	if !checked || r.scheduler.waits[0] == r {
+		return nil
+	}
+	return s.graph.Check(r.bls)
 }
