@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -80,7 +81,7 @@ func (bare) ModelInfer(_ context.Context, q *kserve.ModelInferRequest) (*kserve.
 func benchClient(b *testing.B, address string, size, parallel int) {
 	b.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow*streamWindow),
+		grpc.WithStaticStreamWindowSize(grpcserver.StreamWindow), grpc.WithStaticConnWindowSize(grpcserver.ConnectionWindow*grpcserver.StreamWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30), grpc.ForceCodecV2(benchCodec{})))
 	if err != nil {
 		b.Fatal(err)
@@ -130,7 +131,7 @@ func BenchmarkInfer(b *testing.B) {
 		for _, parallel := range []int{0, 4} {
 			b.Run(fmt.Sprintf("%s/%d", row.name, parallel), func(b *testing.B) {
 				blocks := &blocks{free: map[int][]*block{}}
-				g, err := New(Config{Address: "127.0.0.1"}, server.Parts{Core: echo{servertest.NewCore()}, Allocate: blocks.allocate, Logging: &servertest.Log[server.LogSettings]{}}, zerolog.Nop())
+				g, err := grpcserver.New(grpcserver.Config{Address: "127.0.0.1"}, server.Parts{Core: echo{servertest.NewCore()}, Allocate: blocks.allocate, Logging: &servertest.Log[server.LogSettings]{}}, zerolog.Nop())
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -154,7 +155,7 @@ func BenchmarkBare(b *testing.B) {
 	for _, row := range benchSizes {
 		for _, parallel := range []int{0, 4} {
 			b.Run(fmt.Sprintf("%s/%d", row.name, parallel), func(b *testing.B) {
-				srv := grpc.NewServer(grpc.MaxRecvMsgSize(1<<30), grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow*streamWindow))
+				srv := grpc.NewServer(grpc.MaxRecvMsgSize(1<<30), grpc.StaticStreamWindowSize(grpcserver.StreamWindow), grpc.StaticConnWindowSize(grpcserver.ConnectionWindow*grpcserver.StreamWindow))
 				grpcservice.RegisterGRPCInferenceServiceServer(srv, bare{})
 				socket, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {

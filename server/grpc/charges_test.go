@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"bytes"
@@ -22,11 +22,12 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // startSmall is start with the given account configuration.
-func startSmall(t *testing.T, cfg Config, config budget.Config) *testServer {
+func startSmall(t *testing.T, cfg grpcserver.Config, config budget.Config) *testServer {
 	t.Helper()
 	return startWith(t, cfg, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
 		blocks.Account = budget.New(config)
@@ -37,11 +38,11 @@ func startSmall(t *testing.T, cfg Config, config budget.Config) *testServer {
 // idle waits until only the given number of connections is charged, without calls.
 func (s *testServer) idle(t *testing.T, connections int64) {
 	t.Helper()
-	if !testkit.Within(servertest.Patience, func() bool { return s.account.Total() == connections*connCost }) {
-		t.Errorf("%d bytes are charged, want %d", s.account.Total(), connections*connCost)
+	if !testkit.Within(servertest.Patience, func() bool { return s.blocks.Account.Total() == connections*grpcserver.ConnCost }) {
+		t.Errorf("%d bytes are charged, want %d", s.blocks.Account.Total(), connections*grpcserver.ConnCost)
 	}
 	for _, kind := range []budget.Kind{budget.Connections, budget.Transport} {
-		if held, charged := s.held(kind), s.account.Used(kind); held != charged {
+		if held, charged := s.held(kind), s.blocks.Account.Used(kind); held != charged {
 			t.Errorf("the connections hold %d bytes of %s, and %d are charged", held, kind, charged)
 		}
 	}
@@ -50,7 +51,7 @@ func (s *testServer) idle(t *testing.T, connections int64) {
 // TestNestedFieldsAreWeighed checks that a small message that would be large once decoded is
 // rejected before it is decoded.
 func TestNestedFieldsAreWeighed(t *testing.T) {
-	s := startSmall(t, Config{}, budget.Config{Limit: 16 << 20})
+	s := startSmall(t, grpcserver.Config{}, budget.Config{Limit: 16 << 20})
 	setting := func(n int) []byte {
 		values := bytes.Repeat([]byte{0x0a, 0}, n)
 		entry := protowire.AppendBytes([]byte{0x0a, 1, 'x', 0x12}, values)
@@ -71,7 +72,7 @@ func TestNestedFieldsAreWeighed(t *testing.T) {
 // TestSmallMessagesNameTheirFlag checks that each unary method except ModelInfer and
 // RepositoryModelLoad accepts a message of 1 MiB and rejects a larger one.
 func TestSmallMessagesNameTheirFlag(t *testing.T) {
-	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
+	s := startSmall(t, grpcserver.Config{}, budget.Config{Limit: 64 << 20})
 	message := func(size int) []byte { // an unknown field: its tag and its length take five bytes
 		return protowire.AppendBytes(protowire.AppendTag(nil, 1000, protowire.BytesType), make([]byte, size-5))
 	}
@@ -97,16 +98,16 @@ func TestSmallMessagesNameTheirFlag(t *testing.T) {
 // TestHalfOpenCallsAreCharged checks that calls that were opened without a message are charged to
 // their connection, and are rejected when the account is full.
 func TestHalfOpenCallsAreCharged(t *testing.T) {
-	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20}) // a quarter of it is for the transport
-	const room = (16 << 20) / callCost
-	const calls = min(room, mostRefused) * 3 / 4 // of each client; more rejected ones would end it
+	s := startSmall(t, grpcserver.Config{}, budget.Config{Limit: 64 << 20}) // a quarter of it is for the transport
+	const room = (16 << 20) / grpcserver.CallCost
+	const calls = min(room, grpcserver.MostRefused) * 3 / 4 // of each client; more rejected ones would end it
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		var clients []*rawClient
 		taken, charged := s.grown(func() {
 			for range 2 {
 				clients = append(clients, s.raw(t))
 			}
-			testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Total() == 2*connCost })
+			testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Account.Total() == 2*grpcserver.ConnCost })
 			for _, c := range clients {
 				c.read()
 				for range calls {
@@ -128,25 +129,25 @@ func TestHalfOpenCallsAreCharged(t *testing.T) {
 // TestConnectionsOfManyRejectedCallsAreClosed checks that a connection is closed when hundreds of
 // its calls in a row were rejected for lack of memory.
 func TestConnectionsOfManyRejectedCallsAreClosed(t *testing.T) {
-	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
-	s.account.Must(budget.Transport, 16<<20) // all of it
-	defer s.account.Give(budget.Transport, 16<<20)
+	s := startSmall(t, grpcserver.Config{}, budget.Config{Limit: 64 << 20})
+	s.blocks.Account.Must(budget.Transport, 16<<20) // all of it
+	defer s.blocks.Account.Give(budget.Transport, 16<<20)
 	c := s.raw(t)
 	c.read()
-	for range mostRefused - 1 {
+	for range grpcserver.MostRefused - 1 {
 		c.open(service + "ServerLive")
 	}
-	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == mostRefused-1 })
-	if n := s.account.Used(budget.Connections); n != connCost {
-		t.Errorf("after %d calls: %d bytes of connections are charged, want one connection", mostRefused-1, n)
+	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == grpcserver.MostRefused-1 })
+	if n := s.blocks.Account.Used(budget.Connections); n != grpcserver.ConnCost {
+		t.Errorf("after %d calls: %d bytes of connections are charged, want one connection", grpcserver.MostRefused-1, n)
 	}
 	c.open(service + "ServerLive")
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Connections) == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Account.Used(budget.Connections) == 0 })
 }
 
 // TestHeadersAreCharged checks that the headers of calls are charged.
 func TestHeadersAreCharged(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	c := s.raw(t)
 	var headers []string
 	for i := range 500 {
@@ -157,9 +158,9 @@ func TestHeadersAreCharged(t *testing.T) {
 		for range calls {
 			c.open(service+"ServerLive", headers...)
 		}
-		testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == calls })
+		testkit.Eventually(t, servertest.Patience, func() bool { return s.Active() == calls })
 	})
-	if charged < calls*500*headerCost || taken > 3*charged/2+4<<20 {
+	if charged < calls*500*grpcserver.HeaderCost || taken > 3*charged/2+4<<20 {
 		t.Errorf("calls take %d bytes, and %d are charged", taken, charged)
 	}
 }
@@ -167,7 +168,7 @@ func TestHeadersAreCharged(t *testing.T) {
 // TestCallsWithoutHandlersAreChargedNoLonger checks that calls that the library ends before their
 // handler starts leave no charge.
 func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	c := s.raw(t)
 	c.read()
 	want := int64(0)
@@ -181,7 +182,7 @@ func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
 		c.open(path)
 		want++
 	}
-	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() >= want-500 && s.active.Count() == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() >= want-500 && s.Active() == 0 })
 	s.idle(t, 1)
 }
 
@@ -189,7 +190,7 @@ func TestCallsWithoutHandlersAreChargedNoLonger(t *testing.T) {
 func TestPartialMessagesAreCharged(t *testing.T) {
 	for _, method := range []string{"ServerLive", "ModelInfer", "ModelStreamInfer"} {
 		t.Run(method, func(t *testing.T) {
-			s := start(t, Config{}, nil)
+			s := start(t, grpcserver.Config{}, nil)
 			c := s.raw(t)
 			part := append([]byte{0x2a, 0x80, 0x80, 0x30}, make([]byte, 120<<10)...)
 			const calls = 200
@@ -197,13 +198,13 @@ func TestPartialMessagesAreCharged(t *testing.T) {
 				for range calls {
 					c.send(c.open(service+method), 1<<20, part)
 				}
-				testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Bodies) >= calls*int64(len(part)) })
+				testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Account.Used(budget.Bodies) >= calls*int64(len(part)) })
 			})
 			if taken > 2*charged {
 				t.Errorf("calls take %d bytes, and %d are charged", taken, charged)
 			}
-			if held := s.held(budget.Bodies); held != s.account.Used(budget.Bodies) {
-				t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(budget.Bodies))
+			if held := s.held(budget.Bodies); held != s.blocks.Account.Used(budget.Bodies) {
+				t.Errorf("the connection holds %d bytes, and %d are charged", held, s.blocks.Account.Used(budget.Bodies))
 			}
 			_ = c.Conn.Close()
 			s.idle(t, 0)
@@ -222,7 +223,7 @@ func TestTensorsAreAttributedToTheirConnections(t *testing.T) {
 		<-gate
 		return slow.Echo(ctx, req, send)
 	}
-	s := start(t, Config{}, servertest.NewCore(slow))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(slow))
 	const elements, size = 1 << 20, 4 << 20
 	raw := rawRequest("slow", "FP32", []int64{elements}, make([]byte, size))
 	typed := rawRequest("slow", "FP32", []int64{elements}, nil)
@@ -237,10 +238,10 @@ func TestTensorsAreAttributedToTheirConnections(t *testing.T) {
 		}()
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.held(budget.Blocks) == 4*size })
-	if n := s.account.Used(budget.Blocks); n != 4*size {
+	if n := s.blocks.Account.Used(budget.Blocks); n != 4*size {
 		t.Errorf("%d bytes are charged, want %d", n, 4*size)
 	}
-	if n := s.account.Used(budget.Transport); n > size/8 {
+	if n := s.blocks.Account.Used(budget.Transport); n > size/8 {
 		t.Errorf("%d bytes are charged to the transport, which has passed on everything", n)
 	}
 	open()
@@ -258,7 +259,7 @@ func TestTensorsAreAttributedToTheirConnections(t *testing.T) {
 // TestUnreadSmallRepliesAreCharged checks that even small replies to a client with a closed window
 // stay charged until the client reads them.
 func TestUnreadSmallRepliesAreCharged(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	c.read()
 	const calls = 1000
@@ -267,14 +268,14 @@ func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 			c.send(c.open(service+"ServerMetadata"), 0, nil)
 		}
 		testkit.Eventually(t, servertest.Patience, func() bool {
-			return s.account.Used(budget.Replies) >= calls*(sentLeast+sentCost) && s.active.Count() == 0
+			return s.blocks.Account.Used(budget.Replies) >= calls*(grpcserver.SentLeast+grpcserver.SentCost) && s.Active() == 0
 		})
 	})
 	if taken > 2*charged {
 		t.Errorf("replies take %d bytes, and %d are charged", taken, charged)
 	}
-	if held := s.held(budget.Replies); held != s.account.Used(budget.Replies) {
-		t.Errorf("the connection holds %d bytes, and %d are charged", held, s.account.Used(budget.Replies))
+	if held := s.held(budget.Replies); held != s.blocks.Account.Used(budget.Replies) {
+		t.Errorf("the connection holds %d bytes, and %d are charged", held, s.blocks.Account.Used(budget.Replies))
 	}
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}))
 	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
@@ -284,17 +285,17 @@ func TestUnreadSmallRepliesAreCharged(t *testing.T) {
 // TestRepliesThatNobodyTakesEndTheConnection checks that WriteTimeout ends a connection with a
 // closed window, and that the memory of its replies is released.
 func TestRepliesThatNobodyTakesEndTheConnection(t *testing.T) {
-	s := start(t, Config{WriteTimeout: 100 * time.Millisecond}, nil)
+	s := start(t, grpcserver.Config{WriteTimeout: 100 * time.Millisecond}, nil)
 	c := s.raw(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	c.send(c.open(service+"ServerLive"), 0, nil)
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Replies) > 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Account.Used(budget.Replies) > 0 })
 	s.idle(t, 0)
 }
 
 // TestUnreadErrorsAreCharged checks that calls that ended with an error stay charged while the
 // client does not read.
 func TestUnreadErrorsAreCharged(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	c := s.raw(t)
 	name := append([]byte{0x0a, 0x80, 0x20}, bytes.Repeat([]byte("x"), 4<<10)...)
 	const calls = 3500
@@ -302,7 +303,7 @@ func TestUnreadErrorsAreCharged(t *testing.T) {
 		c.send(c.open(service+"ModelMetadata"), len(name), name)
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		return s.active.Count() == 0 && s.account.Used(budget.Transport) > blockedCost+100*callCost
+		return s.Active() == 0 && s.blocks.Account.Used(budget.Transport) > grpcserver.BlockedCost+100*grpcserver.CallCost
 	})
 	c.read()
 	testkit.Eventually(t, servertest.Patience, func() bool { return c.ended.Load() == calls })
@@ -312,13 +313,13 @@ func TestUnreadErrorsAreCharged(t *testing.T) {
 // TestAConnectionCanBeEnded checks that the account lists connections by name and can end a busy
 // one.
 func TestAConnectionCanBeEnded(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	c := s.raw(t)
 	c.open(service + "ServerLive")
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == 1 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.Active() == 1 })
 	name := "gRPC connection from " + c.LocalAddr().String()
-	s.account.Holders(func(h *budget.Holder) bool {
-		if h.Name() == name && h.Held(budget.Connections) == connCost && h.Held(budget.Transport) >= callCost {
+	s.blocks.Account.Holders(func(h *budget.Holder) bool {
+		if h.Name() == name && h.Held(budget.Connections) == grpcserver.ConnCost && h.Held(budget.Transport) >= grpcserver.CallCost {
 			h.End()
 		}
 		return true
@@ -333,7 +334,7 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 // TestSmallValuesAreBounded checks that values of the maximum size are accepted and larger ones
 // rejected, and that a stream continues after a rejection.
 func TestSmallValuesAreBounded(t *testing.T) {
-	s := startSmall(t, Config{MaxLoadFiles: 10}, budget.Config{Limit: 1 << 30})
+	s := startSmall(t, grpcserver.Config{MaxLoadFiles: 10}, budget.Config{Limit: 1 << 30})
 	of := func(n int) string { return strings.Repeat("x", n) }
 	for _, test := range []struct {
 		what   string
@@ -387,27 +388,26 @@ func TestSmallValuesAreBounded(t *testing.T) {
 // TestRefusedCallsKeepTheirConnection checks that calls rejected for lack of memory count as use of
 // their connection. A connection without any call is evicted first.
 func TestRefusedCallsKeepTheirConnection(t *testing.T) {
-	s := start(t, Config{MaxConnections: 2}, nil)
-	if err := s.account.Take(budget.Transport, s.account.Most(budget.Transport)); err != nil {
+	s := start(t, grpcserver.Config{MaxConnections: 2}, nil)
+	if err := s.blocks.Account.Take(budget.Transport, s.blocks.Account.Most(budget.Transport)); err != nil {
 		t.Fatal(err)
 	}
-	defer s.account.Give(budget.Transport, s.account.Most(budget.Transport))
+	defer s.blocks.Account.Give(budget.Transport, s.blocks.Account.Most(budget.Transport))
 	used := s.raw(t)
 	used.read()
 	used.open(service + "ServerLive")
 	testkit.Eventually(t, servertest.Patience, func() bool { return used.ended.Load() == 1 })
 	silent := s.raw(t)
 	// A connection whose first frames have not been processed is not idle.
-	const firstFrames = prefaceBytes + 9 + 13 // SETTINGS and WINDOW_UPDATE
+	const firstFrames = grpcserver.PrefaceBytes + 9 + 13 // SETTINGS and WINDOW_UPDATE
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		s.socket.mu.Lock()
-		defer s.socket.mu.Unlock()
-		for c := range s.socket.open {
-			if c.received.Load() < firstFrames || !c.waiting.Load() {
+		connections := s.Connections()
+		for _, c := range connections {
+			if c.Received() < firstFrames || !c.Waiting() {
 				return false
 			}
 		}
-		return len(s.socket.open) == 2
+		return len(connections) == 2
 	})
 	s.raw(t)
 	_ = silent.SetReadDeadline(time.Now().Add(servertest.Patience))
@@ -421,11 +421,11 @@ func TestRefusedCallsKeepTheirConnection(t *testing.T) {
 // TestRefusedCallsLeaveNoTimer checks that calls with distant deadlines that are rejected, for lack
 // of memory or for their path, leave no memory in use after their connection has ended.
 func TestRefusedCallsLeaveNoTimer(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	const clients, calls = 5, 1000 // more rejected calls would end their connection
 	for path, full := range map[string]bool{service + "ServerLive": true, "x": false} {
 		if full {
-			if err := s.account.Take(budget.Transport, s.account.Most(budget.Transport)); err != nil {
+			if err := s.blocks.Account.Take(budget.Transport, s.blocks.Account.Most(budget.Transport)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -440,7 +440,7 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 			_ = c.Conn.Close()
 		}
 		if full {
-			s.account.Give(budget.Transport, s.account.Most(budget.Transport))
+			s.blocks.Account.Give(budget.Transport, s.blocks.Account.Most(budget.Transport))
 		}
 		s.idle(t, 0)
 		if !testkit.Within(servertest.Patience, func() bool { return heapAndStacks() < before+clients*calls*100 }) {
@@ -452,15 +452,15 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 // TestARefusalWithoutRoomEndsItsStream checks that a stream ends with an error if there is no
 // memory to encode that error as a reply.
 func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	stream := s.open(t, rpcContext(t))
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() > 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.Active() > 0 })
 	// The queue has room for the error, but the transport does not.
-	rest := s.account.Most(budget.Replies) - s.account.Used(budget.Replies) - sentCost
-	if err := s.account.Take(budget.Replies, rest); err != nil {
+	rest := s.blocks.Account.Most(budget.Replies) - s.blocks.Account.Used(budget.Replies) - grpcserver.SentCost
+	if err := s.blocks.Account.Take(budget.Replies, rest); err != nil {
 		t.Fatal(err)
 	}
-	defer s.account.Give(budget.Replies, rest)
+	defer s.blocks.Account.Give(budget.Replies, rest)
 	sendAll(t, stream, int32s("nobody", 1))
 	a, err := stream.Recv()
 	if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted || !strings.Contains(err.Error(), "no memory for a response of ") {
@@ -471,7 +471,7 @@ func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
 // TestAReplyThatIsTooLargeEndsItsOwnStream checks that a reply that can never fit into the account,
 // here because of its classes, ends only its own client's stream.
 func TestAReplyThatIsTooLargeEndsItsOwnStream(t *testing.T) {
-	s := startSmall(t, Config{}, budget.Config{Limit: 64 << 20})
+	s := startSmall(t, grpcserver.Config{}, budget.Config{Limit: 64 << 20})
 	small := rawRequest("classes", "FP32", []int64{1, 4}, make([]byte, 16))
 	var others []clientStream
 	for range 4 {

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -26,6 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -54,7 +55,7 @@ func TestEncryptionAndClientCertificatesAreWanted(t *testing.T) {
 	plain := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots}))
 	known := grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}))
 	for _, mutual := range []bool{false, true} {
-		s := start(t, Config{TLS: TLS{Enabled: true, Mutual: mutual, CertFile: certFile, KeyFile: keyFile, RootFile: clientCert}}, nil)
+		s := start(t, grpcserver.Config{TLS: grpcserver.TLS{Enabled: true, Mutual: mutual, CertFile: certFile, KeyFile: keyFile, RootFile: clientCert}}, nil)
 		if _, err := s.client.ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); status.Code(err) != codes.Unavailable {
 			t.Errorf("mutual %v, not encrypted: got %v", mutual, err)
 		}
@@ -67,10 +68,10 @@ func TestEncryptionAndClientCertificatesAreWanted(t *testing.T) {
 			t.Errorf("mutual %v, with a certificate: got %v", mutual, err)
 		}
 	}
-	for _, files := range []TLS{{CertFile: "none", KeyFile: keyFile}, {CertFile: certFile, KeyFile: clientKey},
+	for _, files := range []grpcserver.TLS{{CertFile: "none", KeyFile: keyFile}, {CertFile: certFile, KeyFile: clientKey},
 		{CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: "none"}, {CertFile: certFile, KeyFile: keyFile, Mutual: true, RootFile: keyFile}} {
 		files.Enabled = true
-		g, err := New(Config{TLS: files}, server.Parts{Core: servertest.NewCore(), Logging: &servertest.Log[server.LogSettings]{}}, zerolog.Nop())
+		g, err := grpcserver.New(grpcserver.Config{TLS: files}, server.Parts{Core: servertest.NewCore(), Logging: &servertest.Log[server.LogSettings]{}}, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +104,7 @@ func TestCompressionLevelAppliesToInferences(t *testing.T) {
 	for _, level := range message.CompressionLevels {
 		for _, method := range []string{"identity", "gzip", "deflate"} {
 			p := &packed{}
-			s := start(t, Config{Compression: level}, nil, grpc.WithStatsHandler(p))
+			s := start(t, grpcserver.Config{Compression: level}, nil, grpc.WithStatsHandler(p))
 			if _, err := s.client.ModelInfer(rpcContext(t), rawRequest("id_uint8", "UINT8", []int64{50000}, make([]byte, 50000)), grpc.UseCompressor(method)); err != nil {
 				t.Errorf("level %s, request in %s: %v", level, method, err)
 			}
@@ -156,7 +157,7 @@ func (c *stuckConn) Close() error {
 // fails after ReadTimeout, whether the server reads it whole or in pieces.
 func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 	for _, size := range []int{10000, 1 << 20} {
-		s := start(t, Config{ReadTimeout: 50 * time.Millisecond}, nil)
+		s := start(t, grpcserver.Config{ReadTimeout: 50 * time.Millisecond}, nil)
 		_, client := s.dial(t, grpc.WithWriteBufferSize(0), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			c := &stuckConn{Conn: raw, closed: make(chan struct{})}
@@ -183,7 +184,7 @@ func TestReadTimeoutEndsUnfinishedRequests(t *testing.T) {
 
 // idleStream keeps a stream idle for longer than the read timeout between two messages.
 func idleStream(t *testing.T, timeout time.Duration) error {
-	s := start(t, Config{ReadTimeout: timeout}, nil)
+	s := start(t, grpcserver.Config{ReadTimeout: timeout}, nil)
 	stream := s.open(t, rpcContext(t))
 	for i, n := range []int{1, 100} {
 		if i > 0 {
@@ -209,30 +210,23 @@ func idleStream(t *testing.T, timeout time.Duration) error {
 // TestAConnectionWithACallIsNotIdle checks that a connection is not evicted while a call remains on
 // it, even if only its status has not been read yet.
 func TestAConnectionWithACallIsNotIdle(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	s.raw(t).read()
-	var conn *connection
-	testkit.Eventually(t, servertest.Patience, func() bool {
-		l := s.socket
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for conn = range l.open {
-		}
-		return conn != nil
-	})
-	if err := conn.take(callCost); err != nil {
+	testkit.Eventually(t, servertest.Patience, func() bool { return len(s.Connections()) == 1 })
+	conn := s.Connections()[0]
+	if err := conn.Take(grpcserver.CallCost); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, servertest.Patience, conn.waiting.Load)
-	if conn.closeIdle() {
+	testkit.Eventually(t, servertest.Patience, conn.Waiting)
+	if conn.CloseIdle() {
 		t.Error("a connection was closed between the headers of a call and its handler")
 	}
-	conn.left(callCost)
-	if conn.closeIdle() {
+	conn.Left(grpcserver.CallCost)
+	if conn.CloseIdle() {
 		t.Error("a connection was closed before the end of a call was written")
 	}
-	conn.flushed()
-	testkit.Eventually(t, servertest.Patience, conn.closeIdle)
+	conn.Flushed()
+	testkit.Eventually(t, servertest.Patience, conn.CloseIdle)
 }
 
 // TestAnEvictedClientKnowsThatItsCallWasNotExecuted checks that a client whose connection is
@@ -240,7 +234,7 @@ func TestAConnectionWithACallIsNotIdle(t *testing.T) {
 // draining.
 func TestAnEvictedClientKnowsThatItsCallWasNotExecuted(t *testing.T) {
 	soon := grpc.ConnectParams{MinConnectTimeout: servertest.Patience, Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1, MaxDelay: time.Millisecond}}
-	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 1}}, nil,
+	s := start(t, grpcserver.Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 1}}, nil,
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(soon))
 	answered := 0
 	for n := range 500 {

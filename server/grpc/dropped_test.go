@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -27,7 +28,7 @@ func TestDroppedRepliesLetTheirMemoryGo(t *testing.T) {
 		send(&r.response)
 		return nil
 	}
-	s = start(t, Config{}, servertest.NewCore(one))
+	s = start(t, grpcserver.Config{}, servertest.NewCore(one))
 	conn, _ := s.dial(t, grpc.WithStaticStreamWindowSize(1<<16))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -41,7 +42,7 @@ func TestDroppedRepliesLetTheirMemoryGo(t *testing.T) {
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Lent.Load() > 0 && s.active.Count() == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Lent.Load() > 0 && s.Active() == 0 })
 	_ = conn.Close()
 	s.settled(t)
 }

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -17,13 +17,14 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestBadRequestsReadAsClientsExpect checks that the errors of invalid requests have Triton's
 // texts.
 func TestBadRequestsReadAsClientsExpect(t *testing.T) {
-	s := start(t, Config{}, servertest.NewCore(servertest.NewModel("ident", 0)))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(servertest.NewModel("ident", 0)))
 	for _, test := range []struct {
 		request string
 		code    codes.Code
@@ -130,19 +131,19 @@ func TestLongErrorsAreCut(t *testing.T) {
 	fails.Infer = func(context.Context, *infer.Request, infer.Sender) error {
 		return &infer.Error{Code: infer.NotFound, Message: whole}
 	}
-	s := start(t, Config{}, servertest.NewCore(fails), grpc.WithMaxHeaderListSize(8<<10))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(fails), grpc.WithMaxHeaderListSize(8<<10))
 	for _, test := range []struct {
 		what, piece string
 		n, keep     int // how often the text and the client's copy contain the piece; keep == n: all of it
 	}{
-		{"4 KiB", "x", maxText - len(before+after), maxText - len(before+after)},
-		{"a byte more", "x", maxText - len(before+after) + 1, maxText - maxCutMark - len(before)},
-		{"100 KB", "x", 100_000, maxText - maxCutMark - len(before)},
+		{"4 KiB", "x", grpcserver.MaxText - len(before+after), grpcserver.MaxText - len(before+after)},
+		{"a byte more", "x", grpcserver.MaxText - len(before+after) + 1, grpcserver.MaxText - grpcserver.MaxCutMark - len(before)},
+		{"100 KB", "x", 100_000, grpcserver.MaxText - grpcserver.MaxCutMark - len(before)},
 		{"7 KiB encoded", "ü", 1185, 1185},
-		{"more encoded", "ü", 1195, (maxEncodedText - maxCutMark - len(before)) / 6},
-		{"four bytes", "😀", 30_000, (maxEncodedText - maxCutMark - len(before)) / 12},
-		{"controls", "\n", 30_000, (maxEncodedText - maxCutMark - len(before)) / 3},
-		{"percent", "%", 30_000, (maxEncodedText - maxCutMark - len(before)) / 3},
+		{"more encoded", "ü", 1195, (grpcserver.MaxEncodedText - grpcserver.MaxCutMark - len(before)) / 6},
+		{"four bytes", "😀", 30_000, (grpcserver.MaxEncodedText - grpcserver.MaxCutMark - len(before)) / 12},
+		{"controls", "\n", 30_000, (grpcserver.MaxEncodedText - grpcserver.MaxCutMark - len(before)) / 3},
+		{"percent", "%", 30_000, (grpcserver.MaxEncodedText - grpcserver.MaxCutMark - len(before)) / 3},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			q := int32s("says", 1)
@@ -165,7 +166,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 // TestErrorsRepeatLittle checks that an error repeats at most 4 KiB of a request, as JSON, even if
 // it repeats several texts of it.
 func TestErrorsRepeatLittle(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	for _, text := range []string{"x", "\x01", `"`} {
 		q := withID(int32s("id_int32", 1), strings.Repeat(text, 32<<10))
 		q.Inputs[0].Name = strings.Repeat(text, 4<<10)
@@ -200,14 +201,14 @@ func FuzzShortText(f *testing.F) {
 			return
 		}
 		text := strings.Repeat(piece, n)
-		got := shortText(text)
+		got := grpcserver.ShortText(text)
 		encoded := 0
 		for _, b := range []byte(string([]rune(got))) { // U+FFFD for invalid UTF-8
 			if encoded++; b < ' ' || b > '~' || b == '%' {
 				encoded += 2
 			}
 		}
-		if len(got) > maxText || encoded > maxEncodedText {
+		if len(got) > grpcserver.MaxText || encoded > grpcserver.MaxEncodedText {
 			t.Fatalf("%d bytes, %d encoded, are left of %d", len(got), encoded, len(text))
 		}
 		kept, cut := strings.CutSuffix(got, "… ("+strconv.Itoa(len(text))+" bytes)")
@@ -219,7 +220,7 @@ func FuzzShortText(f *testing.F) {
 
 // TestUnusedRawContentsAreIgnored checks that surplus entries of raw_input_contents are ignored.
 func TestUnusedRawContentsAreIgnored(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	q := int32s("id_int32", 5000)
 	q.RawInputContents = append(q.RawInputContents, make([]byte, 100000), nil)
 	got, err := s.client.ModelInfer(rpcContext(t), q)

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -21,12 +21,14 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // testServer is a gRPC front end over fakes, with a client.
 type testServer struct {
-	*FrontEnd
+	*grpcserver.FrontEnd
+	parts  server.Parts
 	core   *servertest.Core
 	blocks *servertest.Blocks
 	conn   *grpc.ClientConn
@@ -36,13 +38,13 @@ type testServer struct {
 }
 
 // start runs a front end until the test ends. All memory must then have been released.
-func start(t testing.TB, cfg Config, core *servertest.Core, dial ...grpc.DialOption) *testServer {
+func start(t testing.TB, cfg grpcserver.Config, core *servertest.Core, dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	return startWith(t, cfg, core, func(*server.Parts, *servertest.Blocks) {}, dial...)
 }
 
 // startWith is start with parts modified by change.
-func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*server.Parts, *servertest.Blocks), dial ...grpc.DialOption) *testServer {
+func startWith(t testing.TB, cfg grpcserver.Config, core *servertest.Core, change func(*server.Parts, *servertest.Blocks), dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	if core == nil {
 		core = servertest.NewCore()
@@ -52,12 +54,12 @@ func startWith(t testing.TB, cfg Config, core *servertest.Core, change func(*ser
 	parts := server.Parts{Core: core, Allocate: blocks.Allocate, Memory: blocks.Account,
 		Logging: &servertest.Log[server.LogSettings]{S: server.LogSettings{Info: true, Warning: true, Error: true, Format: server.LogFormatDefault}}}
 	change(&parts, blocks)
-	g, err := New(cfg, parts, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
+	g, err := grpcserver.New(cfg, parts, zerolog.New(os.Stderr).Level(zerolog.WarnLevel))
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}
 	cancel, stop := servertest.Run(t, g)
-	s := &testServer{FrontEnd: g, core: core, blocks: blocks, cancel: cancel, stop: stop}
+	s := &testServer{FrontEnd: g, parts: parts, core: core, blocks: blocks, cancel: cancel, stop: stop}
 	s.conn, s.client = s.dial(t, dial...)
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
@@ -88,7 +90,7 @@ func (s *testServer) dial(t testing.TB, options ...grpc.DialOption) (*grpc.Clien
 func (s *testServer) settled(t testing.TB) {
 	t.Helper()
 	testkit.Eventually(t, servertest.Patience, func() bool {
-		if s.blocks.Lent.Load() == 0 && s.account.Total() == s.account.Used(budget.Connections) { // its connections may be open
+		if s.blocks.Lent.Load() == 0 && s.blocks.Account.Total() == s.blocks.Account.Used(budget.Connections) { // its connections may be open
 			return true
 		}
 		runtime.GC()

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"bytes"
@@ -18,13 +18,14 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestInferCarriesEveryType checks that tensors of each data type pass through a model unchanged:
 // small and large, raw and, if InferTensorContents has a field for the type, typed.
 func TestInferCarriesEveryType(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	for d := infer.Bool; d <= infer.BF16; d++ {
 		for _, n := range []int{0, 1, 3, 1000, 5000, 100000} {
 			var data []byte
@@ -87,7 +88,7 @@ func TestInferCarriesEveryType(t *testing.T) {
 // TestInferAsksTheCore checks the infer.Request that the Core receives.
 func TestInferAsksTheCore(t *testing.T) {
 	core := servertest.NewCore()
-	s := start(t, Config{ForwardPattern: "^X-|^y$"}, core)
+	s := start(t, grpcserver.Config{ForwardPattern: "^X-|^y$"}, core)
 	q := &kserve.ModelInferRequest{ModelName: "multi", ModelVersion: "1", Id: "the id",
 		Parameters: paramsOf("sequence_id", 7, "sequence_start", true, "sequence_end", false, "priority", uint64(9), "timeout", -1,
 			"triton_enable_empty_final_response", true, "a", "b", "binary_data_output", true),
@@ -133,7 +134,7 @@ func TestInferRepliesWithTheResponse(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789"), 1000)
 	odd := servertest.NewModel("odd", 0, "OUTPUT0 INT32 -1")
 	core := servertest.NewCore(odd)
-	s := start(t, Config{}, core)
+	s := start(t, grpcserver.Config{}, core)
 	odd.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error {
 		data, memory, _ := s.blocks.Allocate(len(big))
 		copy(data, big)
@@ -205,7 +206,7 @@ func TestInferOutcomesBecomeStatuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			m := servertest.NewModel("m", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 			m.Infer = func(_ context.Context, _ *infer.Request, send infer.Sender) error { return test.infer(send) }
-			s := start(t, Config{}, servertest.NewCore(m))
+			s := start(t, grpcserver.Config{}, servertest.NewCore(m))
 			_, err := s.client.ModelInfer(rpcContext(t), int32s("m", 5000))
 			wantStatus(t, err, test.code, test.text)
 		})
@@ -213,7 +214,7 @@ func TestInferOutcomesBecomeStatuses(t *testing.T) {
 }
 
 func TestClassificationReplacesTheOutput(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	q := rawRequest("classes", "FP32", []int64{2, 4}, []byte{0, 0, 128, 63, 0, 0, 0, 64, 0, 0, 0, 63, 0, 0, 64, 64, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0})
 	q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUTPUT0", Parameters: paramsOf("classification", 2)}}
 	got, err := s.client.ModelInfer(rpcContext(t), q)
@@ -246,7 +247,7 @@ func TestSharedResponseReleasesEachReferenceOnce(t *testing.T) {
 		send(r)
 		return nil
 	}
-	s := start(t, Config{}, servertest.NewCore(m))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(m))
 	q := int32s("twice", 10000)
 	for _, classes := range []map[string]*kserve.InferParameter{nil, paramsOf("classification", 1)} {
 		q.Outputs = []*kserve.ModelInferRequest_InferRequestedOutputTensor{{Name: "B", Parameters: classes}}
@@ -274,12 +275,12 @@ func TestReplacedBeforeItRuns(t *testing.T) {
 			"classification": {ParameterChoice: &kserve.InferParameter_Int64Param{Int64Param: 1}}}}}
 		return q
 	}
-	s := start(t, Config{}, servertest.NewCore(servertest.ReplacedModel()))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(servertest.ReplacedModel()))
 	got, err := s.client.ModelInfer(rpcContext(t), classified())
 	if err != nil || len(got.RawOutputContents) != 1 || string(got.RawOutputContents[0]) != want {
 		t.Errorf("ModelInfer: got %v and error %v, want %q", got, err, want)
 	}
-	s = start(t, Config{}, servertest.NewCore(servertest.ReplacedModel()))
+	s = start(t, grpcserver.Config{}, servertest.NewCore(servertest.ReplacedModel()))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, classified())
 	answer, err := stream.Recv()

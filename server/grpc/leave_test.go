@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"testing"
@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -18,7 +19,7 @@ import (
 // one too.
 func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 	w := newWaiting(false)
-	s := start(t, Config{}, servertest.NewCore(w.Model))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(w.Model))
 	answered := make(chan error, 1)
 	go func() {
 		_, err := s.client.ModelInfer(rpcContext(t), int32s("waits", 2))
@@ -49,11 +50,7 @@ func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Errorf("the RPC in flight: %v", err)
 	}
-	testkit.Eventually(t, servertest.Patience, func() bool {
-		s.socket.mu.Lock()
-		defer s.socket.mu.Unlock()
-		return len(s.socket.open) == 0
-	})
+	testkit.Eventually(t, servertest.Patience, func() bool { return len(s.Connections()) == 0 })
 	if _, err := s.client.ServerLive(rpcContext(t), &kserve.ServerLiveRequest{}); err != nil {
 		t.Errorf("the first client, anew: %v", err)
 	}
@@ -66,7 +63,7 @@ func TestLeaveSendsClientsAwayAndServes(t *testing.T) {
 // from before and after Leave in time.
 func TestShutdownAfterLeaveEndsRPCsOfBoth(t *testing.T) {
 	w := newWaiting(false)
-	s := start(t, Config{}, servertest.NewCore(w.Model))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(w.Model))
 	answered := make(chan error, 2)
 	ask := func(client grpcservice.GRPCInferenceServiceClient) {
 		_, err := client.ModelInfer(rpcContext(t), int32s("waits", 2))
@@ -83,7 +80,7 @@ func TestShutdownAfterLeaveEndsRPCsOfBoth(t *testing.T) {
 	go ask(grpcservice.NewGRPCInferenceServiceClient(later))
 	w.await(t, 2)
 	s.cancel()
-	<-s.stopping
+	<-s.Stopping()
 	close(w.gate)
 	for range 2 {
 		if err := <-answered; err != nil {

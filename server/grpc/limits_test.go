@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"bytes"
@@ -24,13 +24,14 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // TestRestrictedMethodsNeedTheKey checks that methods in restricted groups require the configured
 // header.
 func TestRestrictedMethodsNeedTheKey(t *testing.T) {
-	s := start(t, Config{Restricted: []server.Restriction{
+	s := start(t, grpcserver.Config{Restricted: []server.Restriction{
 		{Groups: []string{"health", "inference"}, Header: "Key", Value: "secret"},
 		{Groups: []string{"logging"}, Header: "other", Value: "x=y "},
 	}}, nil)
@@ -73,7 +74,7 @@ func TestRestrictedMethodsNeedTheKey(t *testing.T) {
 // TestReservedHeaderIsRefusedInTurn checks that forwarded metadata must not have a reserved name,
 // and that earlier errors in Triton's order take precedence.
 func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
-	s := start(t, Config{ForwardPattern: "t"}, nil)
+	s := start(t, grpcserver.Config{ForwardPattern: "t"}, nil)
 	const refusal = "Header 'timeout' is reserved for Triton usage and cannot be forwarded."
 	bad := withID(int32s("id_int32", 1), "", "timeout", "text")
 	missing := int32s("id_int32", 1)
@@ -101,7 +102,7 @@ func TestReservedHeaderIsRefusedInTurn(t *testing.T) {
 // TestCompressionWorksBothWays sends and receives compressed messages with each method and level.
 func TestCompressionWorksBothWays(t *testing.T) {
 	for _, level := range []string{"none", "low", "medium", "high"} {
-		s := start(t, Config{Compression: level}, nil)
+		s := start(t, grpcserver.Config{Compression: level}, nil)
 		for _, method := range []string{"", "gzip", "deflate"} {
 			var options []grpc.CallOption
 			if method != "" {
@@ -128,7 +129,7 @@ func TestCompressionWorksBothWays(t *testing.T) {
 // TestMessageLimitCountsDecompressedBytes checks that a message above the limit is rejected,
 // whether it is that large on the wire or only after decompression.
 func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
-	s := start(t, Config{MaxMessageBytes: 100 << 10}, nil)
+	s := start(t, grpcserver.Config{MaxMessageBytes: 100 << 10}, nil)
 	_, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 25000))
 	if err != nil {
 		t.Errorf("below the limit: %v", err)
@@ -147,8 +148,8 @@ func TestMessageLimitCountsDecompressedBytes(t *testing.T) {
 // TestWithoutMemoryOneRequestIsRefused checks that a request without memory fails alone: other
 // requests of the same stream succeed.
 func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
-	s := start(t, Config{}, nil)
-	defer servertest.Leave(s.account, budget.Blocks, 1<<20)()
+	s := start(t, grpcserver.Config{}, nil)
+	defer servertest.Leave(s.blocks.Account, budget.Blocks, 1<<20)()
 	_, err := s.client.ModelInfer(rpcContext(t), int32s("id_int32", 500000))
 	if status.Code(err) != codes.ResourceExhausted || !strings.HasPrefix(status.Convert(err).Message(), "request needs 2000000 bytes") {
 		t.Errorf("got %v, want it refused", err)
@@ -171,7 +172,7 @@ func TestWithoutMemoryOneRequestIsRefused(t *testing.T) {
 
 // TestConnectionLimitClosesNewcomers checks that new connections beyond the limit are closed.
 func TestConnectionLimitClosesNewcomers(t *testing.T) {
-	s := start(t, Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 50 * time.Millisecond}}, nil)
+	s := start(t, grpcserver.Config{MaxConnections: 1, Connections: &connections.Budget{Settle: 50 * time.Millisecond}}, nil)
 	stream := s.open(t, rpcContext(t)) // keeps its connection busy
 	sendAll(t, stream, withID(int32s("id_int32", 1), "a"))
 	receive(t, stream)
@@ -211,7 +212,7 @@ func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 		send(&infer.Response{Model: "slow", Version: 1, ID: req.ID, Final: true})
 		return nil
 	})
-	s := start(t, Config{MaxStreamRequests: 3}, servertest.NewCore(slow))
+	s := start(t, grpcserver.Config{MaxStreamRequests: 3}, servertest.NewCore(slow))
 	stream := s.open(t, rpcContext(t))
 	for i := range 10 {
 		sendAll(t, stream, withID(int32s("slow", 2000), fmt.Sprint(i)))
@@ -226,17 +227,17 @@ func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 
 // TestConfigNamesWhatIsRefused checks the errors for invalid settings.
 func TestConfigNamesWhatIsRefused(t *testing.T) {
-	for want, cfg := range map[string]Config{
-		"Port is 65536, want 0 to 65535":                                    {Port: 65536},
-		"MaxCalls is -1, want at least 0":                                   {MaxCalls: -1},
-		"MaxMessageBytes is 2147483648, want at most 2147483647":            {MaxMessageBytes: 1 << 31},
-		`Compression is "best", want one of ["none" "low" "medium" "high"]`: {Compression: "best"},
-		"TLS is enabled, want a certificate and a key":                      {TLS: TLS{Enabled: true}},
-		"TLS is mutual, want a root certificate":                            {TLS: TLS{Enabled: true, Mutual: true, CertFile: "c", KeyFile: "k"}},
-		"Restricted: unknown restricted api 'x' ":                           {Restricted: []server.Restriction{{Groups: []string{"x"}}}},
-		"ForwardPattern: error parsing regexp: missing closing ): `(?i)(`":  {ForwardPattern: "("},
+	for want, cfg := range map[string]grpcserver.Config{
+		"Port is 65536, want 0 to 65535":                                            {Port: 65536},
+		"MaxCalls is -1, want 1 to 2147483647, or 0 for the default":                {MaxCalls: -1},
+		"MaxMessageBytes is 2147483648, want 1 to 2147483647, or 0 for the default": {MaxMessageBytes: 1 << 31},
+		`Compression is "best", want one of ["none" "low" "medium" "high"]`:         {Compression: "best"},
+		"TLS is enabled, want a certificate and a key":                              {TLS: grpcserver.TLS{Enabled: true}},
+		"TLS is mutual, want a root certificate":                                    {TLS: grpcserver.TLS{Enabled: true, Mutual: true, CertFile: "c", KeyFile: "k"}},
+		"Restricted: unknown restricted api 'x' ":                                   {Restricted: []server.Restriction{{Groups: []string{"x"}}}},
+		"ForwardPattern: error parsing regexp: missing closing ): `(?i)(`":          {ForwardPattern: "("},
 	} {
-		if _, err := New(cfg, server.Parts{}, zerolog.Nop()); err == nil || err.Error() != want {
+		if _, err := grpcserver.New(cfg, server.Parts{}, zerolog.Nop()); err == nil || err.Error() != want {
 			t.Errorf("%+v: got %v, want %s", cfg, err, want)
 		}
 	}
@@ -245,7 +246,7 @@ func TestConfigNamesWhatIsRefused(t *testing.T) {
 // TestGarbageEndsOneConnection sends bytes that are not HTTP/2, or a partial frame, and checks that
 // only that connection ends.
 func TestGarbageEndsOneConnection(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x00", strings.Repeat("\xff", 1000)} {
 		c, err := net.Dial("tcp", s.Addr().String())
 		if err != nil {
@@ -265,7 +266,7 @@ func TestGarbageEndsOneConnection(t *testing.T) {
 // TestEntriesCountAgainstTheLimit checks that a message that would exceed the limit once decoded is
 // rejected.
 func TestEntriesCountAgainstTheLimit(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	many := bytes.Repeat([]byte{0x0a, 0}, 8<<20) // entries without key and value
 	err := s.conn.Invoke(rpcContext(t), service+"LogSettings", many, &kserve.LogSettingsResponse{}, grpc.ForceCodec(rawCodec{}))
 	if status.Code(err) != codes.ResourceExhausted {

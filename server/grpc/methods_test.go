@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/clientshm"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -47,7 +48,7 @@ func TestMethodsAnswerByTheTable(t *testing.T) {
 	core := servertest.NewCore()
 	core.Models["batch"].Info.Config.Platform = "plat"
 	core.Models["sick"] = &servertest.Model{Info: core.Models["fails"].Info}
-	s := start(t, Config{ServerName: "name", ServerVersion: "1.2.3"}, core)
+	s := start(t, grpcserver.Config{ServerName: "name", ServerVersion: "1.2.3"}, core)
 	const (
 		stol = "failed to get model version from specified version string 'x' (details: stol), version should be an integral value > 0"
 		load = "invalid value type for load parameter '"
@@ -175,7 +176,7 @@ func traceSettings(rate, count string) string {
 
 // TestStatisticsOfAllIgnoreTheVersion checks that a version without a model is ignored.
 func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	got, err := s.client.ModelStatistics(rpcContext(t), &kserve.ModelStatisticsRequest{Version: "7"})
 	want := &kserve.ModelStatisticsResponse{ModelStats: []*kserve.ModelStatistics{servertest.Statistics("a"), {Name: "b", Version: "2"}}}
 	if err != nil || !proto.Equal(got, want) {
@@ -185,7 +186,7 @@ func TestStatisticsOfAllIgnoreTheVersion(t *testing.T) {
 
 // TestUnparsableMessagesAreRefused checks the error for bytes that are not a message of the method.
 func TestUnparsableMessagesAreRefused(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	for _, method := range []string{"ServerLive", "ModelReady", "ModelInfer"} {
 		for _, body := range []string{"\x0a\xff", "\x0b", "\x0a\x01\xff"} {
 			if method == "ServerLive" && body == "\x0a\x01\xff" {
@@ -207,7 +208,7 @@ func (rawCodec) Unmarshal(_ []byte, _ any) error { return nil }
 func TestExitingRefusesEveryRPC(t *testing.T) {
 	core := servertest.NewCore()
 	core.Down = infer.Errorf(infer.Unavailable, "Server exiting")
-	s := start(t, Config{}, core)
+	s := start(t, grpcserver.Config{}, core)
 	for method, request := range map[string]proto.Message{
 		"ServerLive": &kserve.ServerLiveRequest{}, "ServerReady": &kserve.ServerReadyRequest{}, "ServerMetadata": &kserve.ServerMetadataRequest{},
 		"ModelReady": &kserve.ModelReadyRequest{Name: "batch"}, "RepositoryIndex": &kserve.RepositoryIndexRequest{},
@@ -220,13 +221,13 @@ func TestExitingRefusesEveryRPC(t *testing.T) {
 func TestNotReadyIsAnsweredAsHealth(t *testing.T) {
 	core := servertest.NewCore()
 	core.Unready = true
-	s := start(t, Config{}, core)
+	s := start(t, grpcserver.Config{}, core)
 	s.invoke(t, "ServerReady", &kserve.ServerReadyRequest{}, &kserve.ServerReadyResponse{}, codes.OK, "")
 	s.invoke(t, "/grpc.health.v1.Health/Check", &grpc_health_v1.HealthCheckRequest{}, &grpc_health_v1.HealthCheckResponse{}, codes.OK, "status: NOT_SERVING")
 }
 
 func TestLogSettingsAreChangedAndShown(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	type settings = map[string]*kserve.LogSettingsRequest_SettingValue
 	flag := func(b bool) *kserve.LogSettingsRequest_SettingValue {
 		return &kserve.LogSettingsRequest_SettingValue{ParameterChoice: &kserve.LogSettingsRequest_SettingValue_BoolParam{BoolParam: b}}
@@ -256,7 +257,7 @@ func TestLogSettingsAreChangedAndShown(t *testing.T) {
 	} {
 		got, err := s.client.LogSettings(rpcContext(t), &kserve.LogSettingsRequest{Settings: test.change})
 		wantStatus(t, err, test.code, test.text)
-		if now := s.logging.LogSettings(); now != test.want {
+		if now := s.parts.Logging.LogSettings(); now != test.want {
 			t.Errorf("%v: the settings are %+v, want %+v", test.change, now, test.want)
 		}
 		if err != nil {
@@ -279,7 +280,7 @@ func TestLoadOutlivesClient(t *testing.T) {
 		ended <- ctx.Err()
 		return nil
 	}
-	s := start(t, Config{}, core)
+	s := start(t, grpcserver.Config{}, core)
 	ctx, cancel := context.WithCancel(rpcContext(t))
 	go func() {
 		<-begun

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"io"
@@ -8,6 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // brokenCore panics when Target is called for the model "broken".
@@ -24,16 +26,16 @@ func (c brokenCore) Target(name string, version int64) (models.Target, error) {
 // handling panics, before the core has it or while its inputs are built, that its memory is
 // released, and that the stream continues.
 func TestAPanicEndsItsOwnRequestOfAStream(t *testing.T) {
-	s := start(t, Config{}, nil)
-	s.FrontEnd.core = brokenCore{s.FrontEnd.core}
-	allocate := s.FrontEnd.allocate
 	const large = 1 << 20
-	s.FrontEnd.allocate = func(n int) ([]byte, infer.Memory, error) {
-		if n == 4*large {
-			panic("a bug behind large inputs")
+	s := startWith(t, grpcserver.Config{}, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
+		parts.Core = brokenCore{parts.Core}
+		parts.Allocate = func(n int) ([]byte, infer.Memory, error) {
+			if n == 4*large {
+				panic("a bug behind large inputs")
+			}
+			return blocks.Allocate(n)
 		}
-		return allocate(n)
-	}
+	})
 	stream := s.open(t, rpcContext(t))
 	typed := int32s("id_int32", large)
 	typed.RawInputContents = nil

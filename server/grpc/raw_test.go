@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"bytes"
@@ -94,9 +94,9 @@ func (c *rawClient) read() {
 
 // grown runs f and returns the growth of the heap and stacks, and of the charged memory.
 func (s *testServer) grown(f func()) (taken, charged int64) {
-	before, was := heapAndStacks(), s.account.Total()
+	before, was := heapAndStacks(), s.blocks.Account.Total()
 	f()
-	return heapAndStacks() - before, s.account.Total() - was
+	return heapAndStacks() - before, s.blocks.Account.Total() - was
 }
 
 func heapAndStacks() int64 {
@@ -108,7 +108,7 @@ func heapAndStacks() int64 {
 
 // held returns the bytes of a kind that all connections hold together.
 func (s *testServer) held(k budget.Kind) (n int64) {
-	s.account.Holders(func(h *budget.Holder) bool {
+	s.blocks.Account.Holders(func(h *budget.Holder) bool {
 		n += h.Held(k)
 		return true
 	})

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -23,7 +24,7 @@ import (
 // compares the replies with a table.
 func TestRegionMethodsAnswerByTheTable(t *testing.T) {
 	var path string
-	s := startWith(t, Config{}, nil, servertest.WithRegions(t, &path))
+	s := startWith(t, grpcserver.Config{}, nil, servertest.WithRegions(t, &path))
 	register := func(name, key string, offset, size uint64) proto.Message {
 		return &kserve.SystemSharedMemoryRegisterRequest{Name: name, Key: key, Offset: offset, ByteSize: size}
 	}
@@ -79,7 +80,7 @@ func placed(model string, n, from, to, room int) *kserve.ModelInferRequest {
 // path is the region's file.
 func registered(t *testing.T, core *servertest.Core) (s *testServer, path string) {
 	t.Helper()
-	s = startWith(t, Config{}, core, servertest.WithRegions(t, &path))
+	s = startWith(t, grpcserver.Config{}, core, servertest.WithRegions(t, &path))
 	data := make([]byte, 65536)
 	for i := range len(data) / 4 {
 		binary.LittleEndian.PutUint32(data[4*i:], uint32(i))

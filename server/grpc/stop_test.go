@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -144,7 +145,7 @@ func TestCancelEndsTheContext(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", late), func(t *testing.T) {
 				w := newWaiting(test.decoupled)
 				w.late = late
-				s := start(t, Config{}, servertest.NewCore(w.Model))
+				s := start(t, grpcserver.Config{}, servertest.NewCore(w.Model))
 				test.leave(t, s, w)
 				testkit.Eventually(t, servertest.Patience, func() bool { return w.ended.Load() >= test.requests })
 				s.settled(t)
@@ -157,7 +158,7 @@ func TestCancelEndsTheContext(t *testing.T) {
 // ones and ends streams without requests.
 func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	w := newWaiting(false)
-	s := start(t, Config{}, servertest.NewCore(w.Model))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(w.Model))
 	busy, idle := s.open(t, rpcContext(t)), s.open(t, rpcContext(t))
 	sendAll(t, idle, withID(int32s("id_int32", 1), "i"))
 	if got := receive(t, idle); got != "id_int32/1 i true 4" {
@@ -172,9 +173,9 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	w.await(t, 2)
 	s.cancel()
 	_, err := idle.Recv()
-	wantStatus(t, err, codes.Unavailable, errStopping.Message)
+	wantStatus(t, err, codes.Unavailable, grpcserver.ErrStopping.Message)
 	_, err = s.client.ModelInfer(rpcContext(t), int32s("id_int32", 1))
-	wantStatus(t, err, codes.Unavailable, errStopping.Message)
+	wantStatus(t, err, codes.Unavailable, grpcserver.ErrStopping.Message)
 	_, err = s.client.ServerReady(rpcContext(t), &kserve.ServerReadyRequest{})
 	wantStatus(t, err, codes.Unavailable, "Server exiting")
 	sendAll(t, busy, withID(int32s("id_int32", 1), "b"))
@@ -185,7 +186,7 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	// b is rejected, or arrives too late for the stream. The stream ends after a or b, unless its
 	// client has half-closed it before.
 	got, end := receiveAll(t, busy)
-	refused := []string{"waits/1 a true 20000", "/ b -: " + errStopping.Message}
+	refused := []string{"waits/1 a true 20000", "/ b -: " + grpcserver.ErrStopping.Message}
 	if end == io.EOF && !slices.Equal(got, refused) ||
 		end != io.EOF && (status.Code(end) != codes.Unavailable || !slices.Equal(got, refused[:min(max(len(got), 1), 2)])) {
 		t.Errorf("the stream in flight: got %q and %v", got, end)
@@ -198,7 +199,7 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 // TestShutdownLateEndsContexts checks that contexts and connections end after ExitTimeout.
 func TestShutdownLateEndsContexts(t *testing.T) {
 	w := newWaiting(false)
-	s := start(t, Config{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(w.Model))
+	s := start(t, grpcserver.Config{ExitTimeout: 50 * time.Millisecond}, servertest.NewCore(w.Model))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, int32s("waits", 5000), int32s("waits", 2))
 	w.await(t, 2)
@@ -223,7 +224,7 @@ func TestShutdownNamesHeldRequests(t *testing.T) {
 		<-gate
 		return nil
 	}
-	s := start(t, Config{ExitTimeout: time.Millisecond}, servertest.NewCore(m))
+	s := start(t, grpcserver.Config{ExitTimeout: time.Millisecond}, servertest.NewCore(m))
 	go func() { _, _ = s.client.ModelInfer(rpcContext(t), int32s("holds", 5000)) }()
 	<-begun
 	err := s.stop()
@@ -247,7 +248,7 @@ func TestBackpressureReachesTheModel(t *testing.T) {
 		}
 		return nil
 	})
-	s = start(t, Config{MaxStreamBytes: 1 << 20}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<20))
+	s = start(t, grpcserver.Config{MaxStreamBytes: 1 << 20}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<20))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"))
 	// The model can send as many bytes as may be queued, one more response, and what fits into the
@@ -277,7 +278,7 @@ func TestResponseLimitHoldsForEachRequest(t *testing.T) {
 		}
 		return nil
 	})
-	s = start(t, Config{MaxStreamResponses: 5}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16))
+	s = start(t, grpcserver.Config{MaxStreamResponses: 5}, servertest.NewCore(many), grpc.WithInitialWindowSize(1<<16))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("many", 1), "a"), withID(int32s("many", 1), "bb"))
 	testkit.Eventually(t, servertest.Patience, func() bool { return sent[0].Load() >= 5 && sent[1].Load() >= 5 })
@@ -304,7 +305,7 @@ func TestStalledStreamEnds(t *testing.T) {
 		}
 		return nil
 	})
-	s = start(t, Config{MaxStreamBytes: 1 << 20, StreamStallTimeout: 20 * time.Millisecond}, servertest.NewCore(many),
+	s = start(t, grpcserver.Config{MaxStreamBytes: 1 << 20, StreamStallTimeout: 20 * time.Millisecond}, servertest.NewCore(many),
 		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, int32s("many", 1))
@@ -364,7 +365,7 @@ func TestSlotsLetResponsesQueue(t *testing.T) {
 		}
 		return nil
 	})
-	s = start(t, Config{MaxStreamResponses: 4, MaxStreamBytes: 1 << 20, StreamStallTimeout: 50 * time.Millisecond}, servertest.NewCore(many),
+	s = start(t, grpcserver.Config{MaxStreamResponses: 4, MaxStreamBytes: 1 << 20, StreamStallTimeout: 50 * time.Millisecond}, servertest.NewCore(many),
 		grpc.WithInitialWindowSize(1<<16), grpc.WithInitialConnWindowSize(1<<16))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, int32s("many", 1))
@@ -378,7 +379,7 @@ func TestSlotsLetResponsesQueue(t *testing.T) {
 // TestWriteTimeoutEndsUnreadAnswers checks that the memory of an unread reply is released after
 // WriteTimeout.
 func TestWriteTimeoutEndsUnreadAnswers(t *testing.T) {
-	s := start(t, Config{WriteTimeout: 10 * time.Millisecond}, nil, grpc.WithStaticStreamWindowSize(1<<16))
+	s := start(t, grpcserver.Config{WriteTimeout: 10 * time.Millisecond}, nil, grpc.WithStaticStreamWindowSize(1<<16))
 	lazy, err := s.conn.NewStream(rpcContext(t), &grpc.StreamDesc{ServerStreams: true}, service+"ModelInfer")
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
@@ -115,7 +116,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 	refuses.Infer = func(context.Context, *infer.Request, infer.Sender) error {
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s = start(t, Config{}, servertest.NewCore(three, refuses))
+	s = start(t, grpcserver.Config{}, servertest.NewCore(three, refuses))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream,
 		withID(int32s("id_int32", 4), "a"),
@@ -146,7 +147,7 @@ func TestStreamAnswersEachRequest(t *testing.T) {
 
 // TestStreamMessagesAreWhole compares complete messages of a stream, including errors.
 func TestStreamMessagesAreWhole(t *testing.T) {
-	s := start(t, Config{}, nil)
+	s := start(t, grpcserver.Config{}, nil)
 	stream := s.open(t, rpcContext(t))
 	q := rawRequest("id_uint8", "UINT8", []int64{2}, []byte("ab"))
 	q.ModelVersion = "01"
@@ -191,7 +192,7 @@ func TestStreamOrderFollowsRequests(t *testing.T) {
 	}
 	ordered := servertest.NewModel("ordered", 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 	ordered.Infer = gated
-	s = start(t, Config{}, servertest.NewCore(ordered, decoupledModel("free", gated)))
+	s = start(t, grpcserver.Config{}, servertest.NewCore(ordered, decoupledModel("free", gated)))
 	stream := s.open(t, rpcContext(t))
 	sendAll(t, stream, withID(int32s("ordered", 1), "a"), withID(int32s("ordered", 1), "b"), withID(int32s("free", 1), "c"), withID(int32s("ordered", 1), "d"))
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.core.Served.Load() == 4 })
@@ -234,7 +235,7 @@ func TestStreamEntersRequestsInOrder(t *testing.T) {
 		send(s.answer(req, 1, true))
 		return nil
 	}
-	s = start(t, Config{}, servertest.NewCore(waits))
+	s = start(t, grpcserver.Config{}, servertest.NewCore(waits))
 	stream := s.open(t, rpcContext(t))
 	var want []string
 	for i := range 30 {
@@ -264,8 +265,8 @@ func TestStreamErrorEndsTheStreamIfAsked(t *testing.T) {
 		send(infer.ErrorResponse(infer.Errorf(infer.Cancelled, "")))
 		return nil
 	})
-	s := start(t, Config{}, servertest.NewCore(waits))
-	stream := s.open(t, rpcContext(t, errorKey, "true"))
+	s := start(t, grpcserver.Config{}, servertest.NewCore(waits))
+	stream := s.open(t, rpcContext(t, grpcserver.ErrorKey, "true"))
 	sendAll(t, stream, withID(int32s("waits", 5000), "a"), withID(int32s("none", 1), "b"), withID(int32s("id_int32", 5000), "c"), withID(int32s("fails", 5000), "d"))
 	for _, want := range []string{"/ b -: Request for unknown model: 'none' is not found", "id_int32/1 c true 20000"} {
 		if got := receive(t, stream); got != want {
@@ -281,7 +282,7 @@ func TestStreamErrorEndsTheStreamIfAsked(t *testing.T) {
 // are answered.
 func TestStreamsAnswerManyAtOnce(t *testing.T) {
 	const streams, requests = 4, 300
-	s := start(t, Config{MaxStreamRequests: 16, MaxStreamBytes: 1 << 20}, nil)
+	s := start(t, grpcserver.Config{MaxStreamRequests: 16, MaxStreamBytes: 1 << 20}, nil)
 	failed := make(chan error, 2*streams)
 	for range streams {
 		stream := s.open(t, rpcContext(t))

@@ -1,4 +1,4 @@
-package grpc
+package grpc_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/grpc/replies"
+	grpcserver "github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -45,7 +45,7 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 	one.Infer = respond
 	many := decoupledModel("many", respond)
 	core := servertest.NewCore(one, many)
-	s = start(t, Config{StreamStallTimeout: 5 * time.Second}, core, grpc.WithStaticStreamWindowSize(1<<16))
+	s = start(t, grpcserver.Config{StreamStallTimeout: 5 * time.Second}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	for _, name := range []string{"one", "many"} {
 		t.Run(name, func(t *testing.T) {
 			served := core.Served.Load()
@@ -57,11 +57,11 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 			// Goroutines that have not queued their reply yet hold more. After the end of the
 			// stream nothing is lent.
 			if !testkit.Within(servertest.Patience, func() bool {
-				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.active.Count() > 0
+				return core.Served.Load()-served == requests && s.blocks.Lent.Load() <= 100 && s.Active() > 0
 			}) {
 				t.Errorf("%d responses of %d hold what they were lent for as long as the stream goes on", s.blocks.Lent.Load(), requests)
 			}
-			testkit.Eventually(t, servertest.Patience, func() bool { return s.active.Count() == 0 })
+			testkit.Eventually(t, servertest.Patience, func() bool { return s.Active() == 0 })
 			if err := endOf(stream); status.Code(err) != codes.ResourceExhausted {
 				t.Errorf("the stream ends with %v, want ResourceExhausted", err)
 			}
@@ -75,10 +75,10 @@ func TestUnreadStreamHoldsLittleAndEnds(t *testing.T) {
 func TestUnreadStreamsFillAccount(t *testing.T) {
 	const streams, requests, elements = 8, 400, 900
 	core := servertest.NewCore()
-	s := start(t, Config{}, core, grpc.WithStaticStreamWindowSize(1<<16))
+	s := start(t, grpcserver.Config{}, core, grpc.WithStaticStreamWindowSize(1<<16))
 	const most = (8 << 20) / (requests * elements * 4) // number of streams whose replies fit
 	account := budget.New(budget.Config{Limit: 16 << 20})
-	s.waiting = replies.NewStreams(account)
+	s.CountUnread(account)
 	_, reader := s.dial(t)
 	reads, err := reader.ModelStreamInfer(rpcContext(t))
 	if err != nil {
@@ -91,7 +91,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 		unread = append(unread, s.open(t, rpcContext(t)))
 	}
 	// This must precede the first message. Otherwise streams that have not begun would look ended.
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.waiting.Count() == 1+streams })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.Unread() == 1+streams })
 	for _, stream := range unread {
 		go func() {
 			for i := range requests {
@@ -111,7 +111,7 @@ func TestUnreadStreamsFillAccount(t *testing.T) {
 		if got := receive(t, reads); got != "id_int32/1 x true 4" {
 			t.Fatalf("the stream that is read: got %q", got)
 		}
-		return s.waiting.Count() <= 1+most
+		return s.Unread() <= 1+most
 	})
 	if over > 0 {
 		t.Errorf("replies took %d bytes more than their share", over)
@@ -154,9 +154,9 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 		}
 		return waits.Echo(ctx, req, send)
 	}
-	s := start(t, Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
-	account := budget.New(budget.Config{Limit: 3 * 4 * streamWindow}) // a quarter of it is for the transport
-	s.waiting = replies.NewStreams(account)
+	s := start(t, grpcserver.Config{MaxStreamRequests: 1}, servertest.NewCore(waits))
+	account := budget.New(budget.Config{Limit: 3 * 4 * grpcserver.StreamWindow}) // a quarter of it is for the transport
+	s.CountUnread(account)
 	var open []clientStream
 	for range streams {
 		stream := s.open(t, rpcContext(t))
@@ -165,7 +165,7 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 	}
 	testkit.Eventually(t, servertest.Patience, func() bool {
 		// All streams must have begun: with only three of them the counts would be the same.
-		return begun.Load() == streams && s.waiting.Count() == 3 && account.Used(budget.Transport) == 3*streamWindow
+		return begun.Load() == streams && s.Unread() == 3 && account.Used(budget.Transport) == 3*grpcserver.StreamWindow
 	})
 	close(gate)
 	refused := 0
@@ -187,7 +187,7 @@ func TestPausedStreamsAreCharged(t *testing.T) {
 // TestUnreadRepliesAreChargedAndEnd checks that unread replies to unary RPCs are charged until
 // their connection ends, which happens after a timeout.
 func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
-	s := startWith(t, Config{}, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
+	s := startWith(t, grpcserver.Config{}, nil, func(parts *server.Parts, blocks *servertest.Blocks) {
 		blocks.Account = budget.New(budget.Config{Limit: 1 << 30, Limits: budget.Limits{RequestID: 1 << 20}})
 		parts.Allocate, parts.Memory = blocks.Allocate, blocks.Account
 	})
@@ -206,8 +206,8 @@ func TestUnreadRepliesAreChargedAndEnd(t *testing.T) {
 			}
 		}()
 	}
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Replies) >= rpcs*size })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Account.Used(budget.Replies) >= rpcs*size })
 	leave()
 	_ = conn.Close()
-	testkit.Eventually(t, servertest.Patience, func() bool { return s.account.Used(budget.Replies) == 0 })
+	testkit.Eventually(t, servertest.Patience, func() bool { return s.blocks.Account.Used(budget.Replies) == 0 })
 }

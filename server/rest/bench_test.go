@@ -17,7 +17,7 @@ import (
 func BenchmarkHTTP(b *testing.B) {
 	for _, size := range []int{4, 64 << 10, 1 << 20, 16 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			s := rest.StartHTTP(b, rest.Config{}, nil)
+			s := StartHTTP(b, rest.Config{}, nil)
 			s.Blocks.Reuses = true
 			c := s.Dial(b)
 			request := binaryRequest("id_uint8", size)
@@ -36,7 +36,7 @@ func BenchmarkHTTP(b *testing.B) {
 func BenchmarkHTTPJSON(b *testing.B) {
 	for _, n := range []int{1, 16 << 10} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			s := rest.StartHTTP(b, rest.Config{}, nil)
+			s := StartHTTP(b, rest.Config{}, nil)
 			c := s.Dial(b)
 			body := fmt.Appendf(nil, `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[%d],"data":[`, n)
 			for i := range n {

@@ -27,7 +27,7 @@ func binaryInput(size int) string {
 
 // announce sends the head of a request that announces a binary input of size bytes, and the first
 // sent bytes of it.
-func announce(t *testing.T, s *rest.TestServer, size, sent int) *rest.TestConn {
+func announce(t *testing.T, s *TestServer, size, sent int) *TestConn {
 	t.Helper()
 	c := s.Connect(t)
 	head := binaryInput(size)
@@ -39,15 +39,15 @@ func announce(t *testing.T, s *rest.TestServer, size, sent int) *rest.TestConn {
 // TestAnnouncedBodiesTakeNothing checks that clients that announce large bodies without sending
 // them reserve no memory.
 func TestAnnouncedBodiesTakeNothing(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{HeaderTimeout: 2 * rest.Patience}}, nil)
+	s := StartHTTP(t, rest.Config{Config: http1.Config{HeaderTimeout: 2 * Patience}}, nil)
 	const each = 100 << 20 // together twice the limit
 	s.Blocks.Account.Must(budget.Blocks, 1<<30/body.PlentyPart)
 	defer s.Blocks.Account.Give(budget.Blocks, 1<<30/body.PlentyPart)
-	var conns []*rest.TestConn
+	var conns []*TestConn
 	for range 20 {
 		conns = append(conns, announce(t, s, each, 10))
 	}
-	rest.Eventually(t, "all bodies are begun", func() bool { return s.Blocks.Lent.Load() == 20 })
+	Eventually(t, "all bodies are begun", func() bool { return s.Blocks.Lent.Load() == 20 })
 	if used, most := s.Blocks.Account.Total()-s.Blocks.Account.Used(budget.Connections)-(1<<30)/body.PlentyPart, int64(20*2*body.FirstStep); used > most {
 		t.Errorf("%d bytes are charged for 200 that came, want at most %d", used, most)
 	}
@@ -58,7 +58,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 	for _, c := range conns {
 		_ = c.Close()
 	}
-	rest.Eventually(t, "all is given back", func() bool {
+	Eventually(t, "all is given back", func() bool {
 		return s.Blocks.Lent.Load() == 0 && s.Blocks.Account.Total()-s.Blocks.Account.Used(budget.Connections) == 1<<30/body.PlentyPart
 	})
 }
@@ -66,7 +66,7 @@ func TestAnnouncedBodiesTakeNothing(t *testing.T) {
 // TestBodiesOfAllSizes checks bodies whose sizes are close to the steps in which they are read,
 // with Openers that accept and that reject announcements of unread bytes.
 func TestBodiesOfAllSizes(t *testing.T) {
-	sees := rest.Model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
+	sees := Model("sees", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 1")
 	sees.Infer = func(_ context.Context, r *infer.Request, send infer.Sender) error {
 		in := &r.Inputs[0]
 		for i, b := range in.Data {
@@ -81,7 +81,7 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		send(&infer.Response{Model: "sees", Version: 1, Final: true})
 		return nil
 	}
-	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 8 << 20}, servertest.NewCore(sees))
+	s := StartHTTP(t, rest.Config{MaxInputBytes: 8 << 20}, servertest.NewCore(sees))
 	for _, size := range []int{0, 1, 4096, 4097, body.FirstStep - 1, body.FirstStep, body.FirstStep + 1, 8*body.FirstStep - 1, 8 * body.FirstStep, 8*body.FirstStep + 1, 5 << 20} {
 		data := make([]byte, size)
 		for i := range data {
@@ -114,8 +114,8 @@ func TestBodiesOfAllSizes(t *testing.T) {
 // TestBehindARawBodyIsRoom checks that a raw body has room for the length of a BYTES element, and
 // that this room is charged.
 func TestBehindARawBodyIsRoom(t *testing.T) {
-	raw := rest.Model("raw", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
-	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
+	raw := Model("raw", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	s := StartHTTP(t, rest.Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
 	raw.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		data := req.Inputs[0].Data
 		n := len(data) + infer.RawRoom
@@ -150,7 +150,7 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Receive("POST"); got.Status != 400 || got.Body != rest.ErrorBody("request body ends early or is malformed") {
+	if got := c.Receive("POST"); got.Status != 400 || got.Body != ErrorBody("request body ends early or is malformed") {
 		t.Errorf("a chunk that ends early: got status %d, %s", got.Status, got.Body)
 	}
 }
@@ -158,14 +158,14 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 // TestBodyThatOutgrowsTheMemory checks that a body is rejected and its memory released when the
 // account is full, and that a body larger than the whole account is rejected at once.
 func TestBodyThatOutgrowsTheMemory(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	free := servertest.Leave(s.Blocks.Account, budget.Blocks, 1<<20)
 	const size = 3 << 20
 	if got := s.Infer(t, "id_uint8", binaryInput(size), strings.Repeat("x", size)); got.Status != 503 || !strings.Contains(got.Body, "bytes for requests are in use") {
 		t.Errorf("got %d %.200s, want 503", got.Status, got.Body)
 	}
 	free()
-	rest.Eventually(t, "all is given back", func() bool {
+	Eventually(t, "all is given back", func() bool {
 		return s.Blocks.Account.Total() == s.Blocks.Account.Used(budget.Connections) && s.Blocks.Lent.Load() == 0
 	})
 }

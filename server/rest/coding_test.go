@@ -15,7 +15,7 @@ import (
 )
 
 func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 100_000}, nil)
+	s := StartHTTP(t, rest.Config{MaxInputBytes: 100_000}, nil)
 	pack := func(coding, body string) string {
 		var b bytes.Buffer
 		var z io.WriteCloser = gzip.NewWriter(&b)
@@ -47,12 +47,12 @@ func TestCompressedBodiesAreReadAndWritten(t *testing.T) {
 	}
 	bomb := pack("gzip", strings.Repeat(" ", 1<<20))
 	for _, tt := range []struct{ name, coding, body, want string }{
-		{"bomb", "gzip", bomb, "400 text/plain " + rest.ErrorBody("Decompressed data size exceeds the maximum allowed value of 100000 bytes. Use --http-max-input-size to increase the limit.")},
-		{"empty", "gzip", "", "400 text/plain " + rest.ErrorBody("nothing to be decompressed")},
-		{"corrupt", "gzip", "no gzip at all", "400 text/plain " + rest.ErrorBody("compressed request body is corrupt or ends early")},
-		{"cut", "deflate", pack("deflate", head)[:20], "400 text/plain " + rest.ErrorBody("compressed request body is corrupt or ends early")},
-		{"unknown", "br", head, "501 text/plain " + rest.ErrorBody("Unsupported compression type")},
-		{"capitals", "GZIP", head, "501 text/plain " + rest.ErrorBody("Unsupported compression type")},
+		{"bomb", "gzip", bomb, "400 text/plain " + ErrorBody("Decompressed data size exceeds the maximum allowed value of 100000 bytes. Use --http-max-input-size to increase the limit.")},
+		{"empty", "gzip", "", "400 text/plain " + ErrorBody("nothing to be decompressed")},
+		{"corrupt", "gzip", "no gzip at all", "400 text/plain " + ErrorBody("compressed request body is corrupt or ends early")},
+		{"cut", "deflate", pack("deflate", head)[:20], "400 text/plain " + ErrorBody("compressed request body is corrupt or ends early")},
+		{"unknown", "br", head, "501 text/plain " + ErrorBody("Unsupported compression type")},
+		{"capitals", "GZIP", head, "501 text/plain " + ErrorBody("Unsupported compression type")},
 	} {
 		got := s.Do(t, "POST", "/v2/models/id_uint8/infer", tt.body, "Content-Encoding: "+tt.coding)
 		if got.String() != tt.want {

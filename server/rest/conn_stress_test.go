@@ -17,7 +17,7 @@ import (
 // TestGoodClientsAreServedBesideOthers checks that well-behaved clients are served while other
 // clients misbehave.
 func TestGoodClientsAreServedBesideOthers(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	const clients, rounds = 16, 30
 	var wg sync.WaitGroup
 	for n := range clients {
@@ -35,7 +35,7 @@ func TestGoodClientsAreServedBesideOthers(t *testing.T) {
 				head := oneInput("UINT8", fmt.Sprintf("[%d]", size), fmt.Sprintf(`"parameters":{"binary_data_size":%d}`, size))
 				head = strings.TrimSuffix(head, "}") + "," + binaryOutput + "}"
 				data := strings.Repeat(letter, size)
-				request := rest.Text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
+				request := Text("POST", "/v2/models/id_uint8/infer", head+data, fmt.Sprintf("%s: %d", inference.HeaderLengthName, len(head)))
 				if n%4 == 3 { // disconnects in the middle, and reconnects
 					_, _ = io.WriteString(c, request[:len(request)*(i+1)/(rounds+1)])
 					_ = c.Close()

@@ -20,7 +20,7 @@ import (
 const liveRequest = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\n\r\n"
 
 func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
 		name, version, connection string
 		want                      string // of the reply's Connection, which may also have close
@@ -58,11 +58,11 @@ func TestKeepAliveFollowsVersionAndHeader(t *testing.T) {
 // TestPipelinedRequestsAreAnsweredInOrder sends several requests at once, some with bodies, split
 // at every byte, and checks the order of the replies.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
-	requests := liveRequest + rest.Text("POST", "/v2/models/id_int32/infer", json) + "\r\n" +
+	requests := liveRequest + Text("POST", "/v2/models/id_int32/infer", json) + "\r\n" +
 		"POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(json, 20) +
-		rest.Text("POST", "/v2/nothing", "a body that nobody reads") + liveRequest
+		Text("POST", "/v2/nothing", "a body that nobody reads") + liveRequest
 	for at := range len(requests) {
 		c := s.Connect(t)
 		c.Send(requests[:at])
@@ -79,7 +79,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 // TestEmptyRepliesKeepTheConnection checks that an empty reply has a length, by which an HTTP/1.0
 // client detects its end.
 func TestEmptyRepliesKeepTheConnection(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	c := s.Connect(t)
 	for range 2 {
 		c.Send("GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
@@ -95,10 +95,10 @@ func TestEmptyRepliesKeepTheConnection(t *testing.T) {
 }
 
 func TestExpectContinueIsAnsweredFirst(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
 	c := s.Connect(t)
-	request := rest.Text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue")
+	request := Text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue")
 	c.Send(strings.TrimSuffix(request, json))
 	if got := c.Receive("POST"); got.Status != 100 {
 		t.Fatalf("got %s, want 100", got)
@@ -108,7 +108,7 @@ func TestExpectContinueIsAnsweredFirst(t *testing.T) {
 		t.Fatalf("got %s, want 200", got)
 	}
 	// A client whose request is rejected does not get 100 Continue.
-	request = rest.Text("POST", "/v2/models/unknown/infer", json, "Expect: 100-continue")
+	request = Text("POST", "/v2/models/unknown/infer", json, "Expect: 100-continue")
 	c.Send(strings.TrimSuffix(request, json))
 	if got := c.Receive("POST"); got.Status != 404 || !got.Closes {
 		t.Fatalf("got %s, closes %v; want 404 and the connection's end", got, got.Closes)
@@ -116,9 +116,9 @@ func TestExpectContinueIsAnsweredFirst(t *testing.T) {
 }
 
 func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	const head = "POST /v2/repository/index HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
-	malformed := "400 application/json " + rest.ErrorBody("request body ends early or is malformed")
+	malformed := "400 application/json " + ErrorBody("request body ends early or is malformed")
 	for _, tt := range []struct {
 		name, body string
 		want       string
@@ -135,7 +135,7 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 		{"long line", "2;" + strings.Repeat("a", 3000) + "\r\n{}\r\n0\r\n\r\n", malformed, false},
 		{"long trailers", "2\r\n{}\r\n0\r\n" + strings.Repeat("A: b\r\n", 300) + "\r\n", malformed, false},
 		{"too many", inChunks(strings.Repeat(" ", 65537), 1), "400 application/json " +
-			rest.ErrorBody("Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."), false},
+			ErrorBody("Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks."), false},
 	} {
 		c := s.Connect(t)
 		go func() { _, _ = io.WriteString(c.Conn, head+tt.body) }() // the server may not read it
@@ -153,7 +153,7 @@ func TestChunkedBodiesAreCheckedAndRead(t *testing.T) {
 // TestClientLeavesInBody closes connections in the middle of all kinds of bodies. StartHTTP checks
 // that the memory of the requests is released.
 func TestClientLeavesInBody(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	head := oneInput("UINT8", "[1000000]", `"parameters":{"binary_data_size":1000000}`)
 	length := fmt.Sprintf("%s: %d\r\n", inference.HeaderLengthName, len(head))
 	for _, request := range []string{
@@ -169,7 +169,7 @@ func TestClientLeavesInBody(t *testing.T) {
 		c.Send(request)
 		_ = c.Close()
 	}
-	rest.Eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
+	Eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
 	if n := s.Core.Served.Load(); n != 0 {
 		t.Errorf("%d inferences were run, want none", n)
 	}
@@ -179,14 +179,14 @@ func TestClientLeavesInBody(t *testing.T) {
 // connection while the model works.
 func TestClientLeavesInInference(t *testing.T) {
 	began, cause := make(chan struct{}), make(chan error, 1)
-	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits := Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
 		close(began)
 		<-ctx.Done()
 		cause <- ctx.Err()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
+	s := StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
 	c := s.Connect(t)
 	c.Send(string(binaryRequest("waits", 100_000)))
 	<-began
@@ -196,15 +196,15 @@ func TestClientLeavesInInference(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("context: got %v, want it canceled", err)
 		}
-	case <-time.After(rest.Patience):
-		t.Fatalf("the request's context is still alive %v after its client left", rest.Patience)
+	case <-time.After(Patience):
+		t.Fatalf("the request's context is still alive %v after its client left", Patience)
 	}
 }
 
 // TestSlowInferencesKeepTheirClient checks that a waiting client is not mistaken for a disconnected
 // one, and that its connection remains usable.
 func TestSlowInferencesKeepTheirClient(t *testing.T) {
-	slow := rest.Model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	slow := Model("slow", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	slow.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		select {
 		case <-ctx.Done():
@@ -213,7 +213,7 @@ func TestSlowInferencesKeepTheirClient(t *testing.T) {
 			return slow.Echo(ctx, req, send)
 		}
 	}
-	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(slow))
+	s := StartHTTP(t, rest.Config{}, servertest.NewCore(slow))
 	c := s.Connect(t)
 	for i := range 5 {
 		c.Send(string(binaryRequest("slow", 10_000)))
@@ -246,7 +246,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		{"no body", "POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n", "request body came too slowly", rest.Config{Config: http1.Config{HeaderTimeout: short}}},
 		{"half a large body", large + strings.Repeat("x", 500_000), "request body came too slowly", rest.Config{Config: http1.Config{BodyGrace: 5 * short, BodyBytesPerSecond: 1 << 20}}},
 	} {
-		s := rest.StartHTTP(t, tt.cfg, nil)
+		s := StartHTTP(t, tt.cfg, nil)
 		c := s.Connect(t)
 		c.Send(tt.request)
 		if tt.want == "" {
@@ -263,10 +263,10 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 // TestClientDoesNotRead checks that the server closes the connection of a client that does not read
 // its reply, and releases the reply's memory.
 func TestClientDoesNotRead(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
+	s := StartHTTP(t, rest.Config{Config: http1.Config{WriteTimeout: 100 * time.Millisecond}}, nil)
 	c := s.Connect(t)
 	c.Send(string(binaryRequest("id_uint8", 32<<20)))
-	rest.Eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
+	Eventually(t, "the connection has ended", func() bool { return s.Connections() == 0 })
 	if n := s.Blocks.Lent.Load(); n != 0 {
 		t.Errorf("%d blocks are lent, want none", n)
 	}
@@ -276,13 +276,13 @@ func TestClientDoesNotRead(t *testing.T) {
 // makes room for a new one, and that the new one gets an error if all are busy.
 func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 	began, release := make(chan struct{}, 2), make(chan struct{})
-	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits := Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		began <- struct{}{}
 		<-release
 		return waits.Echo(ctx, req, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{MaxConnections: 2}}, servertest.NewCore(waits))
+	s := StartHTTP(t, rest.Config{Config: http1.Config{MaxConnections: 2}}, servertest.NewCore(waits))
 	first := s.Connect(t)
 	first.Send(liveRequest)
 	first.Receive("GET")
@@ -304,19 +304,19 @@ func TestTooManyConnectionsCloseTheIdlest(t *testing.T) {
 		t.Errorf("a connection when all are busy: got %s, want 503", got)
 	}
 	close(release)
-	for _, c := range []*rest.TestConn{first, third} {
+	for _, c := range []*TestConn{first, third} {
 		if got := c.Receive("POST"); got.Status != 200 {
 			t.Errorf("a busy connection: got %s, want 200", got)
 		}
 	}
 	_ = first.Close()
-	rest.Eventually(t, "there is room again", func() bool { return s.Do(t, "GET", "/v2/health/live", "").Status == 200 })
+	Eventually(t, "there is room again", func() bool { return s.Do(t, "GET", "/v2/health/live", "").Status == 200 })
 }
 
 // TestHugeContentLengthAllocatesNothing checks that a request that announces a huge body is
 // rejected.
 func TestHugeContentLengthAllocatesNothing(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
 		length string
 		want   int
@@ -330,7 +330,7 @@ func TestHugeContentLengthAllocatesNothing(t *testing.T) {
 }
 
 func TestHeadHasNoBody(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	c := s.Connect(t)
 	c.Send("HEAD /v2 HTTP/1.1\r\nHost: h\r\n\r\n" + liveRequest)
 	if got := c.Receive("HEAD"); got.Status != 405 || got.Header.Get("Content-Length") != "30" {
@@ -343,13 +343,13 @@ func TestHeadHasNoBody(t *testing.T) {
 
 func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	waits := rest.Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	waits := Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		close(began)
 		<-release
 		return waits.Echo(ctx, req, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
+	s := StartHTTP(t, rest.Config{}, servertest.NewCore(waits))
 	silent, idle, busy := s.Connect(t), s.Connect(t), s.Connect(t)
 	idle.Send(liveRequest)
 	idle.Receive("GET")
@@ -375,13 +375,13 @@ func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
 // only when its context ends.
 func TestShutdownWithStuckModel(t *testing.T) {
 	began := make(chan struct{})
-	stuck := rest.Model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
+	stuck := Model("stuck", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	stuck.Infer = func(ctx context.Context, _ *infer.Request, _ infer.Sender) error {
 		close(began)
 		<-ctx.Done()
 		return infer.Errorf(infer.Cancelled, "")
 	}
-	s := rest.StartHTTP(t, rest.Config{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
+	s := StartHTTP(t, rest.Config{Config: http1.Config{ExitTimeout: 50 * time.Millisecond}}, servertest.NewCore(stuck))
 	c := s.Connect(t)
 	c.Send(string(binaryRequest("stuck", 4)))
 	<-began

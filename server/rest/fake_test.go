@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"net"
@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -47,7 +48,7 @@ func (b *fakeBlocks) open(n, arrived int) (server.Filling, error) {
 
 // TestServer is an HTTP front end over fakes.
 type TestServer struct {
-	*FrontEnd
+	*rest.FrontEnd
 	Core   *fakeCore
 	Blocks *fakeBlocks
 	Addr   string
@@ -56,7 +57,7 @@ type TestServer struct {
 
 // StartHTTP runs a front end until the test ends. All memory must then have been released, and no
 // error may have been logged, because a panic from releasing a block twice is logged.
-func StartHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.Parts, *servertest.Blocks)) *TestServer {
+func StartHTTP(t testing.TB, cfg rest.Config, core *fakeCore, change ...func(*server.Parts, *servertest.Blocks)) *TestServer {
 	t.Helper()
 	if core == nil {
 		core = servertest.NewCore()
@@ -72,7 +73,7 @@ func StartHTTP(t testing.TB, cfg Config, core *fakeCore, change ...func(*server.
 	for _, f := range change {
 		f(&parts, &blocks.Blocks)
 	}
-	h, err := New(cfg, parts, log)
+	h, err := rest.New(cfg, parts, log)
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}

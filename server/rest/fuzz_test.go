@@ -14,16 +14,16 @@ func FuzzConnection(f *testing.F) {
 	json := oneInput("INT32", "[2]", `"data":[1,2]`)
 	for _, seed := range []string{
 		liveRequest, liveRequest + liveRequest, "\r\n" + liveRequest + "x",
-		rest.Text("POST", "/v2/models/id_int32/infer", json), rest.Text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue", "Accept-Encoding: gzip"),
+		Text("POST", "/v2/models/id_int32/infer", json), Text("POST", "/v2/models/id_int32/infer", json, "Expect: 100-continue", "Accept-Encoding: gzip"),
 		"POST /v2/models/id_int32/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(json, 9) + liveRequest,
 		"POST /v2/repository/index HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}" + liveRequest,
-		rest.Text("POST", "/v2/logging", `{"log_info":false}`), rest.Text("POST", "/v2/repository/models/m/load", `{"parameters":{"config":"{}","file:x":"eA=="}}`),
-		string(binaryRequest("id_uint8", 5000)), rest.Text("GET", "http://a/v2/models/id%5ffp32?x=y", ""), rest.Text("GET", "/v2/models/batch/versions/1/stats", ""),
+		Text("POST", "/v2/logging", `{"log_info":false}`), Text("POST", "/v2/repository/models/m/load", `{"parameters":{"config":"{}","file:x":"eA=="}}`),
+		string(binaryRequest("id_uint8", 5000)), Text("GET", "http://a/v2/models/id%5ffp32?x=y", ""), Text("GET", "/v2/models/batch/versions/1/stats", ""),
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		rest.ServeBytes(t, rest.Config{MaxInputBytes: 1 << 20, ForwardPattern: "^x"}, input)
+		ServeBytes(t, rest.Config{MaxInputBytes: 1 << 20, ForwardPattern: "^x"}, input)
 	})
 }
 
@@ -53,11 +53,11 @@ func FuzzInfer(f *testing.F) {
 			body += strings.Repeat("\x00", inference.SmallBody)
 		}
 		model := "/v2/models/multi/infer"
-		request := rest.Text("POST", model, body, headers...)
+		request := Text("POST", model, body, headers...)
 		if kind&2 != 0 {
 			request = "POST " + model + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + headers[0] + "\r\n\r\n" + inChunks(body, 1+len(body)/3)
 		}
-		if replies := rest.ServeBytes(t, rest.Config{MaxInputBytes: 1 << 20}, []byte(request+liveRequest)); replies != 2 {
+		if replies := ServeBytes(t, rest.Config{MaxInputBytes: 1 << 20}, []byte(request+liveRequest)); replies != 2 {
 			t.Fatalf("got %d replies, want 2", replies)
 		}
 	})

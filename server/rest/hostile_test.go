@@ -16,7 +16,7 @@ import (
 )
 
 func TestHostileRequestsAreRefused(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	reference := startReference(t)
 	for _, tt := range http1test.Hostile {
 		t.Run(tt.Name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 			}
 		})
 	}
-	rest.Eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
+	Eventually(t, "all connections have ended", func() bool { return s.Connections() == 0 })
 }
 
 // refuses reports whether a server's last reply is an HTTP error, or there is no reply.
@@ -49,7 +49,7 @@ func startReference(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reference := &http.Server{ReadHeaderTimeout: rest.Patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	reference := &http.Server{ReadHeaderTimeout: Patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusBadRequest)
@@ -75,7 +75,7 @@ func statuses(t *testing.T, addr, text string) (list []int, open bool) {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	_ = raw.SetDeadline(time.Now().Add(rest.Patience))
+	_ = raw.SetDeadline(time.Now().Add(Patience))
 	const last = "GET /v2/health/live HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	sent := make(chan struct{}) // closed once the server has read it, or will not read it
 	go func() {

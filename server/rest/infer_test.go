@@ -30,7 +30,7 @@ const (
 )
 
 func TestInferJSON(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct{ datatype, shape, data, shapeBack, back string }{
 		{"BOOL", "[3]", "[true,false,true]", "[3]", "[true,false,true]"},
 		{"UINT8", "[2]", "[255,256]", "[2]", "[255,0]"},
@@ -58,7 +58,7 @@ func TestInferJSON(t *testing.T) {
 }
 
 func TestBinaryTensorsComeBackWhole(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	large := strings.Repeat("0123456789abcdef", 5000) // not on the Go heap
 	bytesTensor := "\x02\x00\x00\x00\xff\xfe\x00\x00\x00\x00"
 	for _, tt := range []struct{ name, model, datatype, shape, data string }{
@@ -89,7 +89,7 @@ func TestBinaryTensorsComeBackWhole(t *testing.T) {
 // TestJSONAndBinaryMixInOneRequest checks requests with alternating JSON and binary inputs and
 // outputs, including an empty binary output.
 func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	head := `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}},` +
 		`{"name":"INPUT1","datatype":"FP32","shape":[1],"data":[2.5]},` +
 		`{"name":"INPUT2","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}},` +
@@ -116,7 +116,7 @@ func TestJSONAndBinaryMixInOneRequest(t *testing.T) {
 }
 
 func TestRawRequestIsOneTensor(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{MaxInputBytes: 20000}, nil)
+	s := StartHTTP(t, rest.Config{MaxInputBytes: 20000}, nil)
 	want := answerTo("id_int32", "INT32", "[2]", `"parameters":{"binary_data_size":8}`) + inputBytes
 	if got := s.Do(t, "POST", "/v2/models/id_int32/infer", inputBytes, inference.HeaderLengthName+": 0"); got.Body != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -140,9 +140,9 @@ func TestRawRequestIsOneTensor(t *testing.T) {
 		if chunked {
 			c.Send("POST /v2/models/id_uint8/infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n" + inference.HeaderLengthName + ": 0\r\n\r\n4e21\r\n" + data + "\r\n0\r\n\r\n")
 		} else {
-			c.Send(rest.Text("POST", "/v2/models/id_uint8/infer", data, inference.HeaderLengthName+": 0"))
+			c.Send(Text("POST", "/v2/models/id_uint8/infer", data, inference.HeaderLengthName+": 0"))
 		}
-		want := "400 application/json " + rest.ErrorBody("Raw input has a byte_size ("+size+" bytes) that exceeds the maximum allowed value of 20000 bytes. Use --http-max-input-size to increase the limit.")
+		want := "400 application/json " + ErrorBody("Raw input has a byte_size ("+size+" bytes) that exceeds the maximum allowed value of 20000 bytes. Use --http-max-input-size to increase the limit.")
 		if got := c.Receive("POST").String(); got != want {
 			t.Errorf("chunked %v: got %s, want %s", chunked, got, want)
 		}
@@ -150,7 +150,7 @@ func TestRawRequestIsOneTensor(t *testing.T) {
 }
 
 func TestParametersAndHeadersReachTheCore(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{ForwardPattern: "^x-|^tri"}, nil)
+	s := StartHTTP(t, rest.Config{ForwardPattern: "^x-|^tri"}, nil)
 	got := s.Infer(t, "id_int32", `{"id":"a\"b","parameters":{"sequence_id":7,"sequence_id":8,"sequence_start":true,"sequence_end":true,"priority":2,"timeout":1500,`+
 		`"s":"t","i":-5,"b":false,"d":1.5,"huge":9223372036854775808,"s":"again"},"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}]}`, "",
 		"X-One: 1", "x-TWO:  two \t ", "Y: z", "X-One: 3")
@@ -176,7 +176,7 @@ func TestParametersAndHeadersReachTheCore(t *testing.T) {
 	}
 	body := oneInput("INT32", "[1]", `"data":[1]`)
 	if got, want := s.Infer(t, "id_int32", body, "", "triton_x: 1").String(), "400 application/json "+
-		rest.ErrorBody("Header 'triton_x' is reserved for Triton usage and cannot be forwarded."); got != want {
+		ErrorBody("Header 'triton_x' is reserved for Triton usage and cannot be forwarded."); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	s.Infer(t, "id_int32", strings.Replace(body, "{", `{"parameters":{"sequence_id":"seven"},`, 1), "")
@@ -186,7 +186,7 @@ func TestParametersAndHeadersReachTheCore(t *testing.T) {
 }
 
 func TestClassificationReplacesTheOutput(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	const inputs = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2,4],"data":[1,2.5,3,3,-1,1e10,0,7]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":%s}}]}`
 	got := s.Infer(t, "classes", fmt.Sprintf(inputs, "2"), "").String()
 	if want := "200 application/json " + answerTo("classes", "BYTES", "[2,2]", `"data":["3.000000:2","3.000000:3:horse","10000000000.000000:1:dog","7.000000:3:horse"]`); got != want {
@@ -198,15 +198,15 @@ func TestClassificationReplacesTheOutput(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	got = s.Infer(t, "id_bool", strings.Replace(oneInput("BOOL", "[1]", `"data":[true]`), "}]}", `}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`, 1), "").String()
-	if want := "400 text/plain " + rest.ErrorBody("class result not available for output due to unsupported type 'BOOL'"); got != want {
+	if want := "400 text/plain " + ErrorBody("class result not available for output due to unsupported type 'BOOL'"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
 // TestOddResponsesBecomeErrors checks the errors for invalid responses of models.
 func TestOddResponsesBecomeErrors(t *testing.T) {
-	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *rest.FakeModel {
-		m := rest.Model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
+	answer := func(name string, answer func(*infer.Request, infer.Sender) error) *FakeModel {
+		m := Model(name, 0, "INPUT0 INT32 -1", "OUTPUT0 INT32 -1")
 		m.Infer = func(_ context.Context, req *infer.Request, send infer.Sender) error { return answer(req, send) }
 		return m
 	}
@@ -242,19 +242,19 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 		answer("panics", func(*infer.Request, infer.Sender) error { panic("a bug") }),
 	)
 	core.Panics = true
-	s := rest.StartHTTP(t, rest.Config{}, core)
+	s := StartHTTP(t, rest.Config{}, core)
 	for _, tt := range []struct{ model, want string }{
-		{"none", "500 text/plain " + rest.ErrorBody("expected a single response, got 0")},
-		{"two", "500 text/plain " + rest.ErrorBody("expected a single response, got 2")},
-		{"fails", "503 text/plain " + rest.ErrorBody("it fails: \"ü\" /x")},
-		{"refuses", "503 application/json " + rest.ErrorBody("[request id: <id_unknown>] Exceeds maximum queue size")},
+		{"none", "500 text/plain " + ErrorBody("expected a single response, got 0")},
+		{"two", "500 text/plain " + ErrorBody("expected a single response, got 2")},
+		{"fails", "503 text/plain " + ErrorBody("it fails: \"ü\" /x")},
+		{"refuses", "503 application/json " + ErrorBody("[request id: <id_unknown>] Exceeds maximum queue size")},
 		{"parameters", `200 application/json {"model_name":"m","model_version":"2","parameters":{"i":-1,"b":true,"d":Infinity,"s\n":"\""},"outputs":[]}`},
-		{"fp16", "400 text/plain " + rest.ErrorBody("sending FP16 data via JSON is not supported. Please use the binary data format for output")},
-		{"short", "500 text/plain " + rest.ErrorBody("output 'O' of shape [2] has 4 bytes, want 8")},
-		{"cut", "500 text/plain " + rest.ErrorBody("output 'O': element 0 of the BYTES tensor runs past its end")},
+		{"fp16", "400 text/plain " + ErrorBody("sending FP16 data via JSON is not supported. Please use the binary data format for output")},
+		{"short", "500 text/plain " + ErrorBody("output 'O' of shape [2] has 4 bytes, want 8")},
+		{"cut", "500 text/plain " + ErrorBody("output 'O': element 0 of the BYTES tensor runs past its end")},
 		{"scalar", `200 application/json {"model_name":"scalar","model_version":"3","outputs":[{"name":"O","datatype":"INT32","shape":[],"data":[5]}]}`},
-		{"decoupled", "501 text/plain " + rest.ErrorBody("HTTP end point doesn't support models with decoupled transaction policy")},
-		{"panics", "500 text/plain " + rest.ErrorBody("internal error while serving the request")},
+		{"decoupled", "501 text/plain " + ErrorBody("HTTP end point doesn't support models with decoupled transaction policy")},
+		{"panics", "500 text/plain " + ErrorBody("internal error while serving the request")},
 	} {
 		if got := s.Infer(t, tt.model, oneInput("INT32", "[1]", `"data":[1]`), "").String(); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.model, got, tt.want)
@@ -270,7 +270,7 @@ func TestOddResponsesBecomeErrors(t *testing.T) {
 // TestReplacedBeforeItRuns checks that a request whose version is replaced after its head was read
 // runs on the successor and gets the successor's labels.
 func TestReplacedBeforeItRuns(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(servertest.ReplacedModel()))
+	s := StartHTTP(t, rest.Config{}, servertest.NewCore(servertest.ReplacedModel()))
 	head := `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2],"data":[1,2]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":1}}]}`
 	for range 2 {
 		got := s.Infer(t, "replaced", head, "").String()

@@ -23,7 +23,7 @@ import (
 // of 1 MiB and reject a larger one.
 func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 	path := ""
-	s := rest.StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
+	s := StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
 	body := func(n int) string { return "{" + strings.Repeat(" ", n-2) + "}" }
 	for _, path := range []string{
 		"/v2/repository/index", "/v2/repository/models/m/unload", "/v2/repository/models/m/instances", "/v2/logging", "/v2/trace/setting",
@@ -35,7 +35,7 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 				if chunked {
 					c.Send("POST " + path + " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + inChunks(body(n), 1<<16))
 				} else {
-					c.Send(rest.Text("POST", path, body(n)))
+					c.Send(Text("POST", path, body(n)))
 				}
 				got := c.Receive("POST")
 				refused := got.Status == http.StatusBadRequest && strings.Contains(got.Body, "Use --client-max-small-body-size to increase the limit.")
@@ -54,7 +54,7 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 // TestValuesThatAreSmallByNatureAreBounded checks that values of the maximum length are accepted
 // and longer ones rejected, with an error that repeats little of them.
 func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{MaxLoadFiles: 3}, nil)
+	s := StartHTTP(t, rest.Config{MaxLoadFiles: 3}, nil)
 	const infer, generate, load = "/v2/models/id_uint8/infer", "/v2/models/id_uint8/generate", "/v2/repository/models/m/load"
 	of := func(n int) string { return strings.Repeat("x", n) }
 	input := `"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}]`
@@ -120,7 +120,7 @@ func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
 // TestErrorsRepeatLittle checks that an error repeats at most 4 KiB of a request, as JSON, even if
 // it repeats several texts of it.
 func TestErrorsRepeatLittle(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	for _, text := range []string{"x", `\u0001`, `\"`} {
 		id, name := strings.Repeat(text, 32<<10), strings.Repeat(text, 4<<10)
 		input := `{"name":"` + name + `","datatype":"UINT8","shape":[1],"data":[1]}`
@@ -139,15 +139,15 @@ func TestUnreadRepliesAreCharged(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", size)}}
 	for _, request := range []string{
-		rest.Text("POST", "/v2/repository/index", ""),
-		rest.Text("POST", "/v2/models/id_bytes/infer", oneInput("BYTES", "[1]", `"data":["`+strings.Repeat("x", size)+`"]`)),
-		rest.Text("POST", "/v2/models/id_bytes/generate", `{"INPUT0":"`+strings.Repeat("x", size)+`"}`),
+		Text("POST", "/v2/repository/index", ""),
+		Text("POST", "/v2/models/id_bytes/infer", oneInput("BYTES", "[1]", `"data":["`+strings.Repeat("x", size)+`"]`)),
+		Text("POST", "/v2/models/id_bytes/generate", `{"INPUT0":"`+strings.Repeat("x", size)+`"}`),
 	} {
-		s := rest.StartHTTP(t, rest.Config{Config: http1.Config{WriteTimeout: 500 * time.Millisecond}}, core)
+		s := StartHTTP(t, rest.Config{Config: http1.Config{WriteTimeout: 500 * time.Millisecond}}, core)
 		c := s.Connect(t)
 		c.Send(request)
 		account, line := s.Blocks.Account, request[:strings.IndexByte(request, '\r')]
-		rest.Eventually(t, line+" is charged", func() bool {
+		Eventually(t, line+" is charged", func() bool {
 			charged := false
 			account.Holders(func(h *budget.Holder) bool {
 				charged = charged || h.Held(budget.Replies)+h.Held(budget.JSON) >= size && strings.HasSuffix(h.Name(), c.LocalAddr().String())
@@ -155,14 +155,14 @@ func TestUnreadRepliesAreCharged(t *testing.T) {
 			})
 			return charged
 		})
-		rest.Eventually(t, line+" is given up", func() bool { return s.Connections() == 0 && account.Total() == 0 })
+		Eventually(t, line+" is given up", func() bool { return s.Connections() == 0 && account.Total() == 0 })
 	}
 }
 
 // TestBodiesAreAttributedToTheirConnections checks that a connection holds its body while it
 // arrives, although the pool charges for large bodies.
 func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	const size = 4 << 20
 	c := announce(t, s, 2*size, size)
 	held := func() (n int64) {
@@ -172,12 +172,12 @@ func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
 		})
 		return n
 	}
-	rest.Eventually(t, "the body is attributed", func() bool { return held() >= size })
+	Eventually(t, "the body is attributed", func() bool { return held() >= size })
 	c.Send(strings.Repeat("x", size))
 	if got := c.Receive("POST"); got.Status != http.StatusOK {
 		t.Errorf("got %.200s, want 200", got)
 	}
-	rest.Eventually(t, "nothing is attributed after the reply", func() bool { return held() == 0 })
+	Eventually(t, "nothing is attributed after the reply", func() bool { return held() == 0 })
 }
 
 // TestLargeRepliesNeedMemory checks that a large reply fails while the account is full, and a small
@@ -185,7 +185,7 @@ func TestBodiesAreAttributedToTheirConnections(t *testing.T) {
 func TestLargeRepliesNeedMemory(t *testing.T) {
 	core := servertest.NewCore()
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "a", Reason: strings.Repeat("x", 1<<20)}}
-	s := rest.StartHTTP(t, rest.Config{}, core)
+	s := StartHTTP(t, rest.Config{}, core)
 	full := s.Blocks.Account.Most(budget.Replies)
 	if err := s.Blocks.Account.Take(budget.Replies, full); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestAttacksStayWithinTheirCharge(t *testing.T) {
 		{"levels of traces", "/v2/trace/setting", `{"trace_level":[`, `"",`, `""]}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := rest.StartHTTP(t, rest.Config{}, nil)
+			s := StartHTTP(t, rest.Config{}, nil)
 			unit := []byte(strings.Repeat(tt.unit, (64<<10)/len(tt.unit)))
 			n := size / len(unit)
 			head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
@@ -247,7 +247,7 @@ func TestAttacksStayWithinTheirCharge(t *testing.T) {
 // their headers show that a browser sends them for another site.
 func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	path := ""
-	s := rest.StartHTTP(t, rest.Config{AllowOrigins: []string{"https://good.example"}}, nil, servertest.WithRegions(t, &path))
+	s := StartHTTP(t, rest.Config{AllowOrigins: []string{"https://good.example"}}, nil, servertest.WithRegions(t, &path))
 	for _, tt := range []struct {
 		path   string
 		header []string
@@ -270,7 +270,7 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 			t.Errorf("%s %q: got %s, want %d", tt.path, tt.header, got, tt.want)
 		}
 	}
-	s = rest.StartHTTP(t, rest.Config{AllowOrigins: []string{"*"}}, nil)
+	s = StartHTTP(t, rest.Config{AllowOrigins: []string{"*"}}, nil)
 	if got := s.Do(t, "POST", "/v2/repository/models/m/unload", "", "Sec-Fetch-Site: cross-site", "Origin: https://evil.example"); got.Status != 403 {
 		t.Errorf("where all origins are allowed: got %s, want 403", got)
 	}
@@ -279,7 +279,7 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 // TestSmallRepliesAreCompressedOnlyForThoseWhoAsk checks that a small reply is compressed only if
 // the client accepts a single coding, and a large one also if it accepts several.
 func TestSmallRepliesAreCompressedOnlyForThoseWhoAsk(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
 		size         int
 		accept, want string

@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -17,7 +18,7 @@ import (
 func blockSamples(kindsAndNumbers ...string) (list []metrics.Sample) {
 	for i := 0; i+1 < len(kindsAndNumbers); i += 2 {
 		list = append(list, metrics.Sample{
-			Labels: blocksLabel + `="` + kindsAndNumbers[i] + `",model="m",version="1"`, Number: kindsAndNumbers[i+1],
+			Labels: rest.BlocksLabel + `="` + kindsAndNumbers[i] + `",model="m",version="1"`, Number: kindsAndNumbers[i+1],
 		})
 	}
 	return list
@@ -37,10 +38,10 @@ func TestLoadReportsHaveTheFormOfTriton(t *testing.T) {
 		{blockSamples("used", "-1", "max", "3", "tokens_per", "64"), "", "", "used"},
 		{blockSamples("used", "1", "max", "Nan", "tokens_per", "64"), "", "", "max"},
 		{blockSamples("used", "1", "max", "3"), "", "", "tokens_per"},
-		{[]metrics.Sample{{Labels: `a=",` + blocksLabel + `=\"used\""`, Number: "1"}}, "", "", "tokens_per"},
+		{[]metrics.Sample{{Labels: `a=",` + rest.BlocksLabel + `=\"used\""`, Number: "1"}}, "", "", "tokens_per"},
 		{nil, "", "", "tokens_per"},
 	} {
-		load, missing := readBlocks(c.samples)
+		report, missing := rest.LoadReport(c.samples, "json")
 		if missing != c.missing {
 			t.Errorf("%v: got %q missing, want %q", c.samples, missing, c.missing)
 		}
@@ -48,12 +49,13 @@ func TestLoadReportsHaveTheFormOfTriton(t *testing.T) {
 			continue
 		}
 		utilization, capacity, _ := strings.Cut(c.json, ",")
-		if got, want := load.encode("json"), `JSON {"named_metrics":{"kv_cache_utilization":`+utilization+`,"max_token_capacity":`+capacity+`}}`; got != want {
-			t.Errorf("%v: got %s, want %s", c.samples, got, want)
+		if want := `JSON {"named_metrics":{"kv_cache_utilization":` + utilization + `,"max_token_capacity":` + capacity + `}}`; report != want {
+			t.Errorf("%v: got %s, want %s", c.samples, report, want)
 		}
 		utilization, capacity, _ = strings.Cut(c.text, ",")
-		if got, want := load.encode("text"), "TEXT named_metrics.kv_cache_utilization="+utilization+", named_metrics.max_token_capacity="+capacity; got != want {
-			t.Errorf("%v: got %s, want %s", c.samples, got, want)
+		report, _ = rest.LoadReport(c.samples, "text")
+		if want := "TEXT named_metrics.kv_cache_utilization=" + utilization + ", named_metrics.max_token_capacity=" + capacity; report != want {
+			t.Errorf("%v: got %s, want %s", c.samples, report, want)
 		}
 	}
 }
@@ -70,7 +72,7 @@ func TestGenerationsReportTheLoad(t *testing.T) {
 	}
 	core.Models["refuses"] = fails
 	samples := blockSamples("used", "1", "max", "2", "tokens_per", "64")
-	s := StartHTTP(t, Config{}, core, func(p *server.Parts, _ *servertest.Blocks) {
+	s := StartHTTP(t, rest.Config{}, core, func(p *server.Parts, _ *servertest.Blocks) {
 		p.Samples = func(family string) []metrics.Sample {
 			if family != "nv_trt_llm_kv_cache_block_metrics" {
 				t.Errorf("asked for %s", family)

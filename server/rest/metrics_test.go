@@ -42,15 +42,15 @@ func TestMetricsServeThePage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	s := &rest.TestServer{Addr: m.Addr().String()}
+	s := &TestServer{Addr: m.Addr().String()}
 	for _, tt := range []struct{ method, path, want string }{
 		{"GET", "/metrics", "200 text/plain; charset=utf-8 nv_x 1\n"},
 		{"GET", "/metrics/?x", "200 text/plain; charset=utf-8 nv_x 1\n"},
 		{"GET", "/", "200 text/plain "},
 		{"GET", "/status", "200 text/plain "}, // off
 		{"GET", "/metrics/x", "200 text/plain "},
-		{"POST", "/metrics", "405 text/plain " + rest.ErrorBody("Method Not Allowed")},
-		{"PUT", "/", "405 text/plain " + rest.ErrorBody("Method Not Allowed")},
+		{"POST", "/metrics", "405 text/plain " + ErrorBody("Method Not Allowed")},
+		{"PUT", "/", "405 text/plain " + ErrorBody("Method Not Allowed")},
 	} {
 		if got := s.Do(t, tt.method, tt.path, "", "Accept: application/openmetrics-text", "Accept-Encoding: gzip").String(); got != tt.want {
 			t.Errorf("%s %s: got %q, want %q", tt.method, tt.path, got, tt.want)
@@ -149,7 +149,7 @@ func TestMetricsServeTheStatus(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
-	s := &rest.TestServer{Addr: m.Addr().String()}
+	s := &TestServer{Addr: m.Addr().String()}
 	for _, tt := range []struct {
 		query         string
 		lines         int

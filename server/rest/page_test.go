@@ -18,7 +18,7 @@ import (
 // TestPageNamesTheAddresses requests the page as curl, a browser and a probe would. The probe gets
 // Triton's reply.
 func TestPageNamesTheAddresses(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{Addresses: []string{"gRPC: port 8001"}}, nil)
+	s := StartHTTP(t, rest.Config{Addresses: []string{"gRPC: port 8001"}}, nil)
 	for _, path := range []string{"/", "/docs"} {
 		text := s.Do(t, "GET", path, "", "Accept: */*")
 		for _, want := range []string{"/openapi.json", "gRPC: port 8001"} {
@@ -32,10 +32,10 @@ func TestPageNamesTheAddresses(t *testing.T) {
 			t.Errorf("%s in a browser: got %s, want HTML that loads nothing", path, page)
 		}
 	}
-	if got, want := s.Do(t, "GET", "/", "").String(), "404 text/plain "+rest.ErrorBody("Not Found"); got != want {
+	if got, want := s.Do(t, "GET", "/", "").String(), "404 text/plain "+ErrorBody("Not Found"); got != want {
 		t.Errorf("a probe: got %s, want %s", got, want)
 	}
-	if got, want := s.Do(t, "POST", "/docs", "", "Accept: */*").String(), "405 text/plain "+rest.ErrorBody("Method Not Allowed"); got != want {
+	if got, want := s.Do(t, "POST", "/docs", "", "Accept: */*").String(), "405 text/plain "+ErrorBody("Method Not Allowed"); got != want {
 		t.Errorf("POST: got %s, want %s", got, want)
 	}
 }
@@ -44,7 +44,7 @@ func TestPageNamesTheAddresses(t *testing.T) {
 // whose data it shows.
 func TestPageIsRestrictedAsItsContents(t *testing.T) {
 	for _, group := range []string{server.GroupMetadata, server.GroupModelRepository, server.GroupModelConfig} {
-		s := rest.StartHTTP(t, rest.Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "Key", Value: "v"}}}, nil)
+		s := StartHTTP(t, rest.Config{Restricted: []server.Restriction{{Groups: []string{group}, Header: "Key", Value: "v"}}}, nil)
 		for _, path := range []string{"/docs", "/openapi.json"} {
 			if got := s.Do(t, "GET", path, "", "Accept: */*"); got.Status != http.StatusForbidden {
 				t.Errorf("%s, %s without the header: got %s, want 403", group, path, got)
@@ -59,7 +59,7 @@ func TestPageIsRestrictedAsItsContents(t *testing.T) {
 // TestOpenAPIHasTheServersPaths checks the document of a server without models; package integration
 // tests it with models.
 func TestOpenAPIHasTheServersPaths(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	got := s.Do(t, "GET", "/openapi.json", "")
 	var document struct {
 		OpenAPI string
@@ -83,7 +83,7 @@ func TestDimensionsOnPagesNeedMemory(t *testing.T) {
 	core.Listed = []*kserve.RepositoryIndexResponse_ModelIndex{{Name: "id_bytes", Version: "1", State: "READY"}}
 	config := core.Models["id_bytes"].Info.Config
 	config.Input[0].Dims = slices.Repeat([]int64{1 << 60}, 400_000)
-	s := rest.StartHTTP(t, rest.Config{}, core)
+	s := StartHTTP(t, rest.Config{}, core)
 	for _, path := range []string{"/docs", "/openapi.json"} {
 		status := 0
 		peak := testkit.PeakHeap(s.Blocks.Account.Total, func() { status = s.Do(t, "GET", path, "", "Accept: text/html").Status })
@@ -108,7 +108,7 @@ func TestOriginsDecideWhatBrowsersMayRead(t *testing.T) {
 		{"this one", []string{"https://b.example", "https://a.example"}, http.StatusOK, "https://a.example"},
 		{"any", []string{"*"}, http.StatusOK, "*"},
 	} {
-		s := rest.StartHTTP(t, rest.Config{AllowOrigins: c.allowed}, nil)
+		s := StartHTTP(t, rest.Config{AllowOrigins: c.allowed}, nil)
 		got := s.Do(t, "OPTIONS", "/v2/models/id_int32/infer", "", preflight...)
 		if got.Status != c.status || got.Header.Get("Access-Control-Allow-Origin") != c.origin {
 			t.Errorf("%s: got %s with origin %q, want %d with %q", c.name, got, got.Header.Get("Access-Control-Allow-Origin"), c.status, c.origin)

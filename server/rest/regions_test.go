@@ -18,28 +18,28 @@ import (
 // compares the replies with a table.
 func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 	var path string
-	s := rest.StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
+	s := StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
 	handle := base64.StdEncoding.EncodeToString(make([]byte, 64))
 	const accessor = "attempt to access JSON non-"
 	for _, tt := range []struct{ request, body, want string }{
-		{"POST /v2/systemsharedmemory/register", "{}", "400 application/json " + rest.ErrorBody("'region name' is necessary to register system shared memory region")},
-		{"POST /v2/cudasharedmemory/register", "{}", "400 application/json " + rest.ErrorBody("'region name' is necessary to register cuda shared memory region")},
-		{"POST /v2/systemsharedmemory/region/r/register", "", "500 application/json " + rest.ErrorBody("failed to parse the request JSON buffer: The document is empty. at 0")},
-		{"POST /v2/systemsharedmemory/region/r/register", "[]", "400 application/json " + rest.ErrorBody("Shared memory register request has no 'key' field")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"byte_size":"a"}`, "400 application/json " + rest.ErrorBody("Shared memory register request has no 'key' field")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":1}`, "400 application/json " + rest.ErrorBody("Shared memory register request has no 'byte_size' field")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":1,"byte_size":1}`, "500 application/json " + rest.ErrorBody(accessor+"string as string")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":-1}`, "500 application/json " + rest.ErrorBody(accessor+"unsigned-integer as unsigned-integer")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":1,"offset":null}`, "500 application/json " + rest.ErrorBody(accessor+"unsigned-integer as unsigned-integer")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/none","byte_size":1}`, "500 application/json " + rest.ErrorBody("Unable to open shared memory region: '/none'")},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/client","byte_size":1048577}`, "400 application/json " + rest.ErrorBody("failed to register shared memory region 'r': invalid args")},
+		{"POST /v2/systemsharedmemory/register", "{}", "400 application/json " + ErrorBody("'region name' is necessary to register system shared memory region")},
+		{"POST /v2/cudasharedmemory/register", "{}", "400 application/json " + ErrorBody("'region name' is necessary to register cuda shared memory region")},
+		{"POST /v2/systemsharedmemory/region/r/register", "", "500 application/json " + ErrorBody("failed to parse the request JSON buffer: The document is empty. at 0")},
+		{"POST /v2/systemsharedmemory/region/r/register", "[]", "400 application/json " + ErrorBody("Shared memory register request has no 'key' field")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"byte_size":"a"}`, "400 application/json " + ErrorBody("Shared memory register request has no 'key' field")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":1}`, "400 application/json " + ErrorBody("Shared memory register request has no 'byte_size' field")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":1,"byte_size":1}`, "500 application/json " + ErrorBody(accessor+"string as string")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":-1}`, "500 application/json " + ErrorBody(accessor+"unsigned-integer as unsigned-integer")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":1,"offset":null}`, "500 application/json " + ErrorBody(accessor+"unsigned-integer as unsigned-integer")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/none","byte_size":1}`, "500 application/json " + ErrorBody("Unable to open shared memory region: '/none'")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/client","byte_size":1048577}`, "400 application/json " + ErrorBody("failed to register shared memory region 'r': invalid args")},
 		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/client","byte_size":65536}`, "200 application/json "},
-		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/client","byte_size":65536}`, "400 application/json " + rest.ErrorBody("shared memory region 'r' already in manager")},
-		{"POST /v2/systemsharedmemory/region/a%20b/register", `{"offset":65536,"byte_size":18446744073709551615,"key":"client"}`, "400 application/json " + rest.ErrorBody("failed to register shared memory region 'a b': invalid args")},
+		{"POST /v2/systemsharedmemory/region/r/register", `{"key":"/client","byte_size":65536}`, "400 application/json " + ErrorBody("shared memory region 'r' already in manager")},
+		{"POST /v2/systemsharedmemory/region/a%20b/register", `{"offset":65536,"byte_size":18446744073709551615,"key":"client"}`, "400 application/json " + ErrorBody("failed to register shared memory region 'a b': invalid args")},
 		{"POST /v2/systemsharedmemory/region/a%20b/register", `{"offset":65536,"byte_size":7,"key":"client"}`, "200 application/json "},
 		{"GET /v2/systemsharedmemory/status", "", `200 application/json [{"name":"a b","key":"client","offset":65536,"byte_size":7},{"name":"r","key":"/client","offset":0,"byte_size":65536}]`},
 		{"GET /v2/systemsharedmemory/region/r/status", "", `200 application/json [{"name":"r","key":"/client","offset":0,"byte_size":65536}]`},
-		{"GET /v2/cudasharedmemory/region/r/status", "", "404 application/json " + rest.ErrorBody("The region named 'r' is registered as system shared memory, not CUDA shared memory")},
+		{"GET /v2/cudasharedmemory/region/r/status", "", "404 application/json " + ErrorBody("The region named 'r' is registered as system shared memory, not CUDA shared memory")},
 		{"POST /v2/cudasharedmemory/region/r/unregister", "", "200 application/json "},
 		{"POST /v2/cudasharedmemory/unregister", "", "200 application/json "},
 		{"POST /v2/systemsharedmemory/region/none/unregister", "junk", "200 application/json "},
@@ -48,16 +48,16 @@ func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 		{"POST /v2/systemsharedmemory/unregister", "{}", "200 application/json "},
 		{"GET /v2/systemsharedmemory/status", "", "200 application/json []"},
 
-		{"POST /v2/cudasharedmemory/region/c/register", "", "500 application/json " + rest.ErrorBody("failed to parse the request JSON buffer: The document is empty. at 0")},
-		{"POST /v2/cudasharedmemory/region/c/register", "{}", "400 application/json " + rest.ErrorBody("Shared memory register request has no 'raw_handle' field")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":1}`, "400 application/json " + rest.ErrorBody("Shared memory register request has no 'device_id' field")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":1,"device_id":0}`, "400 application/json " + rest.ErrorBody("Shared memory register request has no 'byte_size' field")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":1,"device_id":0,"byte_size":1}`, "500 application/json " + rest.ErrorBody("attempt to access non-existing object member 'b64'")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":1},"device_id":0,"byte_size":1}`, "500 application/json " + rest.ErrorBody(accessor+"string as string")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"AAAA"},"device_id":0,"byte_size":1}`, "400 application/json " + rest.ErrorBody("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"!"},"device_id":0,"byte_size":1}`, "400 application/json " + rest.ErrorBody("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"` + handle + `"},"device_id":"0","byte_size":1}`, "500 application/json " + rest.ErrorBody(accessor+"unsigned-integer as unsigned-integer")},
-		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"` + handle + `"},"device_id":0,"byte_size":1}`, "400 application/json " + rest.ErrorBody("failed to register CUDA shared memory region: 'c', GPUs not supported")},
+		{"POST /v2/cudasharedmemory/region/c/register", "", "500 application/json " + ErrorBody("failed to parse the request JSON buffer: The document is empty. at 0")},
+		{"POST /v2/cudasharedmemory/region/c/register", "{}", "400 application/json " + ErrorBody("Shared memory register request has no 'raw_handle' field")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":1}`, "400 application/json " + ErrorBody("Shared memory register request has no 'device_id' field")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":1,"device_id":0}`, "400 application/json " + ErrorBody("Shared memory register request has no 'byte_size' field")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":1,"device_id":0,"byte_size":1}`, "500 application/json " + ErrorBody("attempt to access non-existing object member 'b64'")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":1},"device_id":0,"byte_size":1}`, "500 application/json " + ErrorBody(accessor+"string as string")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"AAAA"},"device_id":0,"byte_size":1}`, "400 application/json " + ErrorBody("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"!"},"device_id":0,"byte_size":1}`, "400 application/json " + ErrorBody("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"` + handle + `"},"device_id":"0","byte_size":1}`, "500 application/json " + ErrorBody(accessor+"unsigned-integer as unsigned-integer")},
+		{"POST /v2/cudasharedmemory/region/c/register", `{"raw_handle":{"b64":"` + handle + `"},"device_id":0,"byte_size":1}`, "400 application/json " + ErrorBody("failed to register CUDA shared memory region: 'c', GPUs not supported")},
 		{"GET /v2/cudasharedmemory/status", "", "200 application/json []"},
 	} {
 		method, target, _ := strings.Cut(tt.request, " ")
@@ -77,7 +77,7 @@ func TestRegionEndpointsAnswerByTheTable(t *testing.T) {
 // errors for ranges outside the region.
 func TestInferencesUseRegions(t *testing.T) {
 	var path string
-	s := rest.StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
+	s := StartHTTP(t, rest.Config{}, nil, servertest.WithRegions(t, &path))
 	put := func(at int64, data string) {
 		t.Helper()
 		file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -122,28 +122,28 @@ func TestInferencesUseRegions(t *testing.T) {
 			`200 application/json {"model_name":"id_uint8","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"UINT8","shape":[10000]}]}`},
 		{"an output", "id_int32", to(`"shared_memory_region":"near","shared_memory_byte_size":8`), "200 application/json " + head + `[2]}]}`},
 
-		{"an unknown region", "id_int32", from(2, `"shared_memory_region":"none","shared_memory_byte_size":8`), "404 application/json " + rest.ErrorBody("Unable to find shared memory region: 'none'")},
-		{"an offset outside", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":65536`), "400 application/json " + rest.ErrorBody("Invalid offset for shared memory region: 'near'")},
-		{"an end outside", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":65532,"shared_memory_byte_size":8`), "400 application/json " + rest.ErrorBody("Invalid offset + byte size for shared memory region: 'near'")},
+		{"an unknown region", "id_int32", from(2, `"shared_memory_region":"none","shared_memory_byte_size":8`), "404 application/json " + ErrorBody("Unable to find shared memory region: 'none'")},
+		{"an offset outside", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":65536`), "400 application/json " + ErrorBody("Invalid offset for shared memory region: 'near'")},
+		{"an end outside", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":65532,"shared_memory_byte_size":8`), "400 application/json " + ErrorBody("Invalid offset + byte size for shared memory region: 'near'")},
 		{"an overflow", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":2,"shared_memory_byte_size":18446744073709551615`),
-			"400 application/json " + rest.ErrorBody("Integer overflow detected: byte_size (18446744073709551615) + offset (2) exceeds maximum value (18446744073709551615) for region 'near'")},
-		{"a region that is no text", "id_int32", from(2, `"shared_memory_region":1`), "500 application/json " + rest.ErrorBody("Unable to parse 'shared_memory_region': attempt to access JSON non-string as string")},
-		{"an offset below 0", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":-1`), "500 application/json " + rest.ErrorBody("Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer")},
+			"400 application/json " + ErrorBody("Integer overflow detected: byte_size (18446744073709551615) + offset (2) exceeds maximum value (18446744073709551615) for region 'near'")},
+		{"a region that is no text", "id_int32", from(2, `"shared_memory_region":1`), "500 application/json " + ErrorBody("Unable to parse 'shared_memory_region': attempt to access JSON non-string as string")},
+		{"an offset below 0", "id_int32", from(2, `"shared_memory_region":"near","shared_memory_offset":-1`), "500 application/json " + ErrorBody("Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer")},
 		{"an offset without a region", "id_int32", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[2],"data":[7],"parameters":{"shared_memory_byte_size":"x","shared_memory_offset":-1}}]}`,
-			"500 application/json " + rest.ErrorBody("Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer")},
-		{"a size without a region", "id_int32", from(2, `"shared_memory_byte_size":true,"binary_data_size":99`), "500 application/json " + rest.ErrorBody("Unable to parse 'shared_memory_byte_size': attempt to access JSON non-unsigned-integer as unsigned-integer")},
-		{"an output's offset without a region", "id_int32", to(`"shared_memory_offset":1.5,"binary_data":"x"`), "500 application/json " + rest.ErrorBody("Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer")},
+			"500 application/json " + ErrorBody("Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer")},
+		{"a size without a region", "id_int32", from(2, `"shared_memory_byte_size":true,"binary_data_size":99`), "500 application/json " + ErrorBody("Unable to parse 'shared_memory_byte_size': attempt to access JSON non-unsigned-integer as unsigned-integer")},
+		{"an output's offset without a region", "id_int32", to(`"shared_memory_offset":1.5,"binary_data":"x"`), "500 application/json " + ErrorBody("Unable to parse 'shared_memory_offset': attempt to access JSON non-unsigned-integer as unsigned-integer")},
 		{"a range without a region", "id_int32", to(`"shared_memory_offset":1,"shared_memory_byte_size":1`), "200 application/json " + head + `[2],"data":[7,8]}]}`},
 		{"two sources", "id_int32", from(2, `"shared_memory_region":"near","binary_data_size":8`),
-			"400 application/json " + rest.ErrorBody("Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But set 'binary_data_size' 'shared_memory_region'")},
+			"400 application/json " + ErrorBody("Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But set 'binary_data_size' 'shared_memory_region'")},
 		{"an output too large", "id_int32", to(`"shared_memory_region":"near","shared_memory_byte_size":7`),
-			"500 text/plain " + rest.ErrorBody("shared memory size specified with the request for output 'OUTPUT0' (7 bytes) should be at least 8 bytes to hold the results")},
-		{"an output to an unknown region", "id_int32", to(`"shared_memory_region":"none"`), "404 application/json " + rest.ErrorBody("Unable to find shared memory region: 'none'")},
-		{"an unknown output", "id_int32", strings.Replace(to(`"shared_memory_region":"near"`), "OUTPUT0", "NONE", 1), "400 application/json " + rest.ErrorBody("unexpected inference output 'NONE' for model 'id_int32'")},
-		{"an output as classes", "id_int32", to(`"shared_memory_region":"near","classification":0`), "400 application/json " + rest.ErrorBody("Output can't set both 'shared_memory_region' and 'classification'")},
-		{"an output behind the JSON", "id_int32", to(`"shared_memory_region":"near","binary_data":true`), "400 application/json " + rest.ErrorBody("Output can't set both 'shared_memory_region' and 'binary_data'")},
+			"500 text/plain " + ErrorBody("shared memory size specified with the request for output 'OUTPUT0' (7 bytes) should be at least 8 bytes to hold the results")},
+		{"an output to an unknown region", "id_int32", to(`"shared_memory_region":"none"`), "404 application/json " + ErrorBody("Unable to find shared memory region: 'none'")},
+		{"an unknown output", "id_int32", strings.Replace(to(`"shared_memory_region":"near"`), "OUTPUT0", "NONE", 1), "400 application/json " + ErrorBody("unexpected inference output 'NONE' for model 'id_int32'")},
+		{"an output as classes", "id_int32", to(`"shared_memory_region":"near","classification":0`), "400 application/json " + ErrorBody("Output can't set both 'shared_memory_region' and 'classification'")},
+		{"an output behind the JSON", "id_int32", to(`"shared_memory_region":"near","binary_data":true`), "400 application/json " + ErrorBody("Output can't set both 'shared_memory_region' and 'binary_data'")},
 		{"an output twice", "id_int32", strings.Replace(to(`"shared_memory_region":"near"`), `"outputs":[`, `"outputs":[{"name":"OUTPUT0","parameters":{"shared_memory_region":"far"}},`, 1),
-			"400 application/json " + rest.ErrorBody("[request id: <id_unknown>] output 'OUTPUT0' already exists in request")},
+			"400 application/json " + ErrorBody("[request id: <id_unknown>] output 'OUTPUT0' already exists in request")},
 	} {
 		if got := s.Infer(t, tt.model, tt.body, "").String(); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
@@ -169,7 +169,7 @@ func TestInferencesUseRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	truncated := func(name string) string {
-		return rest.ErrorBody("shared memory region '" + name + "' has been truncated by its owner")
+		return ErrorBody("shared memory region '" + name + "' has been truncated by its owner")
 	}
 	if got, want := s.Infer(t, "id_int32", from(2, `"shared_memory_region":"far","shared_memory_byte_size":8`), "").String(), "400 application/json "+truncated("far"); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -192,12 +192,12 @@ func TestNothingIsWrittenForAClientThatHasLeft(t *testing.T) {
 		<-ctx.Done()
 		return echo(ctx, r, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{}, core, servertest.WithRegions(t, &path))
+	s := StartHTTP(t, rest.Config{}, core, servertest.WithRegions(t, &path))
 	if got := s.Do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":65536}`); got.Status != 200 {
 		t.Fatal(got)
 	}
 	c := s.Connect(t)
-	c.Send(rest.Text("POST", "/v2/models/id_int32/infer", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[3]}],`+
+	c.Send(Text("POST", "/v2/models/id_int32/infer", `{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[3]}],`+
 		`"outputs":[{"name":"OUTPUT0","parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}}]}`))
 	<-entered
 	_ = c.Close()
@@ -222,7 +222,7 @@ func TestRegionsInUseOutliveTheirNames(t *testing.T) {
 		<-leave
 		return echo(ctx, r, send)
 	}
-	s := rest.StartHTTP(t, rest.Config{}, core, servertest.WithRegions(t, &path))
+	s := StartHTTP(t, rest.Config{}, core, servertest.WithRegions(t, &path))
 	if got := s.Do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":65536}`); got.Status != 200 {
 		t.Fatal(got)
 	}
@@ -250,7 +250,7 @@ func TestOutputsInTheirPlaces(t *testing.T) {
 	var path string
 	m := servertest.NewModel("puts", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	m.Infer = servertest.PutInPlace(100_000)
-	s := rest.StartHTTP(t, rest.Config{}, servertest.NewCore(m), servertest.WithRegions(t, &path))
+	s := StartHTTP(t, rest.Config{}, servertest.NewCore(m), servertest.WithRegions(t, &path))
 	for range 2 {
 		if got := s.Do(t, "POST", "/v2/systemsharedmemory/region/r/register", `{"key":"client","byte_size":1048576}`); got.Status != 200 {
 			t.Fatal(got)
@@ -270,7 +270,7 @@ func TestOutputsInTheirPlaces(t *testing.T) {
 		}
 	}
 	// The last request releases the region after its reply.
-	rest.Eventually(t, "the region is no longer mapped", func() bool {
+	Eventually(t, "the region is no longer mapped", func() bool {
 		maps, err := os.ReadFile("/proc/self/maps")
 		return err == nil && !strings.Contains(string(maps), path)
 	})

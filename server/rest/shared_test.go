@@ -1,4 +1,4 @@
-package rest
+package rest_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
@@ -45,16 +46,16 @@ func (l errorLog) Write(p []byte) (int, error) {
 
 // ServeBytes serves a client's input and returns the number of replies. No handler may panic, each
 // reply must be valid, and all memory must be released.
-func ServeBytes(t testing.TB, cfg Config, input []byte) (replies int) {
+func ServeBytes(t testing.TB, cfg rest.Config, input []byte) (replies int) {
 	t.Helper()
 	blocks := &fakeBlocks{Blocks: servertest.Blocks{Account: budget.New(budget.Config{Limit: 64 << 20})}}
-	h, err := New(cfg, server.Parts{Core: servertest.NewCore(), Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account, Logging: &fakeLog{}},
+	h, err := rest.New(cfg, server.Parts{Core: servertest.NewCore(), Allocate: blocks.Allocate, Open: blocks.open, Memory: blocks.Account, Logging: &fakeLog{}},
 		zerolog.New(errorLog{t}).Level(zerolog.ErrorLevel))
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := &fakeSocket{in: bytes.NewReader(input)}
-	h.conns.ServeConn(context.Background(), socket)
+	h.ServeConn(context.Background(), socket)
 	if n := blocks.Lent.Load(); n != 0 {
 		t.Errorf("%d blocks have not been released", n)
 	}

@@ -21,7 +21,7 @@ import (
 
 // TestTraceSettings compares the replies to a series of requests with those of Triton 2.51.0.
 func TestTraceSettings(t *testing.T) {
-	s := rest.StartHTTP(t, rest.Config{}, nil)
+	s := StartHTTP(t, rest.Config{}, nil)
 	settings := func(rate, count, frequency string) string {
 		return `200 {"trace_level":["OFF"],"trace_rate":"` + rate + `","trace_count":"` + count + `","log_frequency":"` + frequency + `","trace_file":"","trace_mode":"triton"}`
 	}
@@ -76,7 +76,7 @@ func TestTracedRequestsAreStamped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := rest.StartHTTP(t, rest.Config{}, nil, func(parts *server.Parts, _ *servertest.Blocks) { parts.Traces = tracer })
+	s := StartHTTP(t, rest.Config{}, nil, func(parts *server.Parts, _ *servertest.Blocks) { parts.Traces = tracer })
 	const good = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1],"data":[1]}]}`
 	for _, test := range []struct {
 		path, body string
