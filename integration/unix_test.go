@@ -85,8 +85,15 @@ func TestUnixSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if output, err := exec.Command(binary, "health", "--ready", "unix:"+httpPath).CombinedOutput(); err != nil {
-		t.Errorf("nereid health: %s, %v", output, err)
+	for _, arguments := range [][]string{
+		{"health", "--ready", "unix:" + httpPath},
+		{"bench", "plus", "--duration=100ms", "--warm-up=0s", "--url=unix:" + httpPath},
+		{"bench", "plus", "--duration=100ms", "--warm-up=0s", "--url=unix:" + grpcPath, "--protocol=grpc"},
+		{"top", "--once", "--url=unix:" + httpPath},
+	} {
+		if output, err := exec.Command(binary, arguments...).CombinedOutput(); err != nil {
+			t.Errorf("nereid %q: %s, %v", arguments, output, err)
+		}
 	}
 	s.figure("nereid_memory_limit_bytes") // of 127.0.0.1
 	if !s.prints(fmt.Sprintf("Started Metrics Service at 127.0.0.1:%d", s.metrics)) {

@@ -38,21 +38,30 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	p := &prepared{options: o}
-	t, err := newTarget(p)
+	server, end, err := o.connect()
 	if err != nil {
 		return err
 	}
+	defer end()
+	p := &prepared{options: o, server: server}
+	t := newTarget(p)
 	defer t.close()
 	r := &report{
-		Model: o.model, Version: o.version, URL: o.url, Protocol: o.protocol, Batch: o.batch, SharedMemory: o.memory, Started: time.Now().Round(time.Second),
+		Model: o.model, Version: o.version, URL: o.address.String(), Protocol: o.protocol, Batch: o.batch, SharedMemory: o.memory, Started: time.Now().Round(time.Second),
 	}
-	if r.Server, err = t.serverName(ctx); err != nil {
-		return fmt.Errorf("no server answers at %s over %s: %w", o.url, o.protocol, otherPort(err))
+	about, err := server.ServerMetadata(ctx, &kserve.ServerMetadataRequest{})
+	if err == nil && about.GetName()+about.GetVersion() == "" && o.protocol == protocolHTTP {
+		err = errors.New("the reply to GET /v2 names no server")
 	}
-	if p.model, err = t.config(ctx); err != nil {
-		return p.unserved(ctx, t, err)
+	if err != nil {
+		return fmt.Errorf("no server answers at %s over %s: %w", o.address, o.protocol, o.instead(ctx, err))
 	}
+	r.Server = about.GetName() + " " + about.GetVersion()
+	config, err := server.ModelConfig(ctx, &kserve.ModelConfigRequest{Name: o.model, Version: o.version})
+	if err != nil {
+		return p.unserved(ctx, err)
+	}
+	p.model = config.GetConfig()
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -63,8 +72,8 @@ func run(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		if p.memory, err = newSharedMemory(o, p.model, p.samples, o.mostCallers()); err != nil {
 			return err
 		}
-		defer p.memory.end(context.WithoutCancel(ctx), t)
-		if err := p.memory.register(ctx, t); err != nil {
+		defer p.memory.end(context.WithoutCancel(ctx), server)
+		if err := p.memory.register(ctx, server); err != nil {
 			return err
 		}
 	}
@@ -115,18 +124,19 @@ func (p *prepared) check() error {
 	return nil
 }
 
-// otherPort explains an error that is caused by a port with another protocol. It returns other
+// instead explains an error that is caused by the address of another endpoint. It returns other
 // errors unchanged.
-func otherPort(err error) error {
-	switch text := err.Error(); {
-	case strings.Contains(text, "malformed HTTP response"), strings.Contains(text, "readLoopPeekFailLocked"): // after the request was sent, or before
-		return errors.New("it does not speak HTTP/1.1; if this is the gRPC port, use --protocol grpc")
-	case strings.Contains(text, "server preface"):
-		return errors.New("it does not speak HTTP/2; if this is the HTTP port, use --protocol http")
-	case strings.Contains(text, "gave HTTP response to HTTPS client"), strings.Contains(text, "first record does not look like a TLS handshake"):
-		return errors.New("the port does not use TLS; leave out https://")
+func (o *options) instead(ctx context.Context, err error) error {
+	text := o.address.Instead(ctx, o.protocol != protocolHTTP)
+	switch {
+	case text == "":
+		return err
+	case strings.HasPrefix(text, "a gRPC"):
+		text += ", or use --protocol grpc"
+	case strings.HasPrefix(text, "an HTTP"):
+		text += ", or use --protocol http"
 	}
-	return err
+	return errors.New("it is " + text)
 }
 
 // usualSequence is the default number of requests per sequence.
@@ -139,12 +149,12 @@ func (p *prepared) measure(ctx context.Context, t target, l level, stderr io.Wri
 		work.sequence = usualSequence
 	}
 	work.ids.Store(uint64(os.Getpid())<<20 | 1)
-	var before []*kserve.ModelStatistics
-	var noBefore error
+	which := &kserve.ModelStatisticsRequest{Name: p.options.model, Version: p.options.version}
+	var before *kserve.ModelStatisticsResponse
 	began := time.Now()
 	line := newLine(stderr)
 	found, seconds, err := work.run(ctx, p.options.warmUp, p.options.duration, func() {
-		before, noBefore = t.statistics(ctx)
+		before, _ = p.server.ModelStatistics(ctx, which)
 		began = time.Now()
 	}, line.show)
 	line.clear()
@@ -152,9 +162,9 @@ func (p *prepared) measure(ctx context.Context, t target, l level, stderr io.Wri
 		return nil, err
 	}
 	r := rowOf(l, found, seconds, p.options.batch)
-	if before != nil && noBefore == nil {
-		if after, noAfter := t.statistics(context.WithoutCancel(ctx)); noAfter == nil {
-			r.Where = whereBetween(sumOf(before), sumOf(after), time.Since(began).Seconds())
+	if before != nil {
+		if after, noAfter := p.server.ModelStatistics(context.WithoutCancel(ctx), which); noAfter == nil {
+			r.Where = whereBetween(before.GetModelStats(), after.GetModelStats(), time.Since(began).Seconds())
 		}
 	}
 	if r.Where != nil {
@@ -198,14 +208,10 @@ type line struct {
 }
 
 func newLine(w io.Writer) *line {
-	file := command.File(w)
-	if file == nil {
+	if !command.IsTerminal(w) {
 		return &line{}
 	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return &line{}
-	}
-	return &line{w: file}
+	return &line{w: command.File(w)}
 }
 
 func (l *line) show(work *load) {

@@ -238,6 +238,12 @@ func fake(t *testing.T, infer http.HandlerFunc) (url string) {
 // fakeOf is fake with additional members at the beginning of the model configuration.
 func fakeOf(t *testing.T, members string, infer http.HandlerFunc) (url string) {
 	t.Helper()
+	s := httptest.NewServer(fakeHandler(members, infer))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+func fakeHandler(members string, infer http.HandlerFunc) http.Handler {
 	mux := http.NewServeMux()
 	answer := func(path, text string) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
@@ -246,9 +252,7 @@ func fakeOf(t *testing.T, members string, infer http.HandlerFunc) (url string) {
 	answer("GET /v2/models/m/config", `{`+members+`"name":"m","platform":"p","input":[{"name":"X","data_type":"TYPE_INT32","dims":["2"]}],"unknown":1}`)
 	answer("GET /v2/models/m/stats", `{"model_stats":[]}`)
 	mux.HandleFunc("POST /v2/models/m/infer", infer)
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://")
+	return mux
 }
 
 // bench runs the command and returns its report, exit status and error output.
@@ -332,50 +336,6 @@ func TestRatesDoNotWait(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNone checks the error for an address without a server, for each protocol.
-func TestServersThatAreNone(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
-	for _, protocol := range []string{"http", "grpc", "stream"} {
-		if _, status, stderr := bench(t, "--url", address, "--protocol", protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, "no server answers at "+address+" over "+protocol) {
-			t.Errorf("%s: exit status %d: %s", protocol, status, stderr)
-		}
-	}
-}
-
-// TestPortsOfAnotherProtocol checks the errors for an endpoint that speaks the other protocol.
-func TestPortsOfAnotherProtocol(t *testing.T) {
-	web := httptest.NewServer(http.NotFoundHandler())
-	defer web.Close()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := grpc.NewServer()
-	served := make(chan error, 1)
-	go func() { served <- calls.Serve(listener) }()
-	defer func() {
-		calls.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
-	for _, c := range []struct{ url, protocol, want string }{
-		{listener.Addr().String(), "http", "if this is the gRPC port, use --protocol grpc"},
-		{web.URL, "grpc", "if this is the HTTP port, use --protocol http"},
-		{strings.Replace(web.URL, "http:", "https:", 1), "http", "the port does not use TLS; leave out https://"},
-		{strings.Replace(web.URL, "http:", "https:", 1), "grpc", "the port does not use TLS; leave out https://"},
-	} {
-		if _, status, stderr := bench(t, "--url", c.url, "--protocol", c.protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, c.want) {
-			t.Errorf("%s over %s: exit status %d: %s, want %q", c.url, c.protocol, status, stderr, c.want)
-		}
-	}
-}
-
 // TestRepliesAreBounded checks that endless HTTP replies are cut off with an error.
 func TestRepliesAreBounded(t *testing.T) {
 	endless := func(w http.ResponseWriter, r *http.Request) {
@@ -387,7 +347,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	}
 	list := httptest.NewServer(http.HandlerFunc(endless))
 	defer list.Close()
-	if _, status, stderr := bench(t, "--url", list.URL); status != 1 || !strings.Contains(stderr, "GET /v2: the reply has more than 67108864 bytes") {
+	if _, status, stderr := bench(t, "--url", list.URL); status != 1 || !strings.Contains(stderr, "GET /v2: the reply has more than 64 MiB") {
 		t.Errorf("metadata: got status %d, %s", status, stderr)
 	}
 	r, status, stderr := bench(t, "--url", fake(t, func(w http.ResponseWriter, r *http.Request) {
@@ -496,6 +456,7 @@ func TestCommandLines(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"":                            "got 0 models, want the name of one",
 		"a b":                         "got 2 models",
+		"a --url=localhost":           `--url is "localhost", want host:port, unix:<path>, or a URL such as https://host:8443`,
 		"a --nosuch":                  "flag provided but not defined: --nosuch",
 		"a --protocol=smtp":           `--protocol is "smtp", want http, grpc or stream`,
 		"a --concurrency=0":           `"0" is not a number above 0`,

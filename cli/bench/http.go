@@ -2,154 +2,36 @@ package bench
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// Limits on the kept parts of a reply, in bytes. Bodies of responses are read and discarded. The
-// first also applies to gRPC.
+// Limits on the kept parts of a reply, in bytes. Bodies of responses are read and discarded.
 const (
-	mostControl = 64 << 20 // of a reply that is not measured
-	mostHead    = 1 << 20  // of the head of a response
-	mostText    = 64 << 10 // of an error's text
+	mostHead = 1 << 20  // of the head of a response
+	mostText = 64 << 10 // of an error's text
 )
 
 // httpTarget is a server over HTTP.
 type httpTarget struct {
 	*prepared
-	client *http.Client
 	// heads and bodies are those of all callers, unless each has its own shared memory.
 	heads, bodies [][]byte
 }
 
-func newHTTPTarget(p *prepared) *httpTarget {
-	return &httpTarget{prepared: p, client: &http.Client{Timeout: p.options.timeout}}
-}
-
-func (t *httpTarget) close() { t.client.CloseIdleConnections() }
-
-// modelPath returns the path of the model, or of the requested version.
-//
-// bound: the command line
-func (t *httpTarget) modelPath() string {
-	path := "/v2/models/" + url.PathEscape(t.options.model)
-	if t.options.version != "" {
-		path += "/versions/" + t.options.version
-	}
-	return path
-}
-
-// ask makes a request that is not measured.
-func (t *httpTarget) ask(ctx context.Context, method, path string, body any) ([]byte, error) {
-	var text []byte
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil { // bound: requests of fixed size
-			return nil, err
-		}
-	}
-	base := t.options.url
-	if !strings.HasPrefix(base, secure) {
-		base = "http://" + base
-	}
-	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	reply, err := t.client.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer reply.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(reply.Body, mostControl+1)) // bound: mostControl
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > mostControl {
-		return nil, fmt.Errorf("%s %s: the reply has more than %d bytes", method, path, mostControl)
-	}
-	if reply.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %s", method, path, errorText(reply.StatusCode, text))
-	}
-	return text, nil
-}
-
-// errorText returns the message of an error response.
-//
-// bound: mostControl, or mostText
-func errorText(status int, body []byte) string {
-	var fields struct {
-		Error string `json:"error"`
-	}
-	if json.Unmarshal(body, &fields) == nil && fields.Error != "" {
-		return strconv.Itoa(status) + ": " + fields.Error
-	}
-	return strconv.Itoa(status) + ": " + string(bytes.TrimSpace(body[:min(len(body), 200)]))
-}
-
-// askMessage reads a reply as the corresponding gRPC message.
-func (t *httpTarget) askMessage(ctx context.Context, path string, to proto.Message) error {
-	text, err := t.ask(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return err
-	}
-	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, to) // bound: the reply, which ask limits
-}
-
-func (t *httpTarget) serverName(ctx context.Context) (string, error) {
-	var server kserve.ServerMetadataResponse
-	err := t.askMessage(ctx, "/v2", &server)
-	return server.GetName() + " " + server.GetVersion(), err
-}
-
-func (t *httpTarget) config(ctx context.Context) (*kserve.ModelConfig, error) {
-	var config kserve.ModelConfig
-	return &config, t.askMessage(ctx, t.modelPath()+"/config", &config)
-}
-
-func (t *httpTarget) index(ctx context.Context) ([]*kserve.RepositoryIndexResponse_ModelIndex, error) {
-	text, err := t.ask(ctx, http.MethodPost, "/v2/repository/index", struct{}{})
-	if err != nil {
-		return nil, err
-	}
-	var list []*kserve.RepositoryIndexResponse_ModelIndex
-	return list, json.Unmarshal(text, &list) // bound: mostControl
-}
-
-func (t *httpTarget) statistics(ctx context.Context) ([]*kserve.ModelStatistics, error) {
-	var all kserve.ModelStatisticsResponse
-	err := t.askMessage(ctx, t.modelPath()+"/stats", &all)
-	return all.GetModelStats(), err
-}
-
-func (t *httpTarget) register(ctx context.Context, name, key string, size int64) error {
-	_, err := t.ask(ctx, http.MethodPost, "/v2/systemsharedmemory/region/"+name+"/register", map[string]any{"key": key, "offset": 0, "byte_size": size})
-	return err
-}
-
-func (t *httpTarget) unregister(ctx context.Context, name string) error {
-	_, err := t.ask(ctx, http.MethodPost, "/v2/systemsharedmemory/region/"+name+"/unregister", nil)
-	return err
-}
+func (t *httpTarget) close() {}
 
 // httpCaller has one connection.
 type httpCaller struct {
@@ -169,15 +51,16 @@ type httpCaller struct {
 }
 
 func (t *httpTarget) newCaller(number int) (caller, error) {
-	c := &httpCaller{target: t, path: t.modelPath() + "/infer", heads: t.heads, bodies: t.bodies}
-	c.host, _ = t.options.server()
+	at := t.options.address
+	path := at.EscapedPath() + client.ModelPath(t.options.model, t.options.version) + "/infer"
+	c := &httpCaller{target: t, path: path, host: at.HostHeader(), heads: t.heads, bodies: t.bodies}
 	if c.heads == nil {
 		for i, s := range t.samples {
-			head, body, err := t.encode(i, s, number)
+			head, body, err := t.request(i, s, number).HTTP()
 			if err != nil {
 				return nil, err
 			}
-			c.heads = append(c.heads, head)
+			c.heads = append(c.heads, head[1:])
 			c.bodies = append(c.bodies, body)
 		}
 		if t.memory == nil {
@@ -185,50 +68,6 @@ func (t *httpTarget) newCaller(number int) (caller, error) {
 		}
 	}
 	return c, nil
-}
-
-type jsonTensor struct {
-	Name       string         `json:"name"`
-	Shape      []int64        `json:"shape,omitempty"`
-	DataType   string         `json:"datatype,omitempty"`
-	Parameters map[string]any `json:"parameters,omitempty"`
-}
-
-// encode creates the head and the tensors of a request.
-//
-// bound: the sample, and mostDescribed
-func (t *httpTarget) encode(index int, s sample, number int) (head, body []byte, err error) {
-	var fields struct {
-		Inputs  []jsonTensor `json:"inputs"`
-		Outputs []jsonTensor `json:"outputs,omitempty"`
-	}
-	fields.Inputs = []jsonTensor{}
-	for i := range s {
-		in := &s[i]
-		one := jsonTensor{Name: in.Name, Shape: in.Shape, DataType: in.DataType.String()}
-		if in.Shape == nil {
-			one.Shape = []int64{}
-		}
-		if t.memory != nil {
-			one.Parameters = t.memory.input(index, i)
-		} else {
-			one.Parameters = map[string]any{"binary_data_size": len(in.Data)}
-			body = append(body, in.Data...)
-		}
-		fields.Inputs = append(fields.Inputs, one)
-	}
-	for i, output := range t.model.GetOutput() {
-		one := jsonTensor{Name: output.GetName(), Parameters: map[string]any{"binary_data": true}}
-		if t.memory != nil {
-			one.Parameters = t.memory.output(number, i)
-		}
-		fields.Outputs = append(fields.Outputs, one)
-	}
-	head, err = json.Marshal(fields)
-	if err != nil {
-		return nil, nil, err
-	}
-	return head[1:], body, nil
 }
 
 func (c *httpCaller) close() {
@@ -239,17 +78,9 @@ func (c *httpCaller) close() {
 	}
 }
 
-func (c *httpCaller) dial(ctx context.Context) (net.Conn, error) {
-	address, by := c.target.options.server()
-	if by != nil {
-		return (&tls.Dialer{Config: by}).DialContext(ctx, "tcp", address)
-	}
-	return new(net.Dialer).DialContext(ctx, "tcp", address)
-}
-
 func (c *httpCaller) call(ctx context.Context, r request) (outcome, error) {
 	if c.conn == nil {
-		conn, err := c.dial(ctx)
+		conn, err := c.target.options.address.Dial(ctx)
 		if err != nil {
 			return outcome{}, brokenf("connect: %v", err)
 		}
@@ -282,7 +113,7 @@ func (c *httpCaller) call(ctx context.Context, r request) (outcome, error) {
 			c.close()
 		}
 		c.closeAfter(reply)
-		return outcome{}, &failure{text: errorText(reply.StatusCode, text)}
+		return outcome{}, &failure{text: strconv.Itoa(reply.StatusCode) + ": " + client.ErrorText(text)}
 	}
 	if _, err := io.Copy(io.Discard, reply.Body); err != nil {
 		return outcome{}, c.broken(err)
@@ -339,7 +170,7 @@ func (c *httpCaller) request(r request) []byte {
 	b = append(b, c.path...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, c.host...)
-	b = append(b, "\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: "...)
+	b = append(b, "\r\nContent-Type: application/octet-stream\r\n"+client.LengthHeader+": "...)
 	b = strconv.AppendInt(b, int64(size), 10)
 	b = append(b, "\r\nContent-Length: "...)
 	b = strconv.AppendInt(b, int64(size+len(c.bodies[r.sample])), 10)

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/nereid-serving/nereid/cli/client"
+	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // directory is the directory of POSIX shared memory.
@@ -71,13 +74,13 @@ func (m *sharedMemory) write(name string, data []byte, size int64) error {
 }
 
 // register registers the regions with the server.
-func (m *sharedMemory) register(ctx context.Context, t target) error {
+func (m *sharedMemory) register(ctx context.Context, server grpcservice.GRPCInferenceServiceClient) error {
 	for _, name := range []string{m.inputs, m.outputs} {
 		info, err := os.Stat(directory + name)
 		if err != nil {
 			return err
 		}
-		if err := t.register(ctx, name, "/"+name, info.Size()); err != nil {
+		if _, err := server.SystemSharedMemoryRegister(ctx, &kserve.SystemSharedMemoryRegisterRequest{Name: name, Key: "/" + name, ByteSize: uint64(info.Size())}); err != nil {
 			return fmt.Errorf("register shared memory (the server needs --allow-client-shm, and has to run on this machine): %w", err)
 		}
 	}
@@ -85,9 +88,9 @@ func (m *sharedMemory) register(ctx context.Context, t target) error {
 }
 
 // end unregisters and removes the regions.
-func (m *sharedMemory) end(ctx context.Context, t target) {
+func (m *sharedMemory) end(ctx context.Context, server grpcservice.GRPCInferenceServiceClient) {
 	for _, name := range []string{m.inputs, m.outputs} {
-		_ = t.unregister(ctx, name) // the server may have gone
+		_, _ = server.SystemSharedMemoryUnregister(ctx, &kserve.SystemSharedMemoryUnregisterRequest{Name: name}) // the server may have gone
 	}
 	m.remove()
 }
@@ -99,16 +102,18 @@ func (m *sharedMemory) remove() {
 }
 
 // input returns the parameters with the location of a sample's input.
-func (m *sharedMemory) input(sample, index int) map[string]any {
+func (m *sharedMemory) input(sample, index int) []infer.Parameter {
 	e := m.at[sample][index]
 	return regionParameters(m.inputs, e.offset, e.size)
 }
 
 // output returns the parameters with the location of a caller's output.
-func (m *sharedMemory) output(caller, index int) map[string]any {
+func (m *sharedMemory) output(caller, index int) []infer.Parameter {
 	return regionParameters(m.outputs, int64(caller)*m.perCaller+int64(index)*m.outputBytes, m.outputBytes)
 }
 
-func regionParameters(region string, offset, size int64) map[string]any {
-	return map[string]any{"shared_memory_region": region, "shared_memory_offset": offset, "shared_memory_byte_size": size}
+func regionParameters(region string, offset, size int64) []infer.Parameter {
+	return []infer.Parameter{
+		{Name: "shared_memory_region", Kind: infer.StringParameter, String: region}, client.Int("shared_memory_offset", offset), client.Int("shared_memory_byte_size", size),
+	}
 }

@@ -1,15 +1,15 @@
 package bench
 
 import (
-	"crypto/tls"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
@@ -17,7 +17,7 @@ import (
 type options struct {
 	model       string
 	version     string
-	url         string
+	address     *client.Address
 	protocol    string // http, grpc or stream
 	levels      []level
 	duration    time.Duration
@@ -62,25 +62,25 @@ const mostCallers = 10_000
 // parse reads the command line.
 func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{inputs: make(map[string]string), shapes: make(map[string][]int64)}
-	var concurrency, rate string
-	flags.StringVar(&o.url, "url", "", "`ADDRESS` of the server; begin it with https:// for TLS (default localhost:8000 for HTTP, localhost:8001 for gRPC)")
+	var address, concurrency, rate string
+	flags.StringVar(&address, "url", "", "`ADDRESS` of the server: "+client.AddressHelp+" (default localhost:8000 for HTTP, localhost:8001 for gRPC)")
 	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "http, grpc, or stream (gRPC streams)", protocolHTTP, protocolGRPC, protocolStream)
 	flags.StringVar(&o.version, "model-version", "", "`VERSION` of the model (default: chosen by the server)")
 	flags.StringVar(&concurrency, "concurrency", "1", "number `N` of concurrent requests, or START:END:STEP for one measurement per level")
-	flags.StringVar(&rate, "rate", "", "number `N` of requests per second, sent whether or not earlier ones have been answered, or START:END:STEP")
+	flags.StringVar(&rate, "rate", "", "number `N` of requests per second, sent whether or not earlier ones have a response, or START:END:STEP")
 	flags.DurationVar(&o.duration, "duration", 10*time.Second, "duration of the measurement of each level")
 	flags.DurationVar(&o.warmUp, "warm-up", time.Second, "time to run each level before its measurement")
 	flags.Int64Var(&o.batch, "batch", 1, "batch size, the first dimension of all tensors")
 	flags.Func("input", "values of an input: `NAME=random`, NAME=zero, or NAME=@FILE with the tensor's bytes; may be repeated (default random)", o.addInput)
 	flags.Func("shape", "sizes of an input's variable dimensions, `NAME:DIMS`, such as TEXT:1,16, without the batch dimension; may be repeated (default 1)", o.addShape)
 	flags.StringVar(&o.data, "data", "", "`FILE` of requests in perf_analyzer's JSON format, which are sent in turn")
-	flags.StringVar(&o.record, "input-record", "", "`DIRECTORY` of recorded requests (nereid --record); the inputs of those to this model are sent in turn")
+	flags.StringVar(&o.record, "input-record", "", "`DIRECTORY` of recorded requests (nereid --record); those to this model provide the inputs, in turn")
 	flags.IntVar(&o.textLength, "string-length", 128, "bytes per random element of a BYTES input")
 	command.Choice(flags, &o.memory, "shared-memory", "none", "none, or system: pass tensors in system shared memory, if the server runs on this machine", "none", "system")
 	flags.Int64Var(&o.outputBytes, "output-shared-memory-size", 100<<10, "bytes per output in shared memory")
 	flags.IntVar(&o.sequence, "sequence-length", 0, "requests per sequence; 0 means 20 for models with sequence batching, unless they have iterative_sequence, and no sequences otherwise")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "maximum wait for a response; after that the request fails and its connection is closed")
-	flags.IntVar(&o.maxReply, "max-reply-bytes", 256<<20, "maximum size of a gRPC response in `BYTES`, which is kept in memory for each concurrent request; HTTP responses are not kept")
+	flags.IntVar(&o.maxReply, "max-reply-bytes", 256<<20, "maximum size of a gRPC response, in `BYTES`. Each concurrent request keeps its response in memory; over HTTP it is not kept")
 	flags.StringVar(&o.json, "json", "", "write the results as JSON to `FILE`; - writes them to standard output instead of the table")
 	flags.StringVar(&o.compare, "compare", "", "compare with earlier results in `FILE`, written by --json")
 	names, err := command.Parse(flags, args)
@@ -91,20 +91,23 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 		return nil, command.Usagef("got %d models, want the name of one", len(names))
 	}
 	o.model = names[0]
-	if err := o.check(concurrency, rate); err != nil {
+	if err := o.check(address, concurrency, rate); err != nil {
 		return nil, &command.UsageError{Text: err.Error()}
 	}
 	return o, nil
 }
 
-func (o *options) check(concurrency, rate string) (err error) {
+func (o *options) check(address, concurrency, rate string) (err error) {
 	switch o.protocol {
 	case protocolHTTP:
-		o.url = address(o.url, "localhost:8000")
+		address = cmp.Or(address, "localhost:8000")
 	case protocolGRPC, protocolStream:
-		o.url = address(o.url, "localhost:8001")
+		address = cmp.Or(address, "localhost:8001")
 	default:
 		return fmt.Errorf("--protocol is %q, want http, grpc or stream", o.protocol)
+	}
+	if o.address, err = client.ParseAddress(address); err != nil {
+		return fmt.Errorf("--url is %w", err)
 	}
 	if o.memory != "none" && o.memory != "system" {
 		return fmt.Errorf("--shared-memory is %q, want none or system", o.memory)
@@ -155,32 +158,6 @@ func (o *options) check(concurrency, rate string) (err error) {
 		o.levels = append(o.levels, level{Concurrency: int(n)})
 	}
 	return nil
-}
-
-// address removes the http:// that users may write before an address; https:// stays.
-func address(given, otherwise string) string {
-	given = strings.TrimSuffix(strings.TrimPrefix(given, "http://"), "/")
-	if given == "" {
-		return otherwise
-	}
-	return given
-}
-
-// secure is the prefix of addresses that use TLS.
-const secure = "https://"
-
-// server returns host and port of the server, and its TLS settings, or nil. The certificate is
-// verified with the system's roots, or with those in SSL_CERT_FILE.
-func (o *options) server() (address string, by *tls.Config) {
-	address, is := strings.CutPrefix(o.url, secure)
-	if !is {
-		return address, nil
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = address
-	}
-	return address, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 }
 
 // numbers parses N or START:END:STEP.

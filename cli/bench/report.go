@@ -76,44 +76,34 @@ type where struct {
 	MeanBatch  float64 `json:"inferences_per_execution"`
 }
 
-// sums are the server's counters of a model.
-type sums struct {
-	total, queue, input, infer, output, hit, miss int64 // ns
-	requests, inferences, executions              int64
-}
-
-func sumOf(versions []*kserve.ModelStatistics) (s sums) {
-	for _, v := range versions {
-		i := v.GetInferenceStats()
-		s.total += int64(i.GetSuccess().GetNs())
-		s.queue += int64(i.GetQueue().GetNs())
-		s.input += int64(i.GetComputeInput().GetNs())
-		s.infer += int64(i.GetComputeInfer().GetNs())
-		s.output += int64(i.GetComputeOutput().GetNs())
-		s.hit += int64(i.GetCacheHit().GetNs())
-		s.miss += int64(i.GetCacheMiss().GetNs())
-		s.requests += int64(i.GetSuccess().GetCount())
-		s.inferences += int64(v.GetInferenceCount())
-		s.executions += int64(v.GetExecutionCount())
+// whereBetween compares statistics of all versions. It returns nil if the server has answered
+// nothing meanwhile or its counters were reset.
+func whereBetween(before, after []*kserve.ModelStatistics, seconds float64) *where {
+	growth := func(of func(*kserve.ModelStatistics) uint64) float64 {
+		n := int64(0)
+		for _, v := range after {
+			n += int64(of(v))
+		}
+		for _, v := range before {
+			n -= int64(of(v))
+		}
+		return float64(n)
 	}
-	return s
-}
-
-// whereBetween returns nil if the server has answered nothing meanwhile or its counters were reset.
-func whereBetween(before, after sums, seconds float64) *where {
-	n := float64(after.requests - before.requests)
+	n := growth(func(v *kserve.ModelStatistics) uint64 { return v.GetInferenceStats().GetSuccess().GetCount() })
 	if n <= 0 {
 		return nil
 	}
-	mean := func(b, a int64) float64 { return float64(a-b) / n / 1e3 }
-	w := &where{
-		Total: mean(before.total, after.total), Queue: mean(before.queue, after.queue), Input: mean(before.input, after.input),
-		Infer: mean(before.infer, after.infer), Output: mean(before.output, after.output),
-		CacheHit: mean(before.hit, after.hit), CacheMiss: mean(before.miss, after.miss),
-		Executions: float64(after.executions-before.executions) / seconds,
+	mean := func(of func(*kserve.InferStatistics) *kserve.StatisticDuration) float64 {
+		return growth(func(v *kserve.ModelStatistics) uint64 { return of(v.GetInferenceStats()).GetNs() }) / n / 1e3
 	}
-	if executions := after.executions - before.executions; executions > 0 {
-		w.MeanBatch = float64(after.inferences-before.inferences) / float64(executions)
+	executions := growth((*kserve.ModelStatistics).GetExecutionCount)
+	w := &where{
+		Total: mean((*kserve.InferStatistics).GetSuccess), Queue: mean((*kserve.InferStatistics).GetQueue), Input: mean((*kserve.InferStatistics).GetComputeInput),
+		Infer: mean((*kserve.InferStatistics).GetComputeInfer), Output: mean((*kserve.InferStatistics).GetComputeOutput),
+		CacheHit: mean((*kserve.InferStatistics).GetCacheHit), CacheMiss: mean((*kserve.InferStatistics).GetCacheMiss), Executions: executions / seconds,
+	}
+	if executions > 0 {
+		w.MeanBatch = growth((*kserve.ModelStatistics).GetInferenceCount) / executions
 	}
 	return w
 }
@@ -207,7 +197,7 @@ func span(us float64) string {
 
 // writeJSON writes the results to a file, or to w for "-".
 //
-// bound: mostControl for the server's name, and a few texts of each level
+// bound: client.MaxReply for the server's name, and a few texts of each level
 func (r *report) writeJSON(path string, w io.Writer) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

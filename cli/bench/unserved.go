@@ -14,12 +14,12 @@ import (
 const mostNamed = 10
 
 // unserved adds alternatives from the server's index to an error about a model, if there are any.
-func (p *prepared) unserved(ctx context.Context, t target, err error) error {
-	index, noIndex := t.index(ctx)
+func (p *prepared) unserved(ctx context.Context, err error) error {
+	index, noIndex := p.server.RepositoryIndex(ctx, &kserve.RepositoryIndexRequest{})
 	if noIndex != nil {
 		return err
 	}
-	if text := instead(p.options.model, index); text != "" {
+	if text := instead(p.options.model, index.GetModels()); text != "" {
 		return fmt.Errorf("%w; %s", err, text)
 	}
 	return err
@@ -27,7 +27,7 @@ func (p *prepared) unserved(ctx context.Context, t target, err error) error {
 
 // instead suggests a similar model or version from an index, or returns "".
 //
-// bound: the index, of at most mostControl bytes
+// bound: the index, of at most client.MaxReply bytes
 func instead(model string, index []*kserve.RepositoryIndexResponse_ModelIndex) string {
 	var ready, names []string
 	for _, entry := range index {

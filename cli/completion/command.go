@@ -14,9 +14,9 @@ var scripts embed.FS
 
 // shells are the commands that print a script.
 var shells = []command.Description{
-	{Name: "bash", Summary: `prints the script for bash. Run source <(nereid completion bash), or install it in /etc/bash_completion.d.`},
-	{Name: "zsh", Summary: `prints the script for zsh. Run source <(nereid completion zsh) after compinit, or install it as _nereid in a folder of fpath.`},
-	{Name: "fish", Summary: `prints the script for fish. Install it with nereid completion fish > ~/.config/fish/completions/nereid.fish.`},
+	{Name: "bash", Summary: `Prints the script for bash. Run source <(nereid completion bash), or install it in /etc/bash_completion.d.`},
+	{Name: "zsh", Summary: `Prints the script for zsh. Run source <(nereid completion zsh) after compinit, or install it as _nereid in a folder of fpath.`},
+	{Name: "fish", Summary: `Prints the script for fish. Install it with nereid completion fish > ~/.config/fish/completions/nereid.fish.`},
 }
 
 // Run runs the command line that follows `nereid completion`. It calls root for a description of
@@ -70,7 +70,7 @@ func printScript(shell command.Description, args []string, stdout, stderr io.Wri
 		_, err = stdout.Write(script)
 	}
 	usage := func(w io.Writer) {
-		command.Usage(w, "nereid completion "+shell.Name, shell.Name+" "+shell.Summary, flags)
+		command.Usage(w, "nereid completion "+shell.Name, shell.Summary, flags)
 	}
 	return command.End("nereid completion "+shell.Name, err, usage, stdout, stderr)
 }

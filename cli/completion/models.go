@@ -1,26 +1,25 @@
 package completion
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nereid-serving/nereid/cli/client"
+	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
 // usualServer is the default server of commands that take a model.
 const usualServer = "localhost:8000"
 
-// Limits on the wait for a server, on the bytes read from its index, and on the names offered.
+// Limits on the wait for a server, and on the names offered.
 const (
 	askLimit = 500 * time.Millisecond
-	maxIndex = 4 << 20
 	maxNames = 1000
 )
 
@@ -37,9 +36,7 @@ func (w *wanted) names() []string {
 	if w.url == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
-	defer cancel()
-	return namesAt(ctx, w.url)
+	return namesAt(w.url)
 }
 
 // namesIn lists the models of a directory: subdirectories with a configuration, a version or
@@ -69,26 +66,20 @@ func namesIn(directory string) (names []string) {
 func isVersion(name string) bool { return strings.Trim(name, "0123456789") == "" }
 
 // namesAt lists the models of a server.
-func namesAt(ctx context.Context, url string) (names []string) {
-	if !strings.Contains(url, "://") {
-		url = "http://" + url
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(url, "/")+"/v2/repository/index", bytes.NewReader([]byte("{}")))
+func namesAt(url string) (names []string) {
+	at, err := client.ParseAddress(url)
 	if err != nil {
 		return nil
 	}
-	reply, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	e := client.NewEndpoint(at, askLimit)
+	defer e.Close()
+	index, err := grpcservice.NewGRPCInferenceServiceClient(e).RepositoryIndex(context.Background(), &kserve.RepositoryIndexRequest{})
 	if err != nil {
 		return nil
 	}
-	defer reply.Body.Close()
-	var index []struct{ Name string }
-	if json.NewDecoder(io.LimitReader(reply.Body, maxIndex)).Decode(&index) != nil || reply.StatusCode != http.StatusOK {
-		return nil
-	}
-	for _, model := range index {
-		if plain.MatchString(model.Name) {
-			names = append(names, model.Name)
+	for _, model := range index.GetModels() {
+		if plain.MatchString(model.GetName()) {
+			names = append(names, model.GetName())
 		}
 	}
 	slices.Sort(names)

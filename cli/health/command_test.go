@@ -45,8 +45,14 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	other := httptest.NewServer(http.NotFoundHandler()) // perhaps the metrics
+	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
+	metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			fmt.Fprint(w, "# HELP nv_inference_count Number of inferences\n")
+		}
+	}))
+	defer metrics.Close()
 	for _, test := range []struct {
 		args   []string
 		status int
@@ -54,6 +60,8 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 	}{
 		{[]string{address}, 0, "/v2/health/live: yes"},
 		{[]string{"http://" + address + "/"}, 0, "/v2/health/live: yes"},
+		{[]string{"--url", address}, 0, "/v2/health/live: yes"},
+		{[]string{metrics.Listener.Addr().String()}, 1, " is a metrics endpoint: give the address of the HTTP endpoint; its port is 8000 unless "},
 		{[]string{address, "--ready"}, 1, "/v2/health/ready: status 400, want 200"},
 		{[]string{grpcPort.Addr().String()}, 1, grpcPort.Addr().String() + " is a gRPC endpoint: give the address of the HTTP endpoint; its port is 8000 unless "},
 		{[]string{other.Listener.Addr().String()}, 1, "/v2/health/live: status 404, want 200; give the address of the HTTP endpoint"},
@@ -66,6 +74,26 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 		var out, errs strings.Builder
 		if status := health.Run(test.args, &out, &errs); status != test.status || !strings.Contains(out.String()+errs.String(), test.want) {
 			t.Errorf("%q: got status %d, %q and %q, want %d and %q", test.args, status, out.String(), errs.String(), test.status, test.want)
+		}
+	}
+}
+
+// TestReadyServersNameModelsThatAreNotLoaded checks that the models without a version are named
+// although the server is ready. A model whose config.pbtxt is invalid is one of them.
+func TestReadyServersNameModelsThatAreNotLoaded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method + " " + r.URL.Path {
+		case "POST /v2/repository/index":
+			fmt.Fprint(w, `[{"name":"bad"},{"name":"good","version":"1","state":"READY"}]`)
+		case "GET /v2":
+			fmt.Fprint(w, `{"name":"fake"}`)
+		}
+	}))
+	defer server.Close()
+	for flag, want := range map[string]string{"--ready=true": "/v2/health/ready: yes; not loaded: bad\n", "--ready=false": "/v2/health/live: yes\n"} {
+		var out, errs strings.Builder
+		if status := health.Run([]string{server.URL, flag}, &out, &errs); status != 0 || !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%s: got status %d, %q and %q, want 0 and %q", flag, status, out.String(), errs.String(), want)
 		}
 	}
 }
@@ -93,7 +121,8 @@ func TestLocalhostIsBothLoopbacks(t *testing.T) {
 }
 
 // TestModelsThatAreNotReadyAreNamed checks that models are named if they failed, are loading, or
-// have lost their instances, but not if they were unloaded.
+// have lost their instances, but not if they were unloaded. Models without a version are named
+// separately.
 func TestModelsThatAreNotReadyAreNamed(t *testing.T) {
 	index := `[{"name":"good","version":"1","state":"READY"},{"name":"lost","version":"2","state":"READY"},{"name":"idle"},
 		{"name":"gone","version":"1","state":"UNAVAILABLE","reason":"unloaded"},
@@ -117,7 +146,7 @@ func TestModelsThatAreNotReadyAreNamed(t *testing.T) {
 		}
 		return errs.String()
 	}
-	named := "status 400, want 200; not ready: lost 2 (its instances are not), bad 1 (UNAVAILABLE: Internal: ValueError: no), slow 1 (LOADING)"
+	named := "status 400, want 200; not ready: lost 2 (its instances are not), bad 1 (UNAVAILABLE: Internal: ValueError: no), slow 1 (LOADING); not loaded: idle"
 	if got := says("--ready"); !strings.HasSuffix(got, named+"\n") {
 		t.Errorf("got %q, want %q", got, named)
 	}
@@ -127,7 +156,7 @@ func TestModelsThatAreNotReadyAreNamed(t *testing.T) {
 	for i := range 20 {
 		many += fmt.Sprintf(`,{"name":"m%d","version":"1","state":"LOADING"}`, i)
 	}
-	if got := says("--ready"); !strings.HasSuffix(got, "m6 1 (LOADING), 13 more\n") {
+	if got := says("--ready"); !strings.HasSuffix(got, "m6 1 (LOADING), 13 more; not loaded: idle\n") {
 		t.Errorf("got %q, want ten names and the number of others", got)
 	}
 	index = "nonsense"

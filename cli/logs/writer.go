@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
 // Writer converts zerolog's lines to Triton's format:
@@ -40,6 +42,8 @@ type Writer struct {
 	out, err io.Writer // out for information and verbose lines, err for warnings and errors
 	line     []byte    // the current line; the buffer is reused
 	text     []byte    // its message
+	scanner  jsontext.Scanner
+	document jsontext.Document // the line from zerolog, while it is read
 }
 
 // escapes parses the environment variable: 0 or FALSE, in any case, means bare messages.
@@ -107,7 +111,7 @@ func (w *Writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	case readable:
 		w.line = appendReadable(w.line, message)
 	case w.escape:
-		w.line = appendQuoted(w.line, message)
+		w.line = jsontext.AppendString(w.line, message)
 	default:
 		w.line = append(w.line, message...)
 	}
@@ -190,52 +194,61 @@ func baseName(path []byte) []byte {
 // readLocked parses zerolog's line. The result is valid until the next call: the message with its
 // fields is in w.text.
 func (w *Writer) readLocked(p []byte) (message, file, line []byte) {
-	var fields [][2][]byte
-	var kept [16][2][]byte // enough for every line of ours, without allocating
-	fields = kept[:0]
-	var raw, caller []byte
-	for key, value := range members(p) {
-		switch string(key) {
+	var err error
+	if w.document, err = w.scanner.Scan(nil, p); err != nil { // zerolog did not write it
+		w.text = append(w.text[:0], bytes.TrimSpace(p)...)
+		return w.text, nil, []byte("0")
+	}
+	var kept [16]field // enough for every line of ours, without allocating
+	fields := kept[:0]
+	var raw, caller, given, number jsontext.Value
+	for members := w.document.Root().Members(); ; {
+		name, value, ok := members.Next()
+		if !ok {
+			break
+		}
+		switch string(name.Raw) {
 		case zerolog.LevelFieldName, zerolog.TimestampFieldName:
 		case zerolog.MessageFieldName:
 			raw = value
 		case zerolog.CallerFieldName:
 			caller = value
 		case "file":
-			file = value
+			given = value
 		case "line":
-			line = value
+			number = value
 		default:
-			fields = append(fields, [2][]byte{key, value})
+			fields = append(fields, field{name.Raw, value})
 		}
 	}
 
 	w.text = appendPlain(w.text[:0], raw)
-	for _, field := range fields {
+	for _, f := range fields {
 		if len(w.text) > 0 {
 			w.text = append(w.text, ' ')
 		}
-		w.text = append(w.text, field[0]...)
+		w.text = append(w.text, f.name...)
 		w.text = append(w.text, '=')
-		if !w.escape && bytes.HasPrefix(field[1], []byte("[")) {
-			w.text = appendList(w.text, field[1])
+		if list, err := f.value.Elements(); err == nil && !w.escape {
+			w.text = appendList(w.text, list)
 		} else {
-			w.text = appendPlain(w.text, field[1])
+			w.text = appendPlain(w.text, f.value)
 		}
 	}
 	end := len(w.text)
-	if file == nil {
+	line = []byte("0")
+	if !given.Exists() {
 		// "<path>:<line>", split at the last colon.
 		w.text = appendPlain(w.text, caller)
 		path := w.text[end:]
 		if i := bytes.LastIndexByte(path, ':'); i >= 0 {
 			return w.text[:end], path[:i], path[i+1:]
 		}
-		return w.text[:end], path, []byte("0")
+		return w.text[:end], path, line
 	}
-	if line == nil {
-		line = []byte("0")
+	if number.Exists() {
+		line = number.Raw()
 	}
-	w.text = appendPlain(w.text, file)
+	w.text = appendPlain(w.text, given)
 	return w.text[:end], w.text[end:], line
 }

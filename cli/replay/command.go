@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/recording"
@@ -31,14 +32,15 @@ const mostConcurrency = 1000
 
 // options are the parsed command line.
 type options struct {
-	path, model            string
-	key                    string // of the recording, or ""
-	url, grpcURL, protocol string
-	tolerance              float64
-	ignored                ignored
-	timeout                time.Duration
-	concurrency            int // number of records in flight
-	json                   bool
+	path, model          string
+	key                  string // of the recording, or ""
+	address, grpcAddress *client.Address
+	protocol             string
+	tolerance            float64
+	ignored              ignored
+	timeout              time.Duration
+	concurrency          int // number of records in flight
+	json                 bool
 }
 
 // ignored are names that are not compared.
@@ -61,8 +63,9 @@ func Run(args []string, stdout, stderr io.Writer) int {
 
 func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{ignored: ignored{make(map[string]bool), make(map[string]bool)}}
-	flags.StringVar(&o.url, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint; begin it with https:// for TLS")
-	flags.StringVar(&o.grpcURL, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, which is used for decoupled models; begin it with https:// for TLS")
+	var address, grpcAddress string
+	flags.StringVar(&address, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint: "+client.AddressHelp)
+	flags.StringVar(&grpcAddress, "grpc-url", "localhost:8001", "`ADDRESS` of the server's gRPC endpoint, which is used for decoupled models")
 	command.Choice(flags, &o.protocol, "protocol", protocolHTTP, "protocol for models that are not decoupled: http or grpc", protocolHTTP, protocolGRPC)
 	flags.StringVar(&o.model, "model", "", "replay only requests to model `MODEL`")
 	flags.Float64Var(&o.tolerance, "tolerance", 0, "allow floating-point elements to differ by `T` times the recorded value, or by T if that value is below 1")
@@ -91,7 +94,12 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 		return nil, command.Usagef("%s does not exist: want a directory with records", o.path)
 	}
 	o.key = recording.Key(o.path)
-	o.url, o.grpcURL = strings.TrimSuffix(strings.TrimPrefix(o.url, "http://"), "/"), strings.TrimSuffix(strings.TrimPrefix(o.grpcURL, "http://"), "/")
+	if o.address, err = client.ParseAddress(address); err != nil {
+		return nil, command.Usagef("--url is %v", err)
+	}
+	if o.grpcAddress, err = client.ParseAddress(grpcAddress); err != nil {
+		return nil, command.Usagef("--grpc-url is %v", err)
+	}
 	return o, nil
 }
 
@@ -114,7 +122,7 @@ type sender interface {
 
 // unreachableError ends a replay, because later requests would also fail.
 type unreachableError struct {
-	address string
+	address *client.Address
 	err     error
 }
 

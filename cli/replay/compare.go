@@ -237,20 +237,10 @@ func (c *comparison) alike(d infer.DataType, was, is []byte) bool {
 
 // number returns the value of a floating-point element.
 func number(d infer.DataType, b []byte) (v float64, ok bool) {
-	le := binary.LittleEndian
-	switch {
-	case len(b) != d.Size():
+	if !d.IsFloat() || len(b) != d.Size() {
 		return 0, false
-	case d == infer.FP64:
-		return math.Float64frombits(le.Uint64(b)), true
-	case d == infer.FP32:
-		return float64(math.Float32frombits(le.Uint32(b))), true
-	case d == infer.BF16:
-		return float64(infer.FromBF16(le.Uint16(b))), true
-	case d == infer.FP16:
-		return float64(infer.FromFP16(le.Uint16(b))), true
 	}
-	return 0, false
+	return d.Float(b), true
 }
 
 // maxShown limits the bytes shown of a text.
@@ -265,29 +255,8 @@ func value(d infer.DataType, b []byte) string {
 		}
 		return strconv.FormatFloat(v, 'g', -1, size)
 	}
-	if len(b) != d.Size() {
-		d = infer.Bytes // an incomplete element is shown as text
-	}
-	le := binary.LittleEndian
-	switch d {
-	case infer.Bool:
-		return strconv.FormatBool(b[0] != 0)
-	case infer.Uint8:
-		return strconv.Itoa(int(b[0]))
-	case infer.Int8:
-		return strconv.Itoa(int(int8(b[0]))) //nolint:gosec // the bits are those of a signed number
-	case infer.Uint16:
-		return strconv.Itoa(int(le.Uint16(b)))
-	case infer.Int16:
-		return strconv.Itoa(int(int16(le.Uint16(b)))) //nolint:gosec // as above
-	case infer.Uint32:
-		return strconv.FormatUint(uint64(le.Uint32(b)), 10)
-	case infer.Int32:
-		return strconv.FormatInt(int64(int32(le.Uint32(b))), 10) //nolint:gosec // as above
-	case infer.Uint64:
-		return strconv.FormatUint(le.Uint64(b), 10)
-	case infer.Int64:
-		return strconv.FormatInt(int64(le.Uint64(b)), 10) //nolint:gosec // as above
+	if d.Valid() && d != infer.Bytes && len(b) == d.Size() { // an incomplete element is shown as text
+		return string(d.AppendNumber(nil, b)) // bound: one number
 	}
 	if len(b) > maxShown {
 		return fmt.Sprintf("%q… (%d bytes)", b[:maxShown], len(b))

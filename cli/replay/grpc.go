@@ -2,23 +2,20 @@ package replay
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
@@ -27,7 +24,7 @@ import (
 
 // grpcSender sends over gRPC, with a stream for each request to a decoupled model.
 type grpcSender struct {
-	address string
+	address *client.Address
 	key     string // of the recording
 	conn    *grpc.ClientConn
 	client  grpcservice.GRPCInferenceServiceClient
@@ -35,15 +32,8 @@ type grpcSender struct {
 }
 
 func newGRPC(o *options) *grpcSender {
-	address, secure := strings.CutPrefix(o.grpcURL, "https://")
-	s := &grpcSender{address: address, key: o.key}
-	transport := insecure.NewCredentials()
-	if secure {
-		transport = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
-	}
-	s.conn, s.err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(transport),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(math.MaxInt32)))
-	if s.err == nil {
+	s := &grpcSender{address: o.grpcAddress, key: o.key}
+	if s.conn, s.err = s.address.GRPC(0); s.err == nil { // each call has its own limit
 		s.client = grpcservice.NewGRPCInferenceServiceClient(s.conn)
 	}
 	return s
@@ -62,21 +52,7 @@ func (s *grpcSender) send(ctx context.Context, r *recording.Record) ([]recording
 	if s.err != nil {
 		return nil, s.err
 	}
-	q := &kserve.ModelInferRequest{ModelName: r.Model, Id: r.Request.ID, Parameters: make(map[string]*kserve.InferParameter)}
-	if r.Request.Asked > 0 {
-		q.ModelVersion = strconv.FormatInt(r.Request.Asked, 10)
-	}
-	for _, p := range r.Request.Parameters {
-		q.Parameters[p.Name] = encodeParameter(p)
-	}
-	for i := range r.Request.Tensors {
-		t := &r.Request.Tensors[i]
-		q.Inputs = append(q.Inputs, &kserve.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: t.DataType.String(), Shape: t.Shape})
-		q.RawInputContents = append(q.RawInputContents, t.Data)
-	}
-	for _, name := range r.Request.Wanted {
-		q.Outputs = append(q.Outputs, &kserve.ModelInferRequest_InferRequestedOutputTensor{Name: name})
-	}
+	q := requestOf(r).Message()
 	if s.key != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, recording.Header, s.key)
 	}
@@ -128,7 +104,7 @@ func isTransport(text string) bool {
 //
 // bound: most
 func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest, most int64) (answers []recording.Message, err error) {
-	q.Parameters["triton_enable_empty_final_response"] = encodeParameter(infer.Parameter{Kind: infer.BoolParameter, Bool: true})
+	maps.Copy(q.Parameters, client.Parameters([]infer.Parameter{client.Bool("triton_enable_empty_final_response", true)}))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := s.client.ModelStreamInfer(ctx, grpc.MaxCallRecvMsgSize(int(most)))
@@ -169,21 +145,6 @@ func (s *grpcSender) stream(ctx context.Context, q *kserve.ModelInferRequest, mo
 		}
 		answers = append(answers, *m)
 	}
-}
-
-func encodeParameter(p infer.Parameter) *kserve.InferParameter {
-	switch p.Kind {
-	case infer.StringParameter:
-		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_StringParam{StringParam: p.String}}
-	case infer.IntParameter:
-		if p.Name == "priority" {
-			return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Uint64Param{Uint64Param: uint64(p.Int)}} //nolint:gosec // as the protocol requires
-		}
-		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_Int64Param{Int64Param: p.Int}}
-	case infer.BoolParameter:
-		return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_BoolParam{BoolParam: p.Bool}}
-	}
-	return &kserve.InferParameter{ParameterChoice: &kserve.InferParameter_DoubleParam{DoubleParam: p.Double}}
 }
 
 // bound: the reply, of at most mostAnswered bytes

@@ -1,74 +1,70 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-const lengthHeader = "Inference-Header-Content-Length"
-
 // httpSender sends over HTTP, with all tensors in binary.
 type httpSender struct {
-	url    string
-	key    string // of the recording
-	client *http.Client
+	*client.Endpoint
+	key string // of the recording
 }
 
 func newHTTP(o *options) *httpSender {
-	address := o.url
-	if !strings.HasPrefix(address, "https://") {
-		address = "http://" + address
-	}
-	return &httpSender{url: address, key: o.key, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.concurrency}}}
+	return &httpSender{client.NewEndpoint(o.address, o.timeout), o.key}
 }
 
-func (s *httpSender) close() { s.client.CloseIdleConnections() }
+func (s *httpSender) close() { s.Close() }
 
-type httpTensor struct {
-	Name       string         `json:"name"`
-	Shape      []int64        `json:"shape,omitempty"`
-	DataType   string         `json:"datatype,omitempty"`
-	Parameters map[string]any `json:"parameters,omitempty"`
+// requestOf returns the recorded request.
+//
+// bound: the record
+func requestOf(r *recording.Record) *client.Request {
+	q := &client.Request{Model: r.Model, ID: r.Request.ID, Parameters: r.Request.Parameters}
+	if r.Request.Asked > 0 {
+		q.Version = strconv.FormatInt(r.Request.Asked, 10)
+	}
+	for i := range r.Request.Tensors {
+		q.Inputs = append(q.Inputs, client.Tensor{Tensor: r.Request.Tensors[i].Tensor})
+	}
+	for _, name := range r.Request.Wanted {
+		q.Outputs = append(q.Outputs, client.Tensor{Tensor: infer.Tensor{Name: name}})
+	}
+	return q
 }
 
 // send implements sender.
 //
 // bound: the record, and mostAnswered
 func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording.Message, error) {
-	head, body, err := encodeHTTP(&r.Request)
+	q := requestOf(r)
+	if len(q.Outputs) == 0 {
+		q.Parameters = append(slices.Clip(q.Parameters), client.Bool("binary_data_output", true))
+	}
+	head, body, err := q.HTTP()
 	if err != nil {
 		return nil, err
 	}
-	path := s.url + "/v2/models/" + url.PathEscape(r.Model)
-	if r.Request.Asked > 0 {
-		path += "/versions/" + strconv.FormatInt(r.Request.Asked, 10)
-	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, path+"/infer", bytes.NewReader(append(head, body...)))
-	if err != nil {
-		return nil, err
-	}
-	q.Header.Set("Content-Type", "application/octet-stream")
+	header := http.Header{"Content-Type": {"application/octet-stream"}, client.LengthHeader: {strconv.Itoa(len(head))}}
 	if s.key != "" {
-		q.Header.Set(recording.Header, s.key)
+		header.Set(recording.Header, s.key)
 	}
-	q.Header.Set(lengthHeader, strconv.Itoa(len(head)))
-	reply, err := s.client.Do(q)
-	var network *net.OpError
+	reply, err := s.Do(ctx, http.MethodPost, client.ModelPath(q.Model, q.Version)+"/infer", header, append(head, body...))
+	var noDial client.DialError
 	switch {
-	case errors.As(err, &network) && network.Op == "dial" && ctx.Err() == nil:
-		return nil, &unreachableError{strings.TrimPrefix(s.url, "http://"), network}
+	case errors.As(err, &noDial) && ctx.Err() == nil:
+		return nil, &unreachableError{s.Address, noDial}
 	case err != nil:
 		return nil, err
 	}
@@ -88,44 +84,11 @@ func (s *httpSender) send(ctx context.Context, r *recording.Record) ([]recording
 		}
 		return []recording.Message{{Err: &infer.Error{Message: e.Error}}}, nil
 	}
-	m, err := decodeHTTP(text, reply.Header.Get(lengthHeader))
+	m, err := decodeHTTP(text, reply.Header.Get(client.LengthHeader))
 	if err != nil {
 		return nil, err
 	}
 	return []recording.Message{*m}, nil
-}
-
-// encodeHTTP encodes the head and the tensors of a request.
-//
-// bound: the record
-func encodeHTTP(m *recording.Message) (head, body []byte, err error) {
-	fields := struct {
-		ID         string          `json:"id,omitempty"`
-		Parameters json.RawMessage `json:"parameters,omitempty"`
-		Inputs     []httpTensor    `json:"inputs"`
-		Outputs    []httpTensor    `json:"outputs,omitempty"`
-	}{ID: m.ID, Inputs: []httpTensor{}}
-	parameters := m.Parameters
-	if len(m.Wanted) == 0 {
-		parameters = append(parameters[:len(parameters):len(parameters)], infer.Parameter{Name: "binary_data_output", Kind: infer.BoolParameter, Bool: true})
-	}
-	if len(parameters) > 0 {
-		fields.Parameters = infer.AppendParameters(nil, parameters)
-	}
-	for i := range m.Tensors {
-		t := &m.Tensors[i]
-		one := httpTensor{Name: t.Name, Shape: t.Shape, DataType: t.DataType.String(), Parameters: map[string]any{"binary_data_size": len(t.Data)}}
-		if t.Shape == nil {
-			one.Shape = []int64{}
-		}
-		fields.Inputs = append(fields.Inputs, one)
-		body = append(body, t.Data...)
-	}
-	for _, name := range m.Wanted {
-		fields.Outputs = append(fields.Outputs, httpTensor{Name: name, Parameters: map[string]any{"binary_data": true}})
-	}
-	head, err = json.Marshal(fields)
-	return head, body, err
 }
 
 // decodeHTTP decodes a response. length is the length of its head; without it there are no binary
@@ -137,7 +100,7 @@ func decodeHTTP(text []byte, length string) (*recording.Message, error) {
 	if length != "" {
 		n, err := strconv.Atoi(length)
 		if err != nil || n < 0 || n > len(text) {
-			return nil, fmt.Errorf("the response has %s %q but %d bytes", lengthHeader, length, len(text))
+			return nil, fmt.Errorf("the response has %s %q but %d bytes", client.LengthHeader, length, len(text))
 		}
 		head, binary = text[:n], text[n:]
 	}

@@ -22,6 +22,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
@@ -173,12 +174,12 @@ func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 	var got []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		got = append(got, r.URL.EscapedPath()+" "+r.Header.Get(lengthHeader)+" "+string(body))
+		got = append(got, r.URL.EscapedPath()+" "+r.Header.Get(client.LengthHeader)+" "+string(body))
 		switch {
 		case strings.Contains(r.URL.Path, "noJSON"):
 			_, _ = w.Write([]byte("hello"))
 		case strings.Contains(r.URL.Path, "short"):
-			w.Header().Set(lengthHeader, "1000")
+			w.Header().Set(client.LengthHeader, "1000")
 			_, _ = w.Write([]byte("{}"))
 		case strings.Contains(r.URL.Path, "noBinary"):
 			_, _ = w.Write([]byte(`{"outputs":[{"name":"B","shape":[1],"datatype":"INT8","data":[1]}]}`))
@@ -186,7 +187,7 @@ func TestRequestsGoOverHTTPAsTheyCame(t *testing.T) {
 			http.Error(w, "proxy", http.StatusBadGateway)
 		default:
 			head := `{"model_name":"m","outputs":[{"name":"B","shape":[1],"datatype":"INT8","parameters":{"binary_data_size":1}}]}`
-			w.Header().Set(lengthHeader, fmt.Sprint(len(head)))
+			w.Header().Set(client.LengthHeader, fmt.Sprint(len(head)))
 			_, _ = w.Write([]byte(head + "\x01"))
 		}
 	}))
@@ -275,7 +276,7 @@ func TestSequencesKeepTheirOrder(t *testing.T) {
 			mu.Unlock()
 			defer func() { mu.Lock(); under[id] = false; mu.Unlock() }()
 		}
-		w.Header().Set(lengthHeader, "2")
+		w.Header().Set(client.LengthHeader, "2")
 		_, _ = w.Write([]byte("{}"))
 	}))
 	defer s.Close()
@@ -314,7 +315,7 @@ func TestReplayEndsWithTheServer(t *testing.T) {
 			_ = s.Listener.Close()
 		}
 		w.Header().Set("Connection", "close")
-		w.Header().Set(lengthHeader, "2")
+		w.Header().Set(client.LengthHeader, "2")
 		_, _ = w.Write([]byte("{}"))
 	}))
 	defer s.Close()

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strconv"
 
@@ -70,10 +69,10 @@ func Fill(t *infer.Tensor, zeros bool, textLength int) error {
 
 // scale returns a factor that brings random numbers below 128 into the usual range of a type.
 func scale(t *infer.Tensor) float64 {
-	switch t.DataType {
-	case infer.FP16, infer.FP32, infer.FP64, infer.BF16:
+	switch {
+	case t.DataType.IsFloat():
 		return 128
-	case infer.Bool:
+	case t.DataType == infer.Bool:
 		return 64
 	}
 	return 1
@@ -85,31 +84,19 @@ func AppendElement(data, element []byte) []byte {
 
 // appendNumber appends v as an element, or whole for integers of more than 53 bits.
 func appendNumber(t *infer.Tensor, v float64, whole uint64) error {
-	le := binary.LittleEndian
-	integer := uint64(int64(v))
-	if whole != 0 {
-		integer = whole
+	d, at := t.DataType, len(t.Data)
+	if d.Size() == 0 {
+		return fmt.Errorf("type %s has no numbers", d)
 	}
-	switch t.DataType {
-	case infer.Bool, infer.Uint8, infer.Int8:
-		t.Data = append(t.Data, byte(integer))
-	case infer.Uint16, infer.Int16:
-		t.Data = le.AppendUint16(t.Data, uint16(integer))
-	case infer.Uint32, infer.Int32:
-		t.Data = le.AppendUint32(t.Data, uint32(integer))
-	case infer.Uint64, infer.Int64:
-		t.Data = le.AppendUint64(t.Data, integer)
-	case infer.FP32:
-		t.Data = le.AppendUint32(t.Data, math.Float32bits(float32(v)))
-	case infer.FP64:
-		t.Data = le.AppendUint64(t.Data, math.Float64bits(v))
-	case infer.BF16:
-		t.Data = le.AppendUint16(t.Data, infer.ToBF16(float32(v)))
-	case infer.FP16:
-		t.Data = le.AppendUint16(t.Data, infer.ToFP16(float32(v)))
-	default:
-		return fmt.Errorf("type %s has no numbers", t.DataType)
+	bits := uint64(int64(v))
+	switch {
+	case d.IsFloat():
+		bits = d.FloatBits(v)
+	case whole != 0:
+		bits = whole
 	}
+	t.Data = append(t.Data, make([]byte, d.Size())...)
+	infer.PutBits(t.Data[at:], bits)
 	return nil
 }
 

@@ -8,15 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
@@ -24,7 +22,7 @@ const summary = `Shows models, instances, queues, rates, latencies, errors and t
 
 // options are the parsed command line.
 type options struct {
-	server, metrics *url.URL // metrics is nil unless the user sets it
+	server, metrics *client.Address // metrics is nil unless the user sets it
 	header          http.Header
 	interval        time.Duration
 	once, json      bool
@@ -48,8 +46,8 @@ func Run(args []string, stdout, stderr io.Writer) int {
 func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	o := &options{header: make(http.Header)}
 	var server, metrics string
-	flags.StringVar(&server, "url", "http://localhost:8000", "`ADDRESS` of the server's HTTP endpoint")
-	flags.StringVar(&metrics, "metrics-url", "", "`ADDRESS` of its metrics endpoint (default: the port that the server names, or else the port of --url plus 2)")
+	flags.StringVar(&server, "url", "localhost:8000", "`ADDRESS` of the server's HTTP endpoint: "+client.AddressHelp)
+	flags.StringVar(&metrics, "metrics-url", "", "`ADDRESS` of the server's metrics endpoint (default: the port that the server names, or else the port of --url plus 2)")
 	flags.DurationVar(&o.interval, "interval", time.Second, "`TIME` between two updates, at least 100ms")
 	flags.BoolVar(&o.once, "once", false, "print the state once as plain text; the default if the output is not a terminal")
 	flags.BoolVar(&o.json, "json", false, "print the state once as JSON")
@@ -76,28 +74,16 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	if o.interval < 100*time.Millisecond {
 		return nil, command.Usagef("--interval is %s, want at least 100ms", o.interval)
 	}
-	if o.server, err = parseURL("--url", server); err != nil {
-		return nil, err
+	if o.server, err = client.ParseAddress(server); err != nil {
+		return nil, command.Usagef("--url is %v", err)
 	}
 	if metrics == "" {
 		return o, nil
 	}
-	o.metrics, err = parseURL("--metrics-url", metrics)
-	return o, err
-}
-
-// parseURL reads an address, with or without a scheme.
-func parseURL(name, text string) (*url.URL, error) {
-	full := text
-	if !strings.Contains(text, "://") {
-		full = "http://" + text
+	if o.metrics, err = client.ParseAddress(metrics); err != nil {
+		return nil, command.Usagef("--metrics-url is %v", err)
 	}
-	u, err := url.Parse(full)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
-		return nil, command.Usagef("%s is %q, want an address such as http://localhost:8000", name, text)
-	}
-	u.Path = strings.TrimRight(u.Path, "/")
-	return u, nil
+	return o, nil
 }
 
 // errNoServer ends --once and --json if no server answers.
@@ -106,7 +92,7 @@ var errNoServer = errors.New("no server")
 func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	p := newPoller(o)
 	defer p.close()
-	if !o.once && !o.json && isTerminal(stdout) && isTerminal(os.Stdin) {
+	if !o.once && !o.json && command.IsTerminal(stdout) && command.IsTerminal(os.Stdin) {
 		return watch(ctx, o, p)
 	}
 	v, err := p.twice(ctx, o.interval)
@@ -135,17 +121,7 @@ func (p *poller) twice(ctx context.Context, interval time.Duration) (*View, erro
 		v = p.poll(ctx)
 	}
 	if v.Lost != "" {
-		return nil, fmt.Errorf("%w answers at %s: %s", errNoServer, p.options.server, v.Lost)
+		return nil, fmt.Errorf("%w answers at %s: %s", errNoServer, &p.options.server.URL, v.Lost)
 	}
 	return v, nil
-}
-
-// isTerminal reports whether a file is a terminal.
-func isTerminal(of io.Writer) bool {
-	file := command.File(of)
-	if file == nil {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
 }

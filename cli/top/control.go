@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/nereid-serving/nereid/cli/client"
 )
 
 // act is a change of a model that the user has confirmed.
@@ -25,14 +27,16 @@ type outcome struct {
 }
 
 // perform executes an act and returns when the server has finished it.
-func (c *client) perform(ctx context.Context, server *url.URL, a act) outcome {
+func perform(ctx context.Context, at *client.Endpoint, a act) outcome {
+	server := *at
+	server.Limit = controlLimit
 	path := "/v2/repository/models/" + url.PathEscape(a.model)
 	switch a.what {
 	case "load":
-		_, err := c.ask(ctx, controlLimit, http.MethodPost, server, path+"/load", nil)
+		_, err := server.Ask(ctx, http.MethodPost, path+"/load", nil)
 		return outcome{"loaded " + a.model, err}
 	case "unload":
-		_, err := c.ask(ctx, controlLimit, http.MethodPost, server, path+"/unload", nil)
+		_, err := server.Ask(ctx, http.MethodPost, path+"/unload", nil)
 		return outcome{"unloaded " + a.model, err}
 	}
 	done := fmt.Sprintf("%s has %d instances", a.model, a.count)
@@ -43,18 +47,18 @@ func (c *client) perform(ctx context.Context, server *url.URL, a act) outcome {
 	if err != nil {
 		return outcome{err: err}
 	}
-	_, err = c.ask(ctx, controlLimit, http.MethodPost, server, path+"/instances", body)
-	var refused *refusal
-	if errors.As(err, &refused) && (refused.text == "" || refused.text == "Not Found") {
-		err = c.override(ctx, server, a) // a Triton, which returns only this for unknown paths
+	_, err = server.Ask(ctx, http.MethodPost, path+"/instances", body)
+	var refused *client.Refusal
+	if errors.As(err, &refused) && (refused.Text == "" || refused.Text == "Not Found") {
+		err = override(ctx, &server, a) // a Triton, which returns only this for unknown paths
 	}
 	return outcome{done, err}
 }
 
 // override loads a model with its configuration and another count, on servers without the instances
 // endpoint.
-func (c *client) override(ctx context.Context, server *url.URL, a act) error {
-	text, err := c.ask(ctx, askLimit, http.MethodGet, server, "/v2/models/"+url.PathEscape(a.model)+"/config", nil)
+func override(ctx context.Context, server *client.Endpoint, a act) error {
+	text, err := server.Ask(ctx, http.MethodGet, "/v2/models/"+url.PathEscape(a.model)+"/config", nil)
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func (c *client) override(ctx context.Context, server *url.URL, a act) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.ask(ctx, controlLimit, http.MethodPost, server, "/v2/repository/models/"+url.PathEscape(a.model)+"/load", body)
+	_, err = server.Ask(ctx, http.MethodPost, "/v2/repository/models/"+url.PathEscape(a.model)+"/load", body)
 	return err
 }
 

@@ -25,7 +25,10 @@ func TestThePageNamesWhatThereIs(t *testing.T) {
 			t.Errorf("docs/top.md does not name the column %s", c.title)
 		}
 	}
-	_, table, _ := strings.Cut(page, "| column | what |")
+	_, table, found := strings.Cut(page, "| column | meaning |")
+	if !found {
+		t.Error("docs/top.md has no table of columns")
+	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	for row := range strings.Lines(table) {
 		names, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " |")
@@ -52,7 +55,10 @@ func TestThePageNamesWhatThereIs(t *testing.T) {
 			t.Errorf("docs/top.md does not name the key %s", key)
 		}
 	}
-	_, keys, _ := strings.Cut(page, "| key | does |")
+	_, keys, found := strings.Cut(page, "| key | action |")
+	if !found {
+		t.Error("docs/top.md has no table of keys")
+	}
 	keys, _, _ = strings.Cut(keys, "\n\n")
 	for _, key := range regexp.MustCompile("`(.)`").FindAllStringSubmatch(keys, -1) {
 		v, u := many(3), &ui{pane: paneDetails + 1} // no key selects it

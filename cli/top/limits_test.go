@@ -6,12 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/server/status"
 )
 
@@ -42,7 +42,7 @@ func TestTheStatusOfManyModelsIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(text) > maxReply*2/3 || elements(text) > maxStatusElements*2/3 {
+	if len(text) > client.MaxReply*2/3 || elements(text) > maxStatusElements*2/3 {
 		t.Errorf("got %d bytes with %d elements, want at most two thirds of the limits", len(text), elements(text))
 	}
 	var again status.Snapshot
@@ -81,8 +81,8 @@ func TestTheMetricsOfManyModelsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := m.versions[key{"", "a_model_with_a_name_9999", "1"}]
-	if size <= maxReply || len(m.versions) != ofManyModels || last == nil || len(last.request) != 20 || len(last.queue) != 20 || *m.cpu != 0.25 || !m.nereid {
-		t.Errorf("got %d versions of %d bytes, the last %+v; want %d of more than %d", len(m.versions), size, last, ofManyModels, maxReply)
+	if size <= client.MaxReply || len(m.versions) != ofManyModels || last == nil || len(last.request) != 20 || len(last.queue) != 20 || *m.cpu != 0.25 || !m.nereid {
+		t.Errorf("got %d versions of %d bytes, the last %+v; want %d of more than %d", len(m.versions), size, last, ofManyModels, client.MaxReply)
 	}
 }
 
@@ -132,12 +132,8 @@ func TestHostileRepliesAreRefused(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &client{http: server.Client()}
-	if text, err := c.ask(t.Context(), time.Minute, http.MethodGet, at, "/", nil); err == nil || err.Error() != "the reply has more than 64 MiB" {
+	o := &options{}
+	if text, err := o.endpoint(mustParse(t, server.URL)).Ask(t.Context(), http.MethodGet, "/", nil); err == nil || err.Error() != "the reply has more than 64 MiB" {
 		t.Errorf("got %d bytes, %v; want that the reply is too long", len(text), err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server/status"
 )
@@ -31,7 +32,8 @@ const (
 // poller polls a server. One goroutine at a time may use it.
 type poller struct {
 	options *options
-	client  client
+	server  *client.Endpoint
+	metrics *client.Endpoint // at the address of where
 	where   whereabouts
 	panics  zerolog.Logger // receives panics; without a writer they go to standard error
 
@@ -59,13 +61,24 @@ type processTime struct {
 }
 
 func newPoller(o *options) *poller {
-	return &poller{
-		options: o, where: whereabouts{url: o.metrics, settled: o.metrics != nil}, client: client{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}, header: o.header},
+	p := &poller{
+		options: o, server: o.endpoint(o.server), metrics: o.endpoint(o.server),
 		seen: make(map[key][]counts), first: make(map[key]*measuredVersion), cpu: make(map[int]processTime),
 	}
+	p.place(whereabouts{url: o.metrics, settled: o.metrics != nil})
+	return p
 }
 
-func (p *poller) close() { p.client.http.CloseIdleConnections() }
+func (o *options) endpoint(at *client.Address) *client.Endpoint {
+	e := client.NewEndpoint(at, askLimit)
+	e.Header = o.header
+	return e
+}
+
+func (p *poller) close() {
+	p.server.Close()
+	p.metrics.Close()
+}
 
 // found holds the responses of the endpoints, or their errors.
 type found struct {
@@ -100,7 +113,7 @@ var errNoStatus = errors.New("disabled (--allow-status=false), or not supported 
 func (p *poller) poll(ctx context.Context) *View {
 	f := p.find(ctx)
 	now := time.Now()
-	v := &View{At: now, URL: p.options.server.String(), Notes: []string{}, Models: []Row{}, Errors: []status.Line{}, Log: []status.Line{}}
+	v := &View{At: now, URL: p.options.server.URL.String(), Notes: []string{}, Models: []Row{}, Errors: []status.Line{}, Log: []status.Line{}}
 	if lost := f.lost(); lost != nil {
 		if p.last != nil {
 			since := p.last.since
@@ -141,9 +154,8 @@ func (p *poller) find(ctx context.Context) *found {
 	p.locate(ctx)
 	f := &found{}
 	var all sync.WaitGroup
-	o := p.options
 	read := func(err *error, into any, method, path string) {
-		text, failed := p.client.ask(ctx, askLimit, method, o.server, path, nil)
+		text, failed := p.server.Ask(ctx, method, path, nil)
 		if failed == nil {
 			failed = decode(text, into, maxElements)
 		}
@@ -163,7 +175,7 @@ func (p *poller) find(ctx context.Context) *found {
 	})
 	start(&f.statusErr, func() {
 		f.statusErr = p.askThere(ctx, fmt.Sprintf("/status?lines=%d&after=%d", maxLines, p.lines), func(reply io.Reader) error {
-			text, err := readAll(reply)
+			text, err := client.ReadAll(reply)
 			if err == nil && len(text) == 0 {
 				err = errNoStatus
 			}
@@ -185,7 +197,7 @@ func (p *poller) find(ctx context.Context) *found {
 // not count: their endpoint ends last, and the previous View says more.
 func (f *found) lost() error {
 	for _, err := range []error{f.metaErr, f.indexErr, f.statisticsErr, f.statusErr} {
-		if err == nil || isRefusal(err) || errors.Is(err, errNoStatus) {
+		if err == nil || client.IsRefusal(err) || errors.Is(err, errNoStatus) {
 			return nil
 		}
 	}
@@ -198,8 +210,8 @@ func (f *found) notes(o *options, at whereabouts) (list []string) {
 		err           error
 		what, missing string
 	}{
-		{f.indexErr, "index of models at " + o.server.String(), "models that are not loaded are missing"},
-		{f.statisticsErr, "statistics at " + o.server.String(), "rates come only from the status"},
+		{f.indexErr, "index of models at " + o.server.URL.String(), "models that are not loaded are missing"},
+		{f.statisticsErr, "statistics at " + o.server.URL.String(), "rates come only from the status"},
 		{f.metricsErr, "metrics" + at.named("/metrics"), "queues, memory and GPUs are missing unless the status has them"},
 		{f.statusErr, "status" + at.named("/status"), "instance states, errors and log are missing"},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/rivo/uniseg"
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/panics"
 )
@@ -31,7 +32,7 @@ func watch(ctx context.Context, o *options, p *poller) error {
 	defer func() { _, _ = os.Stderr.Write(panics.Bytes()) }()
 	defer screen.Fini() // after a panic as well
 	s := &session{
-		options: o, client: &p.client, screen: screen, ui: &ui{sort: columnOf(o.sort), filter: o.filter},
+		options: o, server: p.server, screen: screen, ui: &ui{sort: columnOf(o.sort), filter: o.filter},
 		outcomes: make(chan outcome, 1), failed: make(chan error, 1), log: zerolog.New(zerolog.SyncWriter(&panics)),
 	}
 	p.panics = s.log
@@ -41,7 +42,7 @@ func watch(ctx context.Context, o *options, p *poller) error {
 // session is an interactive session. Only the goroutine of run uses it.
 type session struct {
 	options  *options
-	client   *client
+	server   *client.Endpoint
 	screen   tcell.Screen
 	ui       *ui
 	view     *View
@@ -124,7 +125,7 @@ func (s *session) begin(ctx context.Context, a *act) {
 	s.acting = true
 	s.ui.tell(false, "%s of %s in progress", a.what, a.model)
 	panics.Go(s.log, panics.Request, func() {
-		s.outcomes <- s.client.perform(ctx, s.options.server, *a)
+		s.outcomes <- perform(ctx, s.server, *a)
 	}, func(err error) {
 		s.fail(err)
 		s.outcomes <- outcome{err: err}
@@ -214,7 +215,7 @@ var styles = [...]tcell.Style{
 // clearing the screen first would make it send everything.
 func (s *session) draw() {
 	width, height := s.screen.Size()
-	lines := s.ui.frame(s.view, s.options.server.String(), width, height)
+	lines := s.ui.frame(s.view, s.options.server.URL.String(), width, height)
 	for y := range height {
 		var l line
 		if y < len(lines) {

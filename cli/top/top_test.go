@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/rivo/uniseg"
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/cli/client"
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/server/status"
@@ -88,9 +88,9 @@ func (f *fakeServer) poller(t *testing.T) *poller {
 	return p
 }
 
-func mustParse(t *testing.T, text string) *url.URL {
+func mustParse(t *testing.T, text string) *client.Address {
 	t.Helper()
-	u, err := parseURL("--url", text)
+	u, err := client.ParseAddress(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -514,7 +514,7 @@ func TestChangesAreCarriedOut(t *testing.T) {
 		{act{what: "instances", model: "triton", count: 5}, `POST /v2/repository/models/triton/load {"parameters":{"config":"{\"instance_group\":[{\"count\":5}]}"}}`, "triton has 5 instances", ""},
 		{act{what: "instances", model: "two", count: 4}, `POST /v2/repository/models/two/instances {"count":4}`, "", "the model has 2 instance groups, want one"},
 	} {
-		got := p.client.perform(t.Context(), p.options.server, c.a)
+		got := perform(t.Context(), p.server, c.a)
 		f.mu.Lock()
 		last := f.asked[len(f.asked)-1]
 		f.mu.Unlock()
@@ -559,7 +559,7 @@ func TestMistakesOfTheCommandLine(t *testing.T) {
 		status int
 		want   string
 	}{
-		{[]string{"--url", "ftp://x"}, 2, `--url is "ftp://x", want an address such as http://localhost:8000`},
+		{[]string{"--url", "ftp://x"}, 2, `--url is "ftp://x", want host:port, unix:<path>, or a URL such as https://host:8443`},
 		{[]string{"--sort", "speed"}, 2, `--sort is "speed", want model, version,`},
 		{[]string{"add_sub"}, 2, `unexpected argument "add_sub"`},
 		{[]string{"--interval", "1ms"}, 2, "--interval is 1ms, want at least 100ms"},
@@ -581,9 +581,9 @@ func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) { pan
 // TestPanicOfALookIsItsOutcome checks that a panic while an endpoint is polled is reported as that
 // poll's result and does not end the program.
 func TestPanicOfALookIsItsOutcome(t *testing.T) {
-	address := &url.URL{Scheme: "http", Host: "localhost"}
+	address := mustParse(t, "http://localhost")
 	p := newPoller(&options{server: address, metrics: address})
-	p.client.http.Transport = panickingTransport{}
+	p.server.HTTP.Transport, p.metrics.HTTP.Transport = panickingTransport{}, panickingTransport{}
 	var told bytes.Buffer
 	p.panics = zerolog.New(zerolog.SyncWriter(&told))
 	if v := p.poll(t.Context()); v.Lost != "internal error" {

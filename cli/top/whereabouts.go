@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/nereid-serving/nereid/cli/client"
 )
 
 // usualMetrics is Triton's port for metrics, which is two above the HTTP port.
@@ -26,7 +29,7 @@ var errNoMetrics = errors.New("the server names no port for them (--allow-metric
 
 // whereabouts is the address of the metrics and the status.
 type whereabouts struct {
-	url *url.URL // nil if unknown
+	url *client.Address // nil if unknown
 	// settled: the address is final. guess: the server has not confirmed it.
 	settled, guess bool
 }
@@ -38,23 +41,34 @@ func (p *poller) locate(ctx context.Context) {
 		return
 	}
 	server := p.options.server
-	at := func(port int) *url.URL {
-		return &url.URL{Scheme: "http", Host: net.JoinHostPort(server.Hostname(), strconv.Itoa(port))}
+	at := func(port int) *client.Address {
+		host := cmp.Or(server.Hostname(), "localhost") // a Unix socket has no host
+		return &client.Address{URL: url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(port))}}
 	}
-	page, err := p.client.ask(ctx, askLimit, http.MethodGet, server, "/docs", nil)
+	page, err := p.server.Ask(ctx, http.MethodGet, "/docs", nil)
 	if err == nil && pageOfNereid.Match(page) {
-		p.where = whereabouts{settled: true}
+		where := whereabouts{settled: true}
 		if found := announced.FindSubmatch(page); found != nil {
 			port, _ := strconv.Atoi(string(found[1]))
-			p.where.url = at(port)
+			where.url = at(port)
 		}
+		p.place(where)
 		return
 	}
 	port := usualMetrics
 	if given, err := strconv.Atoi(server.Port()); err == nil && given <= 65533 {
 		port = given + 2
 	}
-	p.where = whereabouts{url: at(port), settled: err == nil || isRefusal(err), guess: port != usualMetrics || server.Scheme == "https"}
+	p.place(whereabouts{url: at(port), settled: err == nil || client.IsRefusal(err), guess: port != usualMetrics || server.Scheme == "https"})
+}
+
+// place sets the address of the metrics.
+func (p *poller) place(where whereabouts) {
+	p.where = where
+	if where.url != nil {
+		p.metrics.Close()
+		p.metrics = p.options.endpoint(where.url)
+	}
 }
 
 // note says that a guessed address is used, or returns "".
@@ -74,7 +88,7 @@ func (w whereabouts) named(path string) string {
 	if w.url == nil {
 		return ""
 	}
-	return " at " + w.url.String() + path
+	return " at " + w.url.URL.String() + path
 }
 
 // askThere queries a path at the address of the metrics.
@@ -82,5 +96,5 @@ func (p *poller) askThere(ctx context.Context, path string, read func(io.Reader)
 	if p.where.url == nil {
 		return errNoMetrics
 	}
-	return p.client.stream(ctx, askLimit, http.MethodGet, p.where.url, path, nil, read)
+	return p.metrics.Read(ctx, http.MethodGet, path, nil, read)
 }

@@ -3,6 +3,10 @@ package top
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,5 +87,31 @@ func TestMetricsAreFound(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", server, p.where, want)
 		}
 		p.close()
+	}
+}
+
+// TestUnixSocketOfTheServer polls a server at a Unix socket, whose metrics have a port.
+func TestUnixSocketOfTheServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "http")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := newFakeServer(t)
+	metrics.reply("GET /metrics", "nv_cpu_utilization 0.25\n")
+	f := newFakeServer(t)
+	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
+	f.reply("GET /docs", "Nereid: KServe v2\n\nMetrics for Prometheus: port "+mustParse(t, metrics.URL).Port()+", /metrics\n")
+	local := &httptest.Server{Listener: listener, Config: &http.Server{Handler: f.Config.Handler}}
+	local.Start()
+	defer local.Close()
+	o, err := parse(command.Flags("top"), []string{"--url", "unix:" + path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPoller(o)
+	defer p.close()
+	if v := p.poll(t.Context()); v.Lost != "" || v.URL != "unix:"+path || v.row(t, "m").State != "READY" || !is(v.Server.MachineCPU, 0.25) {
+		t.Errorf("got %+v, want the model and the metrics", v)
 	}
 }
