@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
@@ -25,18 +26,14 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("Repository.StartupModels is %q, want \"*\" alone or no \"*\"", r.StartupModels)
 	case r.Develop && slices.ContainsFunc(r.Paths, isInStore):
 		return errors.New("Repository.Develop (--dev) follows the sources in directories, and a repository is in an object store: copy the model into a directory and serve that")
-	case o.MaxClientRegions < 0:
-		return fmt.Errorf("MaxClientRegions is %d, want at least 0", o.MaxClientRegions)
 	case o.RequestMemoryBytes > 0 && o.RequestMemoryBytes < leastMemory:
 		return fmt.Errorf("RequestMemoryBytes (--request-memory-byte-size) is %d, want at least %d bytes, or 0 for half of the memory", o.RequestMemoryBytes, leastMemory)
-	case o.CacheBytes < 0:
-		return fmt.Errorf("CacheBytes is %d, want at least 0", o.CacheBytes)
 	}
-	if err := o.ClientLimits.Validate(); err != nil {
+	if err := o.ClientLimits.Bounds().Validate(); err != nil {
 		return fmt.Errorf("ClientLimits.%w", err)
 	}
-	if err := o.Limits.validate(); err != nil {
-		return fmt.Errorf("Limits.%w", err)
+	if err := o.bounds().Validate(); err != nil {
+		return err
 	}
 	if err := o.HostPolicies.Validate(); err != nil {
 		return fmt.Errorf("HostPolicies: %w", err)
@@ -77,34 +74,34 @@ func (o *Options) validateRecord() error {
 	return nil
 }
 
-// mostLineBytes limits the longest printed line of a process, which is buffered for each of its
-// streams.
-const mostLineBytes = 16 << 20
+// Bounds lists the numbers of o, including those of its endpoints, with their bounds.
+func (o *Options) Bounds() bounds.Table {
+	return slices.Concat(o.bounds(), o.ClientLimits.Bounds(), o.HTTP.Bounds(), o.GRPC.Bounds()) // bound: the fields
+}
 
-func (l *ModelLimits) validate() error {
-	p := &l.Processes
-	for _, field := range []struct {
-		name  string
-		value int64
-		most  int64
-	}{
-		{"QueuedRequests", int64(l.QueuedRequests), math.MaxInt64},
-		{"GroupInstances", int64(l.GroupInstances), math.MaxInt32},
-		{"LoadFiles", int64(l.LoadFiles), math.MaxInt64},
-		{"Processes.Instances", int64(p.Instances), math.MaxInt32},
-		{"Processes.Output.Burst", int64(p.Output.Burst), math.MaxInt32},
-		{"Processes.Output.PerSecond", int64(p.Output.PerSecond), math.MaxInt32},
-		{"Processes.Output.LineBytes", int64(p.Output.LineBytes), mostLineBytes},
-		{"Processes.Calls.Most", int64(p.Calls.Most), math.MaxInt32},
-		{"Processes.Calls.Bytes", p.Calls.Bytes, math.MaxInt64 / 2},
-		{"Processes.Calls.Files", int64(p.Calls.Files), math.MaxInt32},
-		{"Processes.MemoryShare", int64(p.MemoryShare), 100},
-	} {
-		if field.value < 0 || field.value > field.most {
-			return fmt.Errorf("%s is %d, want 0 to %d", field.name, field.value, field.most)
-		}
+// bounds lists the numbers that belong to no other config. The packages that use them have their
+// defaults.
+func (o *Options) bounds() bounds.Table {
+	l, p := &o.Limits, &o.Limits.Processes
+	return bounds.Table{
+		bounds.Of("MaxClientRegions", &o.MaxClientRegions, 0, 1, math.MaxInt),
+		bounds.Of("CacheBytes", &o.CacheBytes, 0, 0, math.MaxInt64),
+		bounds.Of("OpenAI.DefaultMaxTokens", &o.OpenAI.DefaultMaxTokens, 0, 1, math.MaxInt32),
+		bounds.Of("Record.MaxRequests", &o.Record.MaxRequests, 0, 1, math.MaxInt64),
+		bounds.Of("Record.MaxBytes", &o.Record.MaxBytes, 0, 1, math.MaxInt64),
+		bounds.Of("Limits.QueuedRequests", &l.QueuedRequests, 0, 1, math.MaxInt),
+		bounds.Of("Limits.GroupInstances", &l.GroupInstances, 0, 1, math.MaxInt32),
+		bounds.Of("Limits.LoadFiles", &l.LoadFiles, 0, 1, math.MaxInt),
+		bounds.Of("Limits.Processes.Instances", &p.Instances, 0, 1, math.MaxInt32),
+		bounds.Of("Limits.Processes.Output.Burst", &p.Output.Burst, 0, 1, math.MaxInt32),
+		bounds.Of("Limits.Processes.Output.PerSecond", &p.Output.PerSecond, 0, 1, math.MaxInt32),
+		// A line is buffered for each stream of a process.
+		bounds.Of("Limits.Processes.Output.LineBytes", &p.Output.LineBytes, 0, 1, 16<<20),
+		bounds.Of("Limits.Processes.Calls.Most", &p.Calls.Most, 0, 1, math.MaxInt32),
+		bounds.Of("Limits.Processes.Calls.Bytes", &p.Calls.Bytes, 0, 1, math.MaxInt64/2),
+		bounds.Of("Limits.Processes.Calls.Files", &p.Calls.Files, 0, 1, math.MaxInt32),
+		bounds.Of("Limits.Processes.MemoryShare", &p.MemoryShare, 0, 1, 100),
 	}
-	return nil
 }
 
 func (o *Options) validateEndpoints() error {

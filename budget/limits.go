@@ -1,8 +1,9 @@
 package budget
 
 import (
-	"cmp"
-	"fmt"
+	"math"
+
+	"github.com/nereid-serving/nereid/internal/bounds"
 )
 
 // Limits of values from clients and models without a flag. docs/operations.md lists them in its
@@ -30,27 +31,18 @@ type Limits struct {
 	ConfigOverride int64
 }
 
-// WithDefaults returns l with defaults for unset fields.
-func (l Limits) WithDefaults() Limits {
-	l.SmallBody = cmp.Or(l.SmallBody, 1<<20)
-	l.RequestID = cmp.Or(l.RequestID, 64<<10)
-	l.Parameters = cmp.Or(l.Parameters, 1<<20)
-	l.ConfigOverride = cmp.Or(l.ConfigOverride, 1<<20)
-	return l
+// Bounds lists the limits with their defaults and bounds.
+func (l *Limits) Bounds() bounds.Table {
+	return bounds.Table{
+		bounds.Of("SmallBody", &l.SmallBody, 1<<20, 1, math.MaxInt64),
+		bounds.Of("RequestID", &l.RequestID, 64<<10, 1, math.MaxInt64),
+		bounds.Of("Parameters", &l.Parameters, 1<<20, 1, math.MaxInt64),
+		bounds.Of("ConfigOverride", &l.ConfigOverride, 1<<20, 1, math.MaxInt64),
+	}
 }
 
-// Validate returns an error for the first negative field.
-func (l Limits) Validate() error {
-	for _, field := range []struct {
-		name  string
-		value int64
-	}{
-		{"SmallBody", l.SmallBody}, {"RequestID", l.RequestID},
-		{"Parameters", l.Parameters}, {"ConfigOverride", l.ConfigOverride},
-	} {
-		if field.value < 0 {
-			return fmt.Errorf("%s is %d, want at least 0", field.name, field.value)
-		}
-	}
-	return nil
+// WithDefaults returns l with defaults for unset fields.
+func (l Limits) WithDefaults() Limits {
+	l.Bounds().SetDefaults()
+	return l
 }

@@ -87,7 +87,8 @@ func TestMistakesAreTwoLinesOnATerminal(t *testing.T) {
 		{[]string{"--http-prot=3"}, "nereid: unrecognized option '--http-prot=3'\ndid you mean --http-port? nereid --help lists all flags\n"},
 		{[]string{"--http-port"}, "nereid: option '--http-port' requires an argument\nnereid --help lists all flags\n"},
 		{[]string{"models"}, "Unexpected argument: models\nnereid --help lists all flags\n"},
-		{[]string{"--http-port=x"}, "Bad option: \"--http-port\".\nInvalid option value. Got x\nnereid --help lists all flags\n"},
+		{[]string{"--http-port=x"}, "Bad option: \"--http-port\".\nInvalid option value. Got x\n" +
+			"--http-port is \"x\", want <integer>: Port of the HTTP endpoint. Default: 8000.\nnereid --help lists all flags\n"},
 	} {
 		tty, written := terminal.Open(t)
 		status := cli.Run(append([]string{"nereid"}, test.args...), cli.NoEnv, tty, tty)
@@ -124,13 +125,13 @@ func TestWrongFlagsAreExplained(t *testing.T) {
 			"restricted api 'health' can not be specified in multiple config groups")},
 		{[]string{"--openai-backend=other"}, bad("--openai-backend", "invalid argument for --openai-backend. Must be vllm or tensorrtllm.")},
 		{[]string{"--openai-tensor=text_input"}, bad("--openai-tensor", "--openai-tensor option format is <tensor>=<name>. Got text_input")},
-		{[]string{"--openai-default-max-tokens=0"}, bad("--openai-default-max-tokens", "--openai-default-max-tokens must be greater than 0")},
+		{[]string{"--openai-default-max-tokens=0"}, bad("--openai-default-max-tokens", "Provided option value is out of bound. Got 0")},
 		{[]string{"--http-cors-allow-origin=a.example"}, bad("--http-cors-allow-origin", `origin "a.example": want a scheme and a host, and a port if it is not the usual one, such as https://example.org, or *`)},
 		{[]string{"--http-max-input-size=0"}, bad("--http-max-input-size", "--http-max-input-size must be greater than 0")},
-		{[]string{"--model-max-queued-requests=0"}, bad("--model-max-queued-requests", "--model-max-queued-requests must be greater than 0")},
+		{[]string{"--model-max-queued-requests=0"}, bad("--model-max-queued-requests", "Provided option value is out of bound. Got 0")},
 		{[]string{"--model-max-printed-line-size=16777217"}, bad("--model-max-printed-line-size",
-			"--model-max-printed-line-size must be 1 to 16777216")},
-		{[]string{"--grpc-stream-window-size=1"}, bad("--grpc-stream-window-size", "--grpc-stream-window-size must be 65536 to 536870912")},
+			"Provided option value is out of bound. Got 16777217")},
+		{[]string{"--grpc-stream-window-size=1"}, bad("--grpc-stream-window-size", "Provided option value is out of bound. Got 1")},
 		{[]string{"--grpc-infer-thread-count=1"}, bad("--grpc-infer-thread-count",
 			"invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.")},
 		{[]string{"--trace-config=mode=x"}, bad("--trace-config mode",
@@ -141,8 +142,32 @@ func TestWrongFlagsAreExplained(t *testing.T) {
 		{[]string{"--log-file=/nonexistent/x"}, "error: --log-file: open /nonexistent/x: no such file or directory\n"},
 	} {
 		status, stdout, stderr := cli.RunHere(test.args...)
+		stderr = valueHint.ReplaceAllString(stderr, "")
 		if status != 1 || stdout != "" || stderr != test.want {
 			t.Errorf("%q: got status %d, stdout %q, stderr\n%s\nwant\n%s", test.args, status, stdout, stderr, test.want)
+		}
+	}
+}
+
+// TestBadValuesSayWhatIsExpected checks the line after Triton's text: the flag, its value, the
+// valid values and the help.
+func TestBadValuesSayWhatIsExpected(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--log-verbose=abc": "Bad option: \"--log-verbose\".\nInvalid option value. Got abc\n" +
+			"--log-verbose is \"abc\", want <integer>: Verbosity level; 0: off. Default: 0.\n",
+		"--model-control-mode=auto": "invalid argument for --model-control-mode\n" +
+			"--model-control-mode is \"auto\", want <string>: Which models to load: \"none\": all, once at startup; \"poll\": ",
+		"--trace-config=rate=fast": "Bad option: \"--trace-config rate\".\nInvalid option value. Got fast\n" +
+			"--trace-config is \"rate=fast\", want <<string>,<string>=<string>>: Trace setting: level, rate, count or mode",
+		"--grpc-max-message-size=2147483648": "Provided option value is out of bound. Got 2147483648\n" +
+			"--grpc-max-message-size is \"2147483648\", want 1 to 2147483647: Maximum size of a gRPC request",
+		"--http-idle-timeout-seconds=0": "Provided option value is out of bound. Got 0\n" +
+			"--http-idle-timeout-seconds is \"0\", want 1 to 31622400: Time before an idle HTTP connection is closed, in seconds. Default: 600.\n",
+		"--http-max-connections=8k": "want a whole number without a unit\n" +
+			"--http-max-connections is \"8k\", want 1 or more: ",
+	} {
+		if status, _, stderr := cli.RunHere(arg); status != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: got status %d and %q, want 1 and %q", arg, status, stderr, want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os/user"
 	"slices"
 	"strconv"
@@ -46,8 +45,8 @@ func httpFlags() []flag {
 			func(o *Options) *string { return &o.HTTP.ForwardPattern }),
 		number("http-thread-count", "Number of HTTP threads.",
 			func(o *Options) *int { return &o.Threads.HTTP }),
-		typed("http-max-input-size", "<integer>", "Maximum size of the JSON of a request and of a decompressed body, in bytes. Binary tensors are not counted.",
-			parseMaxInputSize, func(n int64) string { return strconv.FormatInt(n, 10) }, func(o *Options) *int64 { return &o.HTTP.MaxInputBytes }),
+		tritonLimit("http-max-input-size", "Maximum size of the JSON of a request and of a decompressed body, in bytes. Binary tensors are not counted.", "--http-max-input-size must be greater than 0", parseInt64,
+			func(o *Options) *int64 { return &o.HTTP.MaxInputBytes }),
 		row("http-restricted-api", "<<string>:<string>=<string>>", "<groups>:<header>=<value>: requests to these groups of endpoints must carry the header. Groups, separated by commas: "+strings.Join(endpointGroups, ", ")+".",
 			setRestricted("api", func(o *Options) *[]server.Restriction { return &o.HTTP.Restricted })),
 	}
@@ -84,11 +83,11 @@ func grpcFlags() []flag {
 			func(o *Options) *bool { return &o.GRPC.ReusePort }),
 		word("grpc-header-forward-pattern", "Like --http-header-forward-pattern, for gRPC metadata. Default: none.",
 			func(o *Options) *string { return &o.GRPC.ForwardPattern }),
-		numberWithin("grpc-infer-thread-count", "Number of gRPC inference threads, 2 to 128.", 2, 128, "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
+		tritonLimit("grpc-infer-thread-count", "Number of gRPC inference threads.", "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.", parseInt,
 			func(o *Options) *int { return &o.Threads.GRPCInfer }),
 		number("grpc-infer-allocation-pool-size", "Number of requests kept for reuse.",
 			func(o *Options) *int { return &o.Threads.AllocationPoolSize }),
-		numberWithin("grpc-max-response-pool-size", "Maximum number of responses that wait on one stream for a slow client.", 1, math.MaxInt32, "--grpc-max-response-pool-size must be greater than 0",
+		tritonLimit("grpc-max-response-pool-size", "Maximum number of responses that wait on one stream for a slow client.", "--grpc-max-response-pool-size must be greater than 0", parseInt,
 			func(o *Options) *int { return &o.GRPC.MaxStreamResponses }),
 		toggle("grpc-use-ssl", "Serve gRPC over TLS.",
 			func(o *Options) *bool { return &o.GRPC.TLS.Enabled }),
@@ -163,7 +162,7 @@ func openAIFlags() []flag {
 			func(o *Options) *string { return &o.OpenAI.Address }),
 		row("openai-backend", "<string>", "Request format for all models: vllm or tensorrtllm. Default: vllm for models of the vllm backend, tensorrtllm for all others.",
 			setOpenAIFormat),
-		numberWithin("openai-default-max-tokens", "max_tokens of requests that do not set it. Default: 16.", 1, math.MaxInt32, "--openai-default-max-tokens must be greater than 0",
+		limit("openai-default-max-tokens", "max_tokens of requests that do not set it. Default: 16.",
 			func(o *Options) *int { return &o.OpenAI.DefaultMaxTokens }),
 		word("openai-tokenizer", "Directory of a tokenizer, or its tokenizer_config.json. Its template renders the chats of all models. Default: none.",
 			func(o *Options) *string { return &o.OpenAI.Tokenizer }),
@@ -342,14 +341,6 @@ func setOpenAITensor(p *parser, text string) error {
 	}
 	p.o.OpenAI.Tensors[role] = name
 	return nil
-}
-
-func parseMaxInputSize(text string) (int64, error) {
-	n, err := parseInt64(text)
-	if err == nil && n <= 0 {
-		err = errors.New("--http-max-input-size must be greater than 0")
-	}
-	return n, err
 }
 
 func setCompression(p *parser, text string) error {

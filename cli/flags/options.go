@@ -41,6 +41,8 @@ type Options struct {
 
 	// NoEffect names the given flags that have no effect. Each gets a warning.
 	NoEffect []string
+	// Truncated has warnings about numbers of which, as in Triton, only the beginning counts.
+	Truncated []string
 }
 
 // Setting is one "<key>=<value>".

@@ -161,7 +161,11 @@ func (p *parser) found(f *flag, value string) error {
 		if other := (*optionError)(nil); errors.As(err, &other) {
 			option = other.option
 		}
-		return &valueError{fmt.Sprintf("Bad option: %q.\n%v", option, err)}
+		return &valueError{fmt.Sprintf("Bad option: %q.\n%v\n--%s is %q, want %s: %s", option, err, f.name, value, f.accepts(), f.describe(withoutEnvironment()))}
+	}
+	_, digits := leadingNumber(value)
+	if _, err := parseWhole(value); f.value == "<integer>" && digits != "" && err != nil {
+		p.o.Truncated = append(p.o.Truncated, fmt.Sprintf("--%s is %q, of which only %s counts: want a whole number without a unit", f.name, value, digits))
 	}
 	if slices.Contains(noEffect, f.name) && !slices.Contains(p.o.NoEffect, f.name) {
 		p.o.NoEffect = append(p.o.NoEffect, f.name)

@@ -45,6 +45,10 @@ func TestFlagsFillOptions(t *testing.T) {
 		}},
 		{"digits suffice", []string{"--http-port= +5x", "--metrics-interval-ms=2.5"}, func(o *flags.Options) {
 			o.HTTP.Port, o.Metrics.Series.Interval = 5, 2*time.Millisecond
+			o.Truncated = []string{
+				`--http-port is " +5x", of which only 5 counts: want a whole number without a unit`,
+				`--metrics-interval-ms is "2.5", of which only 2 counts: want a whole number without a unit`,
+			}
 		}},
 		{"repositories", []string{"--model-store=b", "--model-repository", "a", "--model-s=b"}, func(o *flags.Options) {
 			o.Repository.Paths = []string{"a", "b"}

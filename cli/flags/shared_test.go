@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nereid-serving/nereid/backend/native"
+	"github.com/nereid-serving/nereid/backend/python"
 )
 
 // sectionsOf links a group to the documentation with more detail.
@@ -40,16 +43,39 @@ func FlagTables() string {
 	return b.String() + "\n"
 }
 
+// SettingTable returns the Markdown table of the settings of backend/python or backend/native.
+func SettingTable(backend string) string {
+	rows := python.Settings()
+	if backend == "backend/native" {
+		rows = native.Settings()
+	}
+	var b strings.Builder
+	b.WriteString("\n| key | value | meaning |\n|---|---|---|\n")
+	for _, r := range rows {
+		f := flag{value: "<string>", help: r.Help, least: r.Least, most: r.Most}
+		cell, own := valueCell(&f), " *"
+		if r.Choices != nil {
+			cell = "`" + strings.Join(r.Choices, "`, `") + "`"
+		}
+		if r.Theirs {
+			own = ""
+		}
+		if r.Default != "" {
+			f.help += " Default: " + r.Default + "."
+		}
+		fmt.Fprintf(&b, "| `%s`%s | %s | %s |\n", r.Key, own, cell, escapeCell(f.help))
+	}
+	return b.String() + "\n"
+}
+
 func valueCell(f *flag) string {
 	switch {
 	case f.value == "":
 		return ""
 	case f.most == 0:
 		return "`" + strings.TrimSuffix(strings.TrimPrefix(f.value, "<"), ">") + "`"
-	case f.most >= math.MaxInt32:
-		return fmt.Sprintf("%d or more", f.least)
 	}
-	return fmt.Sprintf("%d to %d", f.least, f.most)
+	return f.accepts()
 }
 
 func escapeCell(text string) string {
@@ -75,7 +101,7 @@ func FlagsSchema(t *testing.T) string {
 			property := map[string]any{"type": kind}
 			if f.most != 0 {
 				property["minimum"] = f.least
-				if f.most < math.MaxInt32 {
+				if f.most <= math.MaxInt32 {
 					property["maximum"] = f.most
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/cli/command"
+	"github.com/nereid-serving/nereid/internal/bounds"
 )
 
 // flag is one row of the settings table. The parser, --help, the tables in docs/operations.md and
@@ -35,6 +36,17 @@ func (f *flag) describe(defaults *Options) string {
 		text += " Accepted without effect."
 	}
 	return text
+}
+
+// accepts describes the valid values.
+func (f *flag) accepts() string {
+	switch {
+	case f.most == 0:
+		return f.value
+	case f.most > math.MaxInt32:
+		return fmt.Sprintf("%d or more", f.least)
+	}
+	return fmt.Sprintf("%d to %d", f.least, f.most)
 }
 
 // group is a section of --help.
@@ -112,11 +124,11 @@ func number(name, help string, field func(*Options) *int) flag {
 }
 
 // unlessZero formats a number whose zero value stands for a default that the help names.
-func unlessZero[T int | int64](n T) string {
+func unlessZero(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return strconv.FormatInt(int64(n), 10)
+	return strconv.FormatInt(n, 10)
 }
 
 func word(name, help string, field func(*Options) *string) flag {
@@ -129,74 +141,51 @@ func millis(name, help string, field func(*Options) *time.Duration) flag {
 	return typed(name, "<integer>", help, parseMillis, inMillis, field)
 }
 
-func inMillis(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return strconv.FormatInt(d.Milliseconds(), 10)
-}
+func inMillis(d time.Duration) string { return unlessZero(d.Milliseconds()) }
 
 // wholeSeconds creates the row of a time in seconds that Triton does not check.
 func wholeSeconds(name, help string, field func(*Options) *time.Duration) flag {
 	return typed(name, "<integer>", help, parseSeconds, inSeconds, field)
 }
 
-// numberWithin creates the row of a number with bounds for which Triton has its own error text.
-func numberWithin(name, help string, least, most int, refusal string, field func(*Options) *int) flag {
-	f := typed(name, "<integer>", help, parseInt, unlessZero, field)
-	f.least, f.most = int64(least), int64(most)
-	f.set = setWith(func(text string) (int, error) {
-		n, err := parseInt(text)
-		if err == nil && (n < least || n > most) {
-			err = errors.New(refusal)
+// limit creates the row of a number, or a time in seconds, with the bounds in the table of its
+// config.
+func limit[T int | int64 | time.Duration](name, help string, field func(*Options) *T) flag {
+	unit := int64(1)
+	if _, ok := any(T(0)).(time.Duration); ok {
+		unit = int64(time.Second)
+	}
+	show := func(value T) string { return unlessZero(int64(value) / unit) }
+	f := typed(name, "<integer>", help, nil, show, field)
+	b := boundsOf(field)
+	f.least, f.most = (b.Least+unit-1)/unit, b.Most/unit
+	f.set = setWith(func(text string) (T, error) {
+		n, err := parseWhole(text)
+		if err == nil && (n < f.least || n > f.most) {
+			err = outOfBound(text)
 		}
-		return n, err
+		return T(n * unit), err
 	}, field)
 	return f
 }
 
-// between creates the row of a number within bounds.
-func between(name, help string, least, most int64, field func(*Options) *int) flag {
-	parse := func(text string) (int, error) {
-		n, err := parseWhole(text)
-		if err == nil && (n < least || n > most) {
-			err = fmt.Errorf("--%s must be %d to %d", name, least, most)
-		}
-		return int(n), err
-	}
-	f := typed(name, "<integer>", help, parse, strconv.Itoa, field)
-	f.least, f.most = least, most
-	return f
+// boundsOf returns the bounds of a field.
+func boundsOf[T int | int64 | time.Duration](field func(*Options) *T) bounds.Field {
+	o := &Options{}
+	all := append(o.Bounds(), bounds.Of("grpc-infer-thread-count", &o.Threads.GRPCInfer, 2, 2, 128))
+	return all[slices.IndexFunc(all, func(f bounds.Field) bool { return f.At == any(field(o)) })]
 }
 
-// most creates the row of a number that is at least 1.
-func most[T int | int64](name, help string, field func(*Options) *T) flag {
-	parse := func(text string) (T, error) {
-		n, err := parseWhole(text)
-		if err == nil && (T(n) < 1 || int64(T(n)) != n) {
-			err = fmt.Errorf("--%s must be greater than 0", name)
+// tritonLimit creates the row of a limit that Triton has, too, with its parser and its error text.
+func tritonLimit[T int | int64](name, help, refusal string, parse func(string) (T, error), field func(*Options) *T) flag {
+	f := limit(name, help, field)
+	f.set = setWith(func(text string) (T, error) {
+		n, err := parse(text)
+		if err == nil && (int64(n) < f.least || int64(n) > f.most) {
+			err = errors.New(refusal)
 		}
-		return T(n), err
-	}
-	f := typed(name, "<integer>", help, parse, unlessZero, field)
-	f.least, f.most = 1, math.MaxInt64
-	return f
-}
-
-// longestSeconds is a year, so that the sum of several times does not overflow.
-const longestSeconds = 366 * 24 * 60 * 60
-
-// seconds creates the row of a time in seconds within bounds.
-func seconds(name, help string, least int64, field func(*Options) *time.Duration) flag {
-	parse := func(text string) (time.Duration, error) {
-		n, err := parseWhole(text)
-		if err == nil && (n < least || n > longestSeconds) {
-			err = fmt.Errorf("it is %d seconds, want %d to %d", n, least, longestSeconds)
-		}
-		return time.Duration(n) * time.Second, err
-	}
-	f := typed(name, "<integer>", help, parse, inSeconds, field)
-	f.least, f.most = least, longestSeconds
+		return n, err
+	}, field)
 	return f
 }
 

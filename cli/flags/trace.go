@@ -73,6 +73,8 @@ func setTraceConfig(p *parser, text string) error {
 		p.o.Tracing.Rate, err = parseInt64(s.value)
 	case "count":
 		p.o.Tracing.Count, err = parseInt64(s.value)
+	default: // Triton ignores it
+		addTraceSetting(&p.o.Tracing, "", s.key, s.value)
 	}
 	if err != nil {
 		return &optionError{"--trace-config " + s.key, err}
@@ -184,9 +186,9 @@ func recordFlags() []flag {
 			names(func(o *Options) *[]string { return &o.Record.Models })),
 		row("record-redact", "<string>", "Names of inputs, outputs and parameters whose values --record omits, separated by commas. Default: none.",
 			names(func(o *Options) *[]string { return &o.Record.Redact })),
-		most("record-max-requests", "Maximum number of files in the directory of --record. Default: 10000.",
+		limit("record-max-requests", "Maximum number of files in the directory of --record. Default: 10000.",
 			func(o *Options) *int64 { return &o.Record.MaxRequests }),
-		most("record-max-bytes", "Maximum size of all files in the directory of --record, in bytes. Default: 1073741824.",
+		limit("record-max-bytes", "Maximum size of all files in the directory of --record, in bytes. Default: 1073741824.",
 			func(o *Options) *int64 { return &o.Record.MaxBytes }),
 	}
 }

@@ -1,11 +1,11 @@
 package http1
 
 import (
-	"cmp"
 	"crypto/tls"
-	"fmt"
+	"math"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/server/connections"
 )
 
@@ -46,42 +46,28 @@ type Config struct {
 	ExitTimeout time.Duration
 }
 
+// Bounds lists the numbers of c with their defaults and bounds.
+func (c *Config) Bounds() bounds.Table {
+	return bounds.Table{
+		bounds.Of("MaxHeaderBytes", &c.MaxHeaderBytes, 8<<10, 1, math.MaxInt),
+		bounds.Of("MaxChunks", &c.MaxChunks, 65536, 1, math.MaxInt),
+		bounds.Of("MaxConnections", &c.MaxConnections, 8192, 1, math.MaxInt),
+		bounds.Of("MaxDiscardBytes", &c.MaxDiscardBytes, 256<<20, 1, math.MaxInt64),
+		bounds.Of("HeaderTimeout", &c.HeaderTimeout, 30*time.Second, 1, bounds.LongestTime),
+		bounds.Of("BodyBytesPerSecond", &c.BodyBytesPerSecond, 16<<10, 1, math.MaxInt64),
+		bounds.Of("BodyGrace", &c.BodyGrace, 30*time.Second, 1, bounds.LongestTime),
+		bounds.Of("WriteTimeout", &c.WriteTimeout, time.Minute, 1, bounds.LongestTime),
+		bounds.Of("IdleTimeout", &c.IdleTimeout, 10*time.Minute, 1, bounds.LongestTime),
+		bounds.Of("DrainTime", &c.DrainTime, 0, 0, bounds.LongestTime),
+		bounds.Of("ExitTimeout", &c.ExitTimeout, 30*time.Second, 1, math.MaxInt64),
+	}
+}
+
 // WithDefaults returns c with the defaults of fields that are not set.
 func (c Config) WithDefaults() Config {
-	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 8<<10)
-	c.MaxChunks = cmp.Or(c.MaxChunks, 65536)
-	c.MaxConnections = cmp.Or(c.MaxConnections, 8192)
-	c.MaxDiscardBytes = cmp.Or(c.MaxDiscardBytes, 256<<20)
-	c.HeaderTimeout = cmp.Or(c.HeaderTimeout, 30*time.Second)
-	c.BodyBytesPerSecond = cmp.Or(c.BodyBytesPerSecond, 16<<10)
-	c.BodyGrace = cmp.Or(c.BodyGrace, 30*time.Second)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Minute)
-	c.ExitTimeout = cmp.Or(c.ExitTimeout, 30*time.Second)
+	c.Bounds().SetDefaults()
 	return c
 }
 
 // Validate names the first invalid field.
-func (c Config) Validate() error {
-	for _, field := range []struct {
-		name  string
-		value int64
-	}{
-		{"MaxHeaderBytes", int64(c.MaxHeaderBytes)},
-		{"MaxChunks", int64(c.MaxChunks)},
-		{"MaxConnections", int64(c.MaxConnections)},
-		{"MaxDiscardBytes", c.MaxDiscardBytes},
-		{"HeaderTimeout", int64(c.HeaderTimeout)},
-		{"BodyBytesPerSecond", c.BodyBytesPerSecond},
-		{"BodyGrace", int64(c.BodyGrace)},
-		{"WriteTimeout", int64(c.WriteTimeout)},
-		{"IdleTimeout", int64(c.IdleTimeout)},
-		{"DrainTime", int64(c.DrainTime)},
-		{"ExitTimeout", int64(c.ExitTimeout)},
-	} {
-		if field.value < 0 {
-			return fmt.Errorf("%s is %d, want at least 0", field.name, field.value)
-		}
-	}
-	return nil
-}
+func (c Config) Validate() error { return c.Bounds().Validate() }

@@ -30,6 +30,14 @@ const (
 	SettingExportBatch = "bsp_max_export_batch_size"
 )
 
+// Keys returns the keys of a mode's settings.
+func (m Mode) Keys() []string {
+	if m == OpenTelemetry {
+		return []string{SettingURL, SettingResource, SettingQueueSize, SettingDelay, SettingExportBatch}
+	}
+	return []string{SettingFile, SettingFrequency, SettingMost}
+}
+
 // Config configures a Tracer.
 type Config struct {
 	Mode  Mode  // default Triton

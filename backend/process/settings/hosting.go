@@ -2,50 +2,37 @@ package settings
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/infer"
 )
 
 // Hosting returns the settings that all backends with processes share. of returns the process
 // config of a backend's config.
 func Hosting[C any](of func(*C) *process.Config) Table[C] {
-	seconds := func(key string, into func(p *process.Config) *time.Duration) Setting[C] {
-		return Seconds(key, func(c *C) *time.Duration { return into(of(c)) })
-	}
 	return Table[C]{
-		{"shm-default-byte-size", Number(func(c *C, n int64) error {
-			of(c).DefaultBytes = n
-			return Refuse(n < 1<<20, "shm-default-byte-size can't be smaller than 4 MiBs")
-		})},
-		{"shm-growth-byte-size", Number(func(c *C, n int64) error {
-			of(c).GrowthBytes = n
-			return Refuse(n <= 0, "shm-growth-byte-size can't be smaller than or equal to zero.")
-		})},
-		{"shm-max-byte-size", func(c *C, text string) (err error) {
-			of(c).MaxBytes, err = Whole("shm-max-byte-size", text, of(c).DefaultBytes, "shm-default-byte-size", math.MaxInt64)
-			return err
-		}},
-		seconds("initialize-timeout-seconds", func(p *process.Config) *time.Duration { return &p.InitializeTimeout }),
-		seconds("execute-timeout-seconds", func(p *process.Config) *time.Duration { return &p.ExecuteTimeout }),
-		seconds("finalize-timeout-seconds", func(p *process.Config) *time.Duration { return &p.FinalizeTimeout }),
-		seconds("ready-timeout-seconds", func(p *process.Config) *time.Duration { return &p.ReadyTimeout }),
-		seconds("unload-timeout-seconds", func(p *process.Config) *time.Duration { return &p.UnloadTimeout }),
-		{"ipc-spin-us", func(c *C, text string) error {
-			n, err := Whole("ipc-spin-us", text, 0, "off", 100_000)
-			of(c).Spin = time.Duration(n) * time.Microsecond
-			if n == 0 {
-				of(c).Spin = -1
-			}
-			return err
-		}},
-		{"output", func(c *C, text string) error {
-			lower := strings.ToLower(text) // bound: the command line
-			of(c).TaggedOutput = lower == "tagged"
-			return Refuse(lower != "" && lower != "plain" && lower != "tagged", "output is %q, want plain or tagged", text)
-		}},
+		Number("shm-default-byte-size", "Memory that an idle process keeps for its outputs, in bytes.", 1, 1<<20, math.MaxInt64,
+			func(c *C) *int64 { return &of(c).DefaultBytes }).AsTriton("shm-default-byte-size can't be smaller than 4 MiBs"),
+		Positive("shm-growth-byte-size", "Step in which that memory grows, in bytes.",
+			func(c *C) *int64 { return &of(c).GrowthBytes }).AsTriton("shm-growth-byte-size can't be smaller than or equal to zero."),
+		Positive("shm-max-byte-size", "Maximum size of that memory, in bytes; at least shm-default-byte-size. An output that needs more is an error of its request. Default: half of the limit of the machine or the control group, at most the account's share for outputs.",
+			func(c *C) *int64 { return &of(c).MaxBytes }),
+		Seconds("initialize-timeout-seconds", "Time for each step of the initialization of a model and its instances, in seconds; 0: no limit.",
+			func(c *C) *time.Duration { return &of(c).InitializeTimeout }),
+		Seconds("execute-timeout-seconds", "Time for one call of execute, in seconds; 0: no limit. A process that takes longer is killed and restarted.",
+			func(c *C) *time.Duration { return &of(c).ExecuteTimeout }),
+		Seconds("finalize-timeout-seconds", "Time for finalize, in seconds; 0: no limit. Then the process is killed.",
+			func(c *C) *time.Duration { return &of(c).FinalizeTimeout }),
+		Seconds("ready-timeout-seconds", "Time for is_ready, in seconds; 0: no limit. A model that takes longer is not ready. Checks that arrive during the call share its result.",
+			func(c *C) *time.Duration { return &of(c).ReadyTimeout }),
+		Seconds("unload-timeout-seconds", "Time for the requests in flight and finalize when a model, a version or an instance ends, in seconds; 0: no limit. Then the processes are killed and the remaining requests fail. Set more for models with longer requests. An unload also waits this long for a load in progress.",
+			func(c *C) *time.Duration { return &of(c).UnloadTimeout }),
+		Number("ipc-spin-us", "Time to poll for a response before sleeping, in microseconds; 0: never.", time.Microsecond, 0, 100_000,
+			func(c *C) *time.Duration { return &of(c).Spin }),
+		Choice("output", "Destination of what models print. plain: unchanged to the server's streams. tagged: to the log, with model, version and instance.", "plain", "tagged",
+			func(c *C, tagged bool) { of(c).TaggedOutput = tagged }),
 	}
 }
 
@@ -66,8 +53,15 @@ func Defaults() process.Config {
 
 // Complete sets the values that depend on others: by default a process may use half of the
 // machine's memory.
-func Complete(c *process.Config) {
+func Complete(c *process.Config) error {
+	if c.Spin == 0 {
+		c.Spin = -1
+	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = max(budget.Limit()/2, c.DefaultBytes)
 	}
+	if c.MaxBytes < c.DefaultBytes {
+		return infer.Errorf(infer.InvalidArg, "--backend-config: shm-max-byte-size is %d, want at least %d (shm-default-byte-size)", c.MaxBytes, c.DefaultBytes)
+	}
+	return nil
 }

@@ -1,33 +1,62 @@
-// Package settings reads the --backend-config settings of backends that host processes: a table of
-// keys, each with a function that reads its value, and the settings that all such backends share.
-// Errors are infer.InvalidArg, with Triton's texts for Triton's keys.
+// Package settings has the tables of the --backend-config settings of backends that host processes:
+// each key with its help, its default, its bounds and the function that reads its value.
+// docs/operations.md is generated from the tables. Errors are infer.InvalidArg, with Triton's texts
+// for Triton's keys.
 package settings
 
 import (
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// Setting is a key of the settings of a backend with config type C, and the function that reads its
-// value.
+// Row describes a setting.
+type Row struct {
+	Key, Help   string
+	Default     string   // "" if the help names it
+	Least, Most int64    // bounds of a number; Most is 0 for other values
+	Choices     []string // the valid texts, the default first; nil: not limited
+	Theirs      bool     // Triton has the key
+}
+
+// Rows describes the settings of a backend.
+type Rows []Row
+
+// Find returns the row of a key, or nil.
+func (r Rows) Find(key string) *Row {
+	for i := range r {
+		if r[i].Key == key {
+			return &r[i]
+		}
+	}
+	return nil
+}
+
+// Setting is the row of a key of a backend with config type C.
 type Setting[C any] struct {
-	Key  string
-	Read func(c *C, text string) error
+	Row
+	Read  func(c *C, text string) error
+	store func(c *C, n int64)
+	load  func(c *C) int64
 }
 
 // Table lists settings in the order in which they are read: the first invalid one is reported.
 type Table[C any] []Setting[C]
 
-// Keys lists the keys of the table.
-func (t Table[C]) Keys() []string {
-	keys := make([]string, len(t)) // bound: the table
+// Rows describes the settings of the table. defaults is the config without any settings.
+func (t Table[C]) Rows(defaults *C) Rows {
+	rows := make(Rows, len(t)) // bound: the table
 	for i, s := range t {
-		keys[i] = s.Key
+		rows[i] = s.Row
+		if s.load != nil && s.load(defaults) >= s.Least {
+			rows[i].Default = strconv.FormatInt(s.load(defaults), 10)
+		}
 	}
-	return keys
+	return rows
 }
 
 // Read reads values into c. Like Triton it ignores unknown keys.
@@ -37,7 +66,9 @@ func (t Table[C]) Read(c *C, values map[string]string) error {
 		if !given {
 			continue
 		}
-		if err := s.Read(c, text); err != nil {
+		if err := s.Read(c, text); err != nil && !s.Theirs {
+			return infer.Errorf(infer.InvalidArg, "--backend-config: %s", err)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -47,48 +78,78 @@ func (t Table[C]) Read(c *C, values map[string]string) error {
 // MostSeconds is the maximum of a time.Duration in seconds.
 const MostSeconds = int64(math.MaxInt64 / time.Second)
 
-// Refuse returns the error for a rejected value.
-func Refuse(bad bool, format string, args ...any) error {
-	if !bad {
-		return nil
+// Check returns an error if a text is not a valid value. Reading one of Triton's keys is more
+// lenient: leading digits count.
+func (r *Row) Check(text string) error {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case r.Most != 0 && (err != nil || n < r.Least || n > r.Most):
+		return infer.Errorf(infer.InvalidArg, "%s is %q, want a whole number without a unit, %d to %d", r.Key, text, r.Least, r.Most)
+	case r.Choices != nil && text != "" && !slices.Contains(r.Choices, strings.ToLower(text)): // bound: the command line
+		return infer.Errorf(infer.InvalidArg, "%s is %q, want %s", r.Key, text, strings.Join(r.Choices, " or ")) // bound: the table
 	}
-	return infer.Errorf(infer.InvalidArg, format, args...)
+	return nil
 }
 
-// Number returns a function that reads a number with Triton's rules.
-func Number[C any](set func(c *C, n int64) error) func(*C, string) error {
-	return func(c *C, text string) error {
-		n, err := infer.Stol(text)
-		if err != nil {
+// Text is a key of Nereid's own whose value is any text that read accepts.
+func Text[C any](key, help string, read func(c *C, text string) error) Setting[C] {
+	return Setting[C]{Row: Row{Key: key, Help: help}, Read: read}
+}
+
+// Choice is a key of Nereid's own with two values. set gets whether the value is the second, which
+// is not the default.
+func Choice[C any](key, help, usual, other string, set func(c *C, isOther bool)) Setting[C] {
+	row := Row{Key: key, Help: help, Choices: []string{usual, other}, Default: usual} // bound: the table
+	return Setting[C]{Row: row, Read: func(c *C, text string) error {
+		set(c, strings.EqualFold(text, other))
+		return row.Check(text)
+	}}
+}
+
+// Number is a key of Nereid's own whose value is a multiple of unit. The whole text counts: half a
+// second is not taken for 0.
+func Number[C any, T int64 | time.Duration](key, help string, unit T, least, most int64, field func(c *C) *T) Setting[C] {
+	s := Setting[C]{
+		Row:   Row{Key: key, Help: help, Least: least, Most: most},
+		store: func(c *C, n int64) { *field(c) = T(n) * unit },
+		load:  func(c *C) int64 { return int64(*field(c) / unit) },
+	}
+	s.Read = func(c *C, text string) error {
+		if err := s.Check(text); err != nil {
 			return err
 		}
-		return set(c, n)
+		n, _ := strconv.ParseInt(text, 10, 64)
+		s.store(c, n)
+		return nil
 	}
+	return s
 }
 
-// Seconds is one of Nereid's own keys, a time limit; 0 means none.
-func Seconds[C any](key string, into func(c *C) *time.Duration) Setting[C] {
-	return Setting[C]{key, func(c *C, text string) error {
-		n, err := Whole(key, text, 0, "none", MostSeconds)
-		*into(c) = time.Duration(n) * time.Second
-		return err
-	}}
+// Seconds is a time limit; 0 means none.
+func Seconds[C any](key, help string, field func(c *C) *time.Duration) Setting[C] {
+	return Number(key, help, time.Second, 0, MostSeconds, field)
 }
 
-// Positive is one of Nereid's own keys, a limit of at least 1.
-func Positive[C any](key string, into func(c *C) *int64) Setting[C] {
-	return Setting[C]{key, func(c *C, text string) (err error) {
-		*into(c), err = Whole(key, text, 1, "the least", math.MaxInt64)
-		return err
-	}}
+// Positive is a limit of at least 1.
+func Positive[C any](key, help string, field func(c *C) *int64) Setting[C] {
+	return Number(key, help, 1, 1, math.MaxInt64, field)
 }
 
-// Whole reads a number of one of Nereid's own keys, from least, whose meaning the error names, to
-// most. Unlike for Triton's keys, the whole text counts: half a second is not taken for 0.
-func Whole(key, text string, least int64, meaning string, most int64) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, infer.Errorf(infer.InvalidArg, "%s is %q, want a whole number between %d (%s) and %d", key, text, least, meaning, most)
+// AsTriton returns a number with Triton's parser, and Triton's text for a number below its minimum.
+func (s Setting[C]) AsTriton(refusal string) Setting[C] {
+	s.Theirs = true
+	s.Read = func(c *C, text string) error {
+		n, err := infer.Stol(text)
+		switch {
+		case err != nil:
+			return err
+		case n < s.Least:
+			return infer.Errorf(infer.InvalidArg, "%s", refusal)
+		case n > s.Most:
+			return s.Check(text)
+		}
+		s.store(c, n)
+		return nil
 	}
-	return n, nil
+	return s
 }
