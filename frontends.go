@@ -46,6 +46,8 @@ type frontEnd interface {
 type front struct {
 	frontEnd
 	name, title, where string
+	address            string
+	port               int // checked before models are loaded; 0 if other servers share it
 	listening, ran     bool
 	// dispensable means that the server starts without it if it cannot listen.
 	dispensable bool
@@ -101,7 +103,11 @@ func (s *Server) addr(name string) net.Addr {
 func (s *Server) makeFronts(counters *metrics.Registry) error {
 	o := &s.options
 	add := func(name, title, address string, port int, end frontEnd) {
-		s.fronts = append(s.fronts, &front{frontEnd: end, name: name, title: title, where: connections.JoinHostPort(address, port)})
+		f := &front{frontEnd: end, name: name, title: title, where: connections.JoinHostPort(address, port), address: address, port: port}
+		if name == grpcService && o.GRPC.ReusePort || name == httpService && o.HTTP.ReusePort {
+			f.port = 0 // a check of the port would take connections from the servers that share it
+		}
+		s.fronts = append(s.fronts, f)
 	}
 	logging := logControl{o.Logging, func() {}}
 	if s.supervisor != nil {

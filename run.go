@@ -26,6 +26,20 @@ func (s *Server) Load(ctx context.Context) error {
 	return s.registry.Start(ctx)
 }
 
+// CheckAddresses returns the error of the first endpoint with an unusable address, because Load may
+// take minutes and Listen comes after it. An address in use is no error until then.
+func (s *Server) CheckAddresses() error {
+	for _, f := range s.fronts {
+		if f.dispensable {
+			continue
+		}
+		if err := connections.Check(f.address, f.port); err != nil {
+			return f.startError(err, false)
+		}
+	}
+	return nil
+}
+
 // Listen binds the endpoints in Triton's order, followed by the page. Clients that connect wait
 // until Run.
 func (s *Server) Listen() error {
@@ -59,12 +73,16 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Run loads the models and listens, unless that has been done, and serves until ctx ends. It then
-// serves for ExitDelay more and sends clients elsewhere. After that it accepts no connections,
-// waits for requests in flight, and unloads the models, all within ExitTimeout. It returns nil if
-// ctx ended it and nothing was left over. Errors while serving are logged when they happen.
+// Run checks the addresses, loads the models and listens, unless that has been done, and serves
+// until ctx ends. It then serves for ExitDelay more and sends clients elsewhere. After that it
+// accepts no connections, waits for requests in flight, and unloads the models, all within
+// ExitTimeout. It returns nil if ctx ended it and nothing was left over. Errors while serving are
+// logged when they happen.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.loaded {
+		if err := s.CheckAddresses(); err != nil {
+			return errors.Join(err, s.Shutdown())
+		}
 		if err := s.Load(ctx); err != nil {
 			if s.options.ExitOnError || ctx.Err() != nil {
 				return errors.Join(err, s.Shutdown())

@@ -2,6 +2,7 @@ package nereid
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"slices"
 	"sync"
@@ -217,6 +218,14 @@ func (s *Server) makeSupervisor(counters *metrics.Registry) (plugins backend.Bac
 	return native.New(native.Environment{
 		Supervisor: s.supervisor, Settings: s.options.nativeSettings, Directory: s.options.Backends.Directory, Log: s.log,
 	})
+}
+
+// CheckSyntax parses Python files without running them, as python.Backend does.
+func (s *Server) CheckSyntax(ctx context.Context, files []string) ([]python.SyntaxError, error) {
+	if s.python == nil {
+		return nil, errors.New("the Python backend is not available")
+	}
+	return s.python.CheckSyntax(ctx, files)
 }
 
 // makePython creates the Python backend. Invalid settings are reported when the first model needs

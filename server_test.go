@@ -180,6 +180,24 @@ func TestEmbeddedServerWithoutItsModels(t *testing.T) {
 	}
 }
 
+// TestUnusableAddressesAreReportedFirst checks that no model is loaded if an address is unusable.
+func TestUnusableAddressesAreReportedFirst(t *testing.T) {
+	o := options(t, repository(t, "raise ValueError('loaded')"))
+	o.HTTP.Address = "unix:" + filepath.Join(t.TempDir(), "missing", "http.sock")
+	s, err := nereid.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.Run(t.Context())
+	if err == nil || !strings.HasPrefix(err.Error(), "failed to start HTTP service: Unavailable - ") || !strings.HasSuffix(err.Error(), "missing: no such file or directory") {
+		t.Errorf("Run: got error %v, want one about the socket", err)
+	}
+	if attempted := s.Registry().Attempted(); len(attempted) > 0 {
+		t.Errorf("got models %v, want none", attempted)
+	}
+}
+
 // TestKillEndsAnEmbeddedServer checks that Run returns although a model never answers.
 func TestKillEndsAnEmbeddedServer(t *testing.T) {
 	const hangs = `

@@ -29,14 +29,14 @@ import (
 const (
 	serveName    = "serve"
 	serveCall    = "nereid serve DIR [options]"
-	serveSummary = `Serves the models in DIR for local development: to this machine only, even if some models fail to load, and with a readable log
-on a terminal.`
+	serveSummary = `Serves the models in DIR for local development. Only this machine can connect, the server runs even if some models fail to load,
+and the log is readable on a terminal.`
 	serveHelp = `DIR contains a folder for each model. Several directories may be given. Defaults that differ from nereid without a command:
 
   --http-address=127.0.0.1  --grpc-address=127.0.0.1
 	0.0.0.0 listens on all interfaces; metrics use the HTTP address
   --exit-on-error=false
-	models that load are served, the others are listed
+	the server serves the models that load, and lists the others
 
 Often used: --http-port, --grpc-port, --metrics-port, --backend-config=python,python-executable=PATH, --log-verbose=1.
 All options of the server are accepted; nereid --help lists them. See docs/serve.md.
@@ -187,7 +187,13 @@ func parentOf(path string) string {
 // checkFree finds occupied ports before models are loaded, which may take minutes.
 func checkFree(o *flags.Options) error {
 	for _, e := range o.Endpoints() {
-		if _, unix := connections.UnixPath(e.Address); unix || !e.On || e.Port == 0 || e.Reuse {
+		if _, unix := connections.UnixPath(e.Address); unix && e.On {
+			if err := connections.Check(e.Address, 0); err != nil {
+				return fmt.Errorf("%s cannot listen: %w", e.Name, err)
+			}
+			continue
+		}
+		if !e.On || e.Port == 0 || e.Reuse {
 			continue
 		}
 		listener, err := net.Listen("tcp", net.JoinHostPort(e.Address, strconv.Itoa(e.Port)))

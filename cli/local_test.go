@@ -72,6 +72,7 @@ func TestServeMistakes(t *testing.T) {
 			"stop the program that uses the port, or choose another with --http-port\n", port)},
 		{[]string{in("repository"), "--http-address=192.0.2.1", "--http-port=" + port}, 1, "nereid serve: HTTP cannot listen: listen tcp 192.0.2.1:" + port +
 			": bind: cannot assign requested address\n"},
+		{[]string{in("repository"), "--grpc-address=unix:" + in("file")}, 1, "nereid serve: GRPC cannot listen: " + in("file") + " exists and is not a Unix socket\n"},
 		{[]string{in("repository"), "--request-memory-byte-size=1000"}, 1, "error: creating server: Internal - RequestMemoryBytes (--request-memory-byte-size) is 1000, " +
 			"want at least 1048576 bytes, or 0 for half of the memory\n"},
 	} {
@@ -85,6 +86,15 @@ func TestServeMistakes(t *testing.T) {
 	}
 	if got := parentOf("."); !filepath.IsAbs(got) {
 		t.Errorf("the folder above the working directory: got %q, want a whole path", got)
+	}
+}
+
+// TestAddressesAreCheckedBeforeModelsAreLoaded starts a server whose socket cannot be created.
+func TestAddressesAreCheckedBeforeModelsAreLoaded(t *testing.T) {
+	folder := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/config.pbtxt": "backend: \"python\"", "m/1/model.py": ""})
+	status, stdout, stderr := RunAs("nereid", "--model-repository="+folder, "--http-address=unix:"+folder+"/none/http", "--allow-grpc=false", "--allow-metrics=false")
+	if status != 1 || !strings.Contains(stderr, "failed to start HTTP service: Unavailable - ") || strings.Contains(stdout, "loading: m:1") {
+		t.Errorf("got status %d, %q and %q, want an error and no load", status, stdout, stderr)
 	}
 }
 

@@ -139,6 +139,11 @@ type screen struct {
 // runServer loads the models, shows the start-up tables and serves until running ends. It
 // returns the exit status.
 func runServer(o *flags.Options, running context.Context, s *nereid.Server, manager *notify.Manager, shown screen, log zerolog.Logger) int {
+	if err := s.CheckAddresses(); err != nil {
+		log.Error().Msg(err.Error())
+		s.Shutdown() //nolint:errcheck // it is logged, and the status has a more important cause
+		return 1
+	}
 	shown.settings.SetStarting(true)
 	loaded := s.Load(running)
 	shown.settings.SetStarting(false)

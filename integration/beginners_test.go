@@ -33,7 +33,7 @@ func TestFailedStartNamesEachModel(t *testing.T) {
 		"not loaded: broken: " + repository + "/broken/config.pbtxt:2:30: invalid value for enum type: TYPE_BYTES; use TYPE_STRING for strings and bytes",
 		"not loaded: misspelt: " + repository + "/misspelt/config.pbtxt: Invalid argument: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?",
 		"not loaded: raises: " + repository + "/raises/1/model.py:3: Internal: ValueError: no",
-		"not loaded: syntax: " + repository + "/syntax/1/model.py:2: Internal: SyntaxError: invalid syntax (model.py, line 2)",
+		"not loaded: syntax: " + repository + "/syntax/1/model.py:2: Internal: SyntaxError: invalid syntax",
 		"not loaded: notebooks: " + repository + "/notebooks/config.pbtxt: Invalid model name: Could not determine backend",
 	}
 	for _, want := range wants {

@@ -133,7 +133,7 @@ func TestCheckImportsAndTries(t *testing.T) {
 		"warning log odd/config.pbtxt output 'C' is not in the configuration of model 'odd'",
 		"error import raises/1/model.py Internal: ValueError: no",
 		"error try refuses/1/model.py Failed to process the request(s) for model 'refuses_0', message: KeyError: 'never'",
-		"error import syntax/1/model.py Internal: SyntaxError: invalid syntax",
+		"error syntax syntax/1/model.py SyntaxError: invalid syntax",
 	}
 	if status != 1 || !slices.EqualFunc(found, want, strings.HasPrefix) {
 		t.Errorf("got status %d and\n%s\nwant\n%s", status, strings.Join(found, "\n"), strings.Join(want, "\n"))

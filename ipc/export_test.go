@@ -2,4 +2,9 @@ package ipc
 
 // Names for the tests in package ipc_test.
 
-var UpSize = upSize
+var (
+	UpSize    = upSize
+	Now       = now
+	PutHeader = putHeader
+	KindNames = kindNames
+)

@@ -14,7 +14,7 @@ import (
 func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	const free, most, limit = 1 << 20, 64 << 20, 40 << 20
 	charged := int64(0) // by the receiving goroutine, later by the test
-	c, p := ipc.NewChannel(t, ipc.Config{
+	c, p := newChannel(t, ipc.Config{
 		MaxArena: most, FreeArena: free,
 		Charge: func(n int64) bool {
 			if charged+n > limit {
@@ -28,7 +28,7 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 	if got := p.DownWord(shm.GrantOffset).Load(); got != free {
 		t.Errorf("at first: got %d, want %d", got, free)
 	}
-	stop := ipc.Run(t, c, func(ipc.Frame) error { return nil })
+	stop := run(t, c, func(ipc.Frame) error { return nil })
 	for i, test := range []struct{ wanted, reserve, want uint64 }{
 		{10 << 20, 10 << 20, 10 << 20},
 		{60 << 20, 0, 10 << 20}, // more than is available
@@ -66,11 +66,11 @@ func TestArenaGrantsAreBoundedAndCharged(t *testing.T) {
 // TestNoGrantsAreNeededWithoutAnAccount checks that the server still replies to a stub that asks
 // for memory without an account.
 func TestNoGrantsAreNeededWithoutAnAccount(t *testing.T) {
-	c, p := ipc.NewChannel(t, ipc.Config{MaxArena: 1 << 20})
+	c, p := newChannel(t, ipc.Config{MaxArena: 1 << 20})
 	if size := ipc.UpSize(1 << 20); size < shm.ArenaOffset+1<<20 || size > 2<<20 {
 		t.Errorf("the up file has %d bytes for an arena of 1 MiB", size)
 	}
-	stop := ipc.Run(t, c, func(ipc.Frame) error { return nil })
+	stop := run(t, c, func(ipc.Frame) error { return nil })
 	if got := p.Ask(7, 1<<30); got != 0 {
 		t.Errorf("got %d, want 0: as much as there is", got)
 	}

@@ -1,6 +1,7 @@
 package ipc_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,7 +12,7 @@ import (
 
 // TestGoldenInferIsDecoded decodes a golden INFER frame from the stub.
 func TestGoldenInferIsDecoded(t *testing.T) {
-	_, body := ipc.Golden(t, "infer", ipc.Infer, 0, 9)
+	_, body := golden(t, "infer", ipc.Infer, 0, 9)
 	var got ipc.InferBody
 	if err := ipc.ParseInfer(body, &got); err != nil {
 		t.Fatal(err)
@@ -110,4 +111,47 @@ func FuzzInfer(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestGoldenWordsAreDecoded(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind ipc.Kind
+		want uint32
+	}{"demand": {ipc.Demand, 16}, "stop_infer": {ipc.StopInfer, ipc.StopForget}} {
+		frame, body := golden(t, name, test.kind, 0, 9)
+		n, err := ipc.ParseWord(test.kind, body)
+		if err != nil || n != test.want {
+			t.Errorf("%s: got %d, error %v, want %d", name, n, err, test.want)
+		}
+		if again := encode(test.kind, 0, 9, le.AppendUint64(nil, uint64(n))); !bytes.Equal(again, frame) {
+			t.Errorf("%s encoded again: got %x, want %x", name, again, frame)
+		}
+	}
+}
+
+// TestParseInferRefuses checks that ParseInfer rejects a valid request after any single change.
+func TestParseInferRefuses(t *testing.T) {
+	_, good := golden(t, "infer", ipc.Infer, 0, 9)
+	name := ipc.InferSize
+	head := name + ipc.Align8(len("modèle"))
+	for what, change := range map[string]func([]byte) []byte{
+		"cut before its head":    func(b []byte) []byte { return b[:ipc.InferSize-1] },
+		"cut in the name":        func(b []byte) []byte { return b[:name+3] },
+		"cut in the request":     func(b []byte) []byte { return b[:head+ipc.RequestSize-1] },
+		"cut in descriptors":     func(b []byte) []byte { return b[:head+ipc.RequestSize+10] },
+		"unknown flag":           func(b []byte) []byte { b[16] |= 8; return b },
+		"unknown memory":         func(b []byte) []byte { b[28] = 3; return b },
+		"name that is not UTF-8": func(b []byte) []byte { b[name] = 0xff; return b },
+		"name longer than all":   func(b []byte) []byte { le.PutUint32(b[24:], 1<<31); return b },
+		"id longer than all":     func(b []byte) []byte { le.PutUint32(b[head+32:], 1<<31); return b },
+		"more inputs":            func(b []byte) []byte { le.PutUint16(b[head+28:], 0xffff); return b },
+		"more outputs":           func(b []byte) []byte { le.PutUint16(b[head+30:], 0xfffe); return b },
+		"negative dimension":     func(b []byte) []byte { b[head+ipc.RequestSize+ipc.DescriptorSize+7] = 0xff; return b },
+		"unknown region":         func(b []byte) []byte { b[head+ipc.RequestSize+4] = 3; return b },
+	} {
+		var got ipc.InferBody
+		if err := ipc.ParseInfer(change(bytes.Clone(good)), &got); err == nil {
+			t.Errorf("%s: got %+v, want a ProtocolError", what, got)
+		}
+	}
 }

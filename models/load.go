@@ -39,7 +39,7 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	files := &fetched{fetch: func() (repository.Fetched, error) {
 		return r.roots.Fetch(ctx, d, s.Files, c.work.reread(id))
 	}}
-	defer files.drop() // the versions hold them by then
+	defer files.got.Drop() // the versions hold them by then
 	if slices.Contains(serving, nil) {
 		if now := files.successor(s); now != nil { // the model changed while it was copied
 			begun := fresh
@@ -157,10 +157,11 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, s version.Sou
 	slot := sync.OnceFunc(func() { <-r.loading })
 	defer slot()
 	var err error
+	var fault *diagnosis.Fault
 	if o := r.config.Loads; o != nil {
 		began := time.Now()
 		o.Began(d.Identity().String(), number)
-		defer func() { o.Ended(d.Identity().String(), number, time.Since(began), err) }()
+		defer func() { o.Ended(d.Identity().String(), number, time.Since(began), fault) }()
 	}
 	for try := 0; try <= r.config.LoadRetries && ctx.Err() == nil; try++ {
 		r.config.Log.Info().Msgf("loading: %s:%d", d.Identity(), number)
@@ -173,7 +174,7 @@ func (r *Registry) loadVersion(ctx context.Context, op *operation, s version.Sou
 		err = context.Cause(ctx)
 	}
 	r.config.Log.Error().Msgf("failed to load '%s' version %d: %s", d.Identity(), number, infer.AsError(err).Detailed().Status())
-	if fault := diagnosis.Of(d.Identity().String(), d.Directory, "", err); fault.Remedy != "" {
+	if fault = diagnosis.OfVersion(d.Identity().String(), number, d.Directory, err); fault.Remedy != "" {
 		r.config.Log.Error().Msgf("model '%s' version %d: %s", d.Identity(), number, fault.Remedy)
 	}
 	return nil, err
@@ -226,6 +227,3 @@ func (f *fetched) get(s *catalog.Source) (repository.Fetched, error) {
 	}
 	return f.got, nil
 }
-
-// drop releases the copies. No other method is running.
-func (f *fetched) drop() { f.got.Drop() }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/catalog"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/panics"
@@ -58,8 +59,8 @@ type LoadObserver interface {
 	Planned(models []string)
 	// Began is called when the load of a version leaves the queue.
 	Began(model string, version int64)
-	// Ended reports the duration of a load, and its error if it failed.
-	Ended(model string, version int64, took time.Duration, err error)
+	// Ended reports the duration of a load, and why it failed, or nil.
+	Ended(model string, version int64, took time.Duration, fault *diagnosis.Fault)
 }
 
 // Registry knows the models and runs their requests. It implements server.Core.

@@ -52,14 +52,14 @@ func Classify(c *budget.Charge, out *infer.Tensor, k int, batched bool, labels [
 	for i := range items {
 		item := out.Data[i*each*size : (i+1)*each*size]
 		var err error
-		switch out.DataType {
-		case infer.FP32, infer.FP64:
-			t.Data, err = appendClasses(c, t.Data, floats(item, out.DataType), k, labels, appendFixed)
-		case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
-			t.Data, err = appendClasses(c, t.Data, unsigneds(item, size), k, labels,
+		switch {
+		case out.DataType.IsFloat():
+			t.Data, err = appendClasses(c, t.Data, numbers(item, size, out.DataType.Float), k, labels, appendFixed)
+		case out.DataType.IsUnsigned():
+			t.Data, err = appendClasses(c, t.Data, numbers(item, size, out.DataType.Bits), k, labels,
 				func(b []byte, v uint64) []byte { return strconv.AppendUint(b, v, 10) })
 		default:
-			t.Data, err = appendClasses(c, t.Data, signeds(item, size), k, labels,
+			t.Data, err = appendClasses(c, t.Data, numbers(item, size, func(data []byte) int64 { return int64(out.DataType.Bits(data)) }), k, labels,
 				func(b []byte, v int64) []byte { return strconv.AppendInt(b, v, 10) })
 		}
 		if err != nil {
@@ -179,46 +179,13 @@ func appendFixed(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'f', 6, 64)
 }
 
-func floats(data []byte, d infer.DataType) []float64 {
-	values := make([]float64, len(data)/d.Size()) // bound: charged as rankedBytes
+// numbers reads the elements of data, which have size bytes each.
+func numbers[T any](data []byte, size int, number func(data []byte) T) []T {
+	values := make([]T, len(data)/size) // bound: charged as rankedBytes
 	for i := range values {
-		if d == infer.FP32 {
-			values[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
-		} else {
-			values[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
-		}
+		values[i] = number(data[i*size:])
 	}
 	return values
-}
-
-func unsigneds(data []byte, size int) []uint64 {
-	values := make([]uint64, len(data)/size) // bound: charged as rankedBytes
-	for i := range values {
-		values[i] = unsignedAt(data[i*size:], size)
-	}
-	return values
-}
-
-func signeds(data []byte, size int) []int64 {
-	values := make([]int64, len(data)/size) // bound: charged as rankedBytes
-	shift := 64 - 8*size
-	for i := range values {
-		values[i] = int64(unsignedAt(data[i*size:], size)) << shift >> shift
-	}
-	return values
-}
-
-func unsignedAt(data []byte, size int) uint64 {
-	switch size {
-	case 1:
-		return uint64(data[0])
-	case 2:
-		return uint64(binary.LittleEndian.Uint16(data))
-	case 4:
-		return uint64(binary.LittleEndian.Uint32(data))
-	default:
-		return binary.LittleEndian.Uint64(data)
-	}
 }
 
 // CheckOutputSize compares the bytes of an output with its shape. BYTES are checked when they are

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
 // Arena is the part of an up region in which a stub keeps the bytes of its responses. The stub
@@ -34,10 +36,11 @@ func NewArena(region *Region, maxBytes int64, put func(Ticket)) *Arena {
 // Extent is a range of the arena that a response refers to. It implements
 // infer.Memory.
 type Extent struct {
+	foreign.References
+
 	arena  *Arena
 	ticket Ticket
 	n      int64
-	refs   atomic.Int32
 }
 
 // arenaUnchecked is the size up to which a range is lent without asking the kernel for the
@@ -92,9 +95,7 @@ func (a *Arena) LendElsewhere(t Ticket) (*Extent, error) {
 	// The bytes stay mapped until the response has been written, even when the stub has died and
 	// its channel is closed.
 	a.region.Retain()
-	e := &Extent{arena: a, ticket: t}
-	e.refs.Store(1)
-	return e, nil
+	return &Extent{arena: a, ticket: t}, nil
 }
 
 // Sealed reports whether the bytes may be passed to goroutines that do not guard against faults.
@@ -125,20 +126,10 @@ func (a *Arena) Close() {
 	}
 }
 
-// Retain adds a reference.
-func (e *Extent) Retain() {
-	if e.refs.Add(1) <= 1 {
-		panic("shm: extent retained after its last release")
-	}
-}
-
 // Release drops a reference; after the last one the stub may reuse the bytes.
 func (e *Extent) Release() {
-	switch n := e.refs.Add(-1); {
-	case n > 0:
+	if !e.Drop() {
 		return
-	case n < 0:
-		panic("shm: extent released more often than retained")
 	}
 	a := e.arena
 	a.mu.Lock()

@@ -1,16 +1,18 @@
 package shm
 
 import (
-	"sync/atomic"
 	"time"
+
+	"github.com/nereid-serving/nereid/shm/foreign"
 )
 
 // Block is a range of a pool that lives while it is referenced. It implements infer.Memory.
 type Block struct {
+	foreign.References
+
 	pool *Pool
 	span *span
 	n    int64
-	refs atomic.Int32
 	gone func() // called before the bytes are free; may be nil
 }
 
@@ -44,23 +46,13 @@ func (b *Block) Real() int64 { return b.span.reserved }
 // allocator calls it before others have the block.
 func (b *Block) OnFree(f func()) { b.gone = f }
 
-// Retain adds a reference.
-func (b *Block) Retain() {
-	if b.refs.Add(1) <= 1 {
-		panic("shm: block retained after its last release")
-	}
-}
-
 // Release drops a reference; after the last one the bytes are free.
 func (b *Block) Release() {
-	switch n := b.refs.Add(-1); {
-	case n > 0:
-	case n == 0:
-		if b.gone != nil {
-			b.gone()
-		}
-		b.pool.free(b.span)
-	default:
-		panic("shm: block released more often than retained")
+	if !b.Drop() {
+		return
 	}
+	if b.gone != nil {
+		b.gone()
+	}
+	b.pool.free(b.span)
 }

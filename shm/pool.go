@@ -141,9 +141,7 @@ func (p *Pool) allocLocked(n, need int64) (*Block, error) {
 	s.held = true
 	p.inUse += s.size
 	p.blocks++
-	b := &Block{pool: p, span: s, n: n}
-	b.refs.Store(1)
-	return b, nil
+	return &Block{pool: p, span: s, n: n}, nil
 }
 
 // takeLocked finds or creates a span of the class, or of least bytes, and allocates its first need

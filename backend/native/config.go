@@ -17,11 +17,8 @@ type Config struct{ process.Config }
 var table = slices.Concat(
 	settings.Hosting(func(c *Config) *process.Config { return &c.Config }),
 	settings.Table[Config]{
-		{Key: startTimeout, Read: func(c *Config, text string) error {
-			n, err := settings.Whole(startTimeout, text, 1, "the least", settings.MostSeconds)
-			c.StubTimeout = time.Duration(n) * time.Second
-			return err
-		}},
+		settings.Number(startTimeout, "Time from the start of a process to its handshake, and again until it speaks the protocol, in seconds.", time.Second, 1, settings.MostSeconds,
+			func(c *Config) *time.Duration { return &c.StubTimeout }),
 	},
 )
 
@@ -32,8 +29,8 @@ const forcedGrace = 5 * time.Second
 
 const startTimeout = "start-timeout-seconds"
 
-// Settings returns the keys that ParseConfig knows.
-func Settings() []string { return table.Keys() }
+// Settings describes the settings that ParseConfig knows.
+func Settings() settings.Rows { return table.Rows(&Config{settings.Defaults()}) }
 
 // ParseConfig parses the settings of the command line. Other keys belong to the plugin. Errors are
 // InvalidArg.
@@ -44,6 +41,5 @@ func ParseConfig(values map[string]string) (Config, error) {
 	if err := table.Read(&c, values); err != nil {
 		return Config{}, err
 	}
-	settings.Complete(&c.Config)
-	return c, nil
+	return c, settings.Complete(&c.Config)
 }

@@ -144,7 +144,7 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 	if len(fields) < 5 {
 		switch {
 		case said:
-			return infer.Internal, fmt.Sprintf("printed %q instead of its handshake line: is it built on package sdk/plugin, and does it print nothing to stdout before plugin.Serve?", cut(line)), false
+			return infer.Internal, fmt.Sprintf("printed %q instead of its handshake line: is it built on package sdk/plugin, and does it print nothing to stdout before plugin.Serve?", infer.Cut(line, mostShown)), false
 		case r.late.Load():
 			return infer.Internal, fmt.Sprintf("did not make its handshake within %s (setting %s): its main has to call plugin.Serve of package sdk/plugin", r.program.known.config.StubTimeout, startTimeout), true
 		case exit.Signal == 0:
@@ -157,23 +157,16 @@ func (r *runner) diagnose(exit *launch.ExitError) (code infer.Code, text string,
 	built, err := strconv.Atoi(fields[1])
 	switch {
 	case fields[4] != ipc.PluginProtocol:
-		return infer.Unsupported, fmt.Sprintf("is one of another program: its protocol is %q, want %q", cut(fields[4]), ipc.PluginProtocol), false
+		return infer.Unsupported, fmt.Sprintf("is one of another program: its protocol is %q, want %q", infer.Cut(fields[4], mostShown), ipc.PluginProtocol), false
 	case err != nil || fields[0] != strconv.Itoa(plugin.CoreProtocolVersion):
-		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one like %q", cut(line), ipc.PluginLine(ipc.PluginVersion)), false
+		return infer.Unsupported, fmt.Sprintf("made the handshake %q, want one like %q", infer.Cut(line, mostShown), ipc.PluginLine(ipc.PluginVersion)), false
 	case built < ipc.PluginVersion:
 		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: rebuild it with the SDK of this server", built, ipc.PluginVersion), false
 	case built > ipc.PluginVersion:
 		return infer.Unsupported, fmt.Sprintf("was built for version %d of the protocol of plugins, this server has version %d: build it with the SDK of this server, or use a newer server", built, ipc.PluginVersion), false
 	}
-	return infer.Internal, fmt.Sprintf("ended its handshake %q too early", cut(line)), false
+	return infer.Internal, fmt.Sprintf("ended its handshake %q too early", infer.Cut(line, mostShown)), false
 }
 
 // mostShown is the number of bytes of a process's output in an error.
 const mostShown = 200
-
-func cut(text string) string {
-	if len(text) > mostShown {
-		return text[:mostShown] + "…"
-	}
-	return text
-}

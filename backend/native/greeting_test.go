@@ -303,7 +303,7 @@ func TestSettingsAreThoseOfTheFirstModel(t *testing.T) {
 	if again := b.of("b"); again != first || first.err != nil || first.config.StubTimeout != 7*time.Second || first.message != "message of b" || !first.config.CopyRegions {
 		t.Errorf("got %+v, then %+v, want 7s twice", first, again)
 	}
-	want := `start-timeout-seconds is "0", want a whole number between 1 (the least) and 9223372036`
+	want := `--backend-config: start-timeout-seconds is "0", want a whole number without a unit, 1 to 9223372036`
 	if _, err := b.Open(backend.Env{Config: &kserve.ModelConfig{Backend: "other"}}); err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}

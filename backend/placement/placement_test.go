@@ -40,6 +40,61 @@ func TestInstancesOfEachKind(t *testing.T) {
 	}
 }
 
+// placed returns the placements of groups such as "a2 b1p": name, count, and p for passive.
+func placed(t *testing.T, groups string) (list []*placement.Placement) {
+	t.Helper()
+	config := &kserve.ModelConfig{}
+	for _, group := range strings.Fields(groups) {
+		config.InstanceGroup = append(config.InstanceGroup, &kserve.ModelInstanceGroup{
+			Name: group[:1], Count: int32(group[1] - '0'), Kind: kserve.ModelInstanceGroup_KIND_CPU, Passive: len(group) > 2,
+		})
+	}
+	of, err := placement.Of(config, "x", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range of {
+		list = append(list, &of[i])
+	}
+	return list
+}
+
+// TestMatchKeepsLikeInstances checks which instances stay when groups change.
+func TestMatchKeepsLikeInstances(t *testing.T) {
+	names := func(list []*placement.Placement) string {
+		var names []string
+		for _, p := range list {
+			if p == nil {
+				names = append(names, "-")
+			} else {
+				names = append(names, p.Name)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	for _, test := range []struct{ before, after, kept, surplus string }{
+		{"a2", "a2", "a_0 a_1", ""},
+		{"a2", "a3", "a_0 a_1 -", ""},
+		{"a3", "a1", "a_0", "a_1 a_2"},
+		{"a2", "b2", "a_0 a_1", ""}, // different name, otherwise alike
+		{"a1 b1", "b1", "b_0", "a_0"},
+		{"a1 b1", "b2", "b_0 a_0", ""},
+		{"a2", "a2p", "- -", "a_0 a_1"},
+		{"a2 b1p", "a1 b2p", "a_0 b_0 -", "a_1"},
+		{"a1", "b1 a1", "- a_0", ""},
+	} {
+		t.Run(test.before+" to "+test.after, func(t *testing.T) {
+			kept, surplus := placement.Match(placed(t, test.before), placed(t, test.after), func(p *placement.Placement) *placement.Placement { return p })
+			if got := names(kept); got != test.kept {
+				t.Errorf("kept are %q, want %q", got, test.kept)
+			}
+			if got := names(surplus); got != test.surplus {
+				t.Errorf("surplus are %q, want %q", got, test.surplus)
+			}
+		})
+	}
+}
+
 // TestDevicesAreKept checks that Match pairs only instances on the same device.
 func TestDevicesAreKept(t *testing.T) {
 	of := func(name string, gpus ...int32) (list []*placement.Placement) {

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -17,8 +18,11 @@ type outcome struct {
 	answer *infer.Response // nil if the batch was returned
 }
 
+// depth is the number of batches that a process may have: one in execution and one ahead.
+const depth = 2
+
 // handOver executes a batch with one request.
-func handOver(in *Instance, request *infer.Request) <-chan outcome {
+func handOver(in *process.Instance, request *infer.Request) <-chan outcome {
 	result := make(chan outcome, 1) // one value
 	var o outcome
 	task := &backend.Task{Context: context.Background(), Request: request}

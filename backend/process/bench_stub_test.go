@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"bufio"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -53,7 +54,7 @@ func processorTime(b *testing.B, pid int) int64 {
 func BenchmarkStart(b *testing.B) {
 	for _, start := range []string{"template", "program"} {
 		b.Run(start, func(b *testing.B) {
-			r := newFixture(b, func(c *Options) { c.NoTemplate = start == "program" })
+			r := newFixture(b, func(c *python.Config) { c.NoTemplate = start == "program" })
 			if _, _, _, err := r.backend.Interpreter(); err != nil {
 				b.Fatal(err)
 			}
@@ -67,7 +68,7 @@ func BenchmarkStart(b *testing.B) {
 				b.StopTimer()
 				share = 0
 				for _, in := range m.model.Instances() {
-					share += pss(b, in.(*Instance).current.Load().process.PID())
+					share += pss(b, r.pid(in))
 				}
 				share /= 32
 				m.close()
@@ -101,7 +102,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					}
 				}}
 				in := m.instance()
-				pid := in.current.Load().process.PID()
+				pid := m.pid()
 				before := processorTime(b, pid)
 				for b.Loop() {
 					in.Execute(batch)

@@ -1,17 +1,19 @@
-package process
+package process_test
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"golang.org/x/sys/unix"
 )
 
 // runningModels is a registry of running models without schedulers: a request waits until the
@@ -53,39 +55,16 @@ func (n *runningModels) submit(ctx context.Context, r *infer.Request, send infer
 	return nil
 }
 
-// wantSettled checks that a life holds no loan, no block of its arena and no BLS request.
+// wantSettled checks that nothing is lent and no BLS request is left.
 func (m *running) wantSettled(t *testing.T) {
 	t.Helper()
-	l := m.instance().current.Load()
-	if l == nil {
-		t.Fatal("there is no stub")
-	}
-	var loans, outstanding, asked int
-	var lent, copied int64
-	if !testkit.Within(patience, func() bool {
-		loans, lent = l.loans.Count()
-		outstanding = l.channel.Arena().Outstanding()
-		asked, copied = l.bls.InFlight()
-		return loans == 0 && lent == 0 && outstanding == 0 && asked == 0 && copied == 0
+	var held process.Held
+	if !testkit.Within(patience, func() (alive bool) {
+		held, alive = m.instance().Held()
+		return alive && held == process.Held{}
 	}) {
-		t.Errorf("%s: %d loans of %d bytes, %d blocks of its arena, %d requests and %d bytes of copies are left", m.instance().Name(), loans, lent, outstanding, asked, copied)
+		t.Errorf("%s has %+v left, want nothing", m.instance().Name(), held)
 	}
-}
-
-// executes reports whether the stub has begun a batch. A batch that it has not taken would go to
-// its successor.
-func (m *running) executes() bool {
-	l := m.instance().current.Load()
-	if l == nil {
-		return false
-	}
-	var first batchInFlight
-	l.mu.Lock()
-	if l.count > 0 {
-		first = l.current[0]
-	}
-	l.mu.Unlock()
-	return first.sent != 0 && l.channel.Taken(first.position)
 }
 
 const callingModel = `
@@ -131,10 +110,10 @@ class TritonPythonModel:
 // unchanged and nothing is left.
 func TestModelsCallModels(t *testing.T) {
 	pythons := testkit.Pythons(t)
-	for _, python := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
+	for _, interpreter := range []testkit.Interpreter{pythons[0], pythons[len(pythons)-1]} {
 		for kind, prefix := range map[string]string{"sealed": "", "named": "nereid_test_bls_"} {
-			t.Run(python.String()+"/"+kind, func(t *testing.T) {
-				r := newFixtureWith(t, python.Path, func(c *Options) { c.RegionPrefix = prefix })
+			t.Run(interpreter.String()+"/"+kind, func(t *testing.T) {
+				r := newFixtureWith(t, interpreter.Path, func(c *python.Config) { c.RegionPrefix = prefix })
 				host := &runningModels{}
 				r.host = host
 				callee := r.start("identity", infer.Uint8)
@@ -197,18 +176,20 @@ func TestCallsThatAreCutOff(t *testing.T) {
 					responses, _ := caller.infer(request)
 					answered <- responses[0]
 				}()
-				testkit.Eventually(t, patience, callee.executes)
-				doomed := map[string]*running{"caller": caller, "callee": callee}[victim].instance()
-				_ = unix.Kill(doomed.current.Load().process.PID(), unix.SIGKILL)
+				begun := filepath.Join(callee.dir, "1", "model.py.begun") // a batch that it has not taken would go to its successor
+				testkit.Eventually(t, patience, func() bool { return exists(begun) })
+				remove(t, begun)
+				doomed := map[string]*running{"caller": caller, "callee": callee}[victim]
+				doomed.kill()
 				response := <-answered
-				want := fmt.Sprintf("Stub process '%s' is not healthy.", doomed.Name())
+				want := fmt.Sprintf("Stub process '%s' is not healthy.", doomed.instance().Name())
 				if response.Err == nil || !bytes.Contains([]byte(response.Err.Message), []byte(want)) {
 					t.Errorf("got error %v, want %q", response.Err, want)
 				}
 				response.Release()
 				releaseInputs(request)
 				host.ended.Wait() // the callee was notified of its caller's end, or died
-				testkit.Eventually(t, patience, func() bool { return caller.instance().current.Load() != nil && callee.instance().current.Load() != nil })
+				testkit.Eventually(t, patience, func() bool { return caller.ready() == nil && callee.ready() == nil })
 			}
 			caller.wantSettled(t)
 			callee.wantSettled(t)

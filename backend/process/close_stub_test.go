@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -33,7 +35,7 @@ class TritonPythonModel:
 // TestCloseWhileInstancesStart checks that Close with an ended context kills both running and
 // starting instances.
 func TestCloseWhileInstancesStart(t *testing.T) {
-	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = time.Hour })
+	r := newFixture(t, func(c *python.Config) { c.FinalizeTimeout = time.Hour })
 	m, err := r.open(r.writeModel("slow", slowToStart), modelConfig("slow", 1, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
@@ -74,9 +76,7 @@ func TestCloseWhileInstancesStart(t *testing.T) {
 func TestDoomedWhileItStarts(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
-	in := m.instance()
-	in.doomed.Store(true) // as if it had no stub at the moment
-	in.kill()
+	m.instance().Doom()
 	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.lost) >= 2 })
 }
 
@@ -141,7 +141,7 @@ func TestStartThatFailsEndsWithItsContext(t *testing.T) {
 		}
 	case <-time.After(patience):
 		for _, in := range model.Instances() {
-			in.(*Instance).doom()
+			in.(*process.Instance).Doom()
 		}
 		t.Errorf("Start goes on without its context, and returns %v", <-started)
 	}

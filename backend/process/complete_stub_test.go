@@ -1,9 +1,10 @@
-package process
+package process_test
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"golang.org/x/sys/unix"
 )
 
 // completing returns a model whose auto_complete_config has the given one-line body.
@@ -44,13 +47,12 @@ class TritonPythonModel:
 
 // complete opens the model in dir and auto-completes its config. The model is closed at the end of
 // the test.
-func (r *fixture) complete(dir string, config *kserve.ModelConfig) (*Model, []byte, error) {
+func (r *fixture) complete(dir string, config *kserve.ModelConfig) (backend.Model, []byte, error) {
 	r.t.Helper()
-	opened, err := r.backend.Open(envOf(dir, config))
+	m, err := r.backend.Open(envOf(dir, config))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := opened.(*Model)
 	r.t.Cleanup(func() {
 		if err := m.Close(context.Background()); err != nil {
 			r.t.Errorf("Close: got error %v", err)
@@ -66,7 +68,7 @@ func textConfig(instances int) *kserve.ModelConfig { return modelConfig("m", ins
 
 // living returns the number of stub processes that the backend watches, without templates.
 func (r *fixture) living() int {
-	n := r.supervisor.children.Count()
+	n := r.supervisor.Children().Count()
 	if r.template() != 0 {
 		n--
 	}
@@ -76,11 +78,11 @@ func (r *fixture) living() int {
 // TestFirstInstanceLivesInTheStubThatCompleted checks that the first instance uses the stub that
 // completed the config. The second instance has its own stub.
 func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
-	for _, python := range testkit.Pythons(t) {
-		t.Run(python.String(), func(t *testing.T) {
-			r := newFixtureWith(t, python.Path, nil)
+	for _, interpreter := range testkit.Pythons(t) {
+		t.Run(interpreter.String(), func(t *testing.T) {
+			r := newFixtureWith(t, interpreter.Path, nil)
 			config := textConfig(2)
-			m, answer, err := r.complete(r.writeModel("m", completing(`config.set_max_batch_size(3)`)), config)
+			m, answer, err := r.complete(r.writeModel("m", completing(`config.set_max_batch_size(3); steps.append(str(os.getpid()))`)), config)
 			if err != nil {
 				t.Fatalf("AutoComplete: got error %v", err)
 			}
@@ -88,13 +90,12 @@ func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 			if err := json.Unmarshal(answer, &got); err != nil || got["max_batch_size"] != 3.0 {
 				t.Errorf("AutoComplete: got %s, error %v, want max_batch_size 3", answer, err)
 			}
-			asked := m.primed.primed.process.PID()
 			run := &running{fixture: r, model: m, events: &fakeEvents{}}
 			if err := m.Start(t.Context(), config, answer, run.events); err != nil {
 				t.Fatalf("Start: got error %v", err)
 			}
-			for i, want := range []string{fmt.Sprintf("import complete m_0_0 %d", asked), "import m_0_1 "} {
-				in := m.Instances()[i].(*Instance)
+			for i, in := range m.Instances() {
+				want := []string{fmt.Sprintf("import complete %d m_0_0", r.pid(in)), "import m_0_1 "}[i]
 				response := (&running{fixture: r, model: modelOfOne{m, in}}).mustInfer(&infer.Request{})
 				if got := string(response.Outputs[0].Data[4:]); !strings.HasPrefix(got, want) {
 					t.Errorf("instance %d: got steps %q, want %q", i, got, want)
@@ -105,7 +106,7 @@ func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 				t.Errorf("%d stubs were started, want 2", n)
 			}
 			// A later life of the first instance starts like the others.
-			m.Instances()[0].(*Instance).kill()
+			run.kill()
 			testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.started) == 3 })
 			response := run.mustInfer(&infer.Request{})
 			if got := string(response.Outputs[0].Data[4:]); !strings.HasPrefix(got, "import m_0_0 ") {
@@ -119,13 +120,13 @@ func TestFirstInstanceLivesInTheStubThatCompleted(t *testing.T) {
 // modelOfOne is a model reduced to one of its instances.
 type modelOfOne struct {
 	backend.Model
-	in *Instance
+	in backend.Instance
 }
 
 func (o modelOfOne) Instances() []backend.Instance { return []backend.Instance{o.in} }
 
 func TestAutoCompleteFails(t *testing.T) {
-	patient, hurried := newFixture(t, nil), newFixture(t, func(c *Options) { c.InitializeTimeout = time.Second })
+	patient, hurried := newFixture(t, nil), newFixture(t, func(c *python.Config) { c.InitializeTimeout = time.Second })
 	const unwell = `^Stub process '' is not healthy\.$`
 	for _, c := range []struct{ name, body, want, logged string }{
 		{"raises", `raise ValueError("no")`, `(?s)^ValueError: no\n\nAt:\n  .*/1/model\.py\(\d+\): auto_complete_config\n$`, "Failed to initialize Python stub for auto-complete: ValueError: no"},
@@ -145,7 +146,7 @@ func TestAutoCompleteFails(t *testing.T) {
 			if strings.Contains(c.logged, "within 1s") {
 				r = hurried.in(t)
 			}
-			m, answer, err := r.complete(r.writeModel("m", completing(c.body)), textConfig(1))
+			_, answer, err := r.complete(r.writeModel("m", completing(c.body)), textConfig(1))
 			if err == nil {
 				t.Fatalf("AutoComplete: got %s, want an error", answer)
 			}
@@ -153,10 +154,13 @@ func TestAutoCompleteFails(t *testing.T) {
 			if !regexp.MustCompile(c.want).MatchString(own.Message) || own.Code != infer.Internal {
 				t.Errorf("AutoComplete: got error %v %q, want %q", own.Code, own.Message, c.want)
 			}
+			if c.want == unwell && !strings.HasPrefix(infer.Detail(err), own.Message+" Cause: process ") {
+				t.Errorf("AutoComplete: got detail %q, want the cause", infer.Detail(err))
+			}
 			if !testkit.Within(patience, func() bool { return strings.Contains(r.log.String(), c.logged) }) {
 				t.Errorf("log has no %q", c.logged)
 			}
-			if m.primed != nil || r.living() != 0 {
+			if r.living() != 0 {
 				t.Errorf("%d stubs are left, want none", r.living())
 			}
 		})
@@ -168,13 +172,13 @@ func TestAutoCompleteFails(t *testing.T) {
 func TestAutoCompleteWithoutStart(t *testing.T) {
 	r := newFixture(t, nil)
 	dir := r.writeModel("m", completing("pass"))
-	for name, end := range map[string]func(t *testing.T, m *Model){
-		"close": func(t *testing.T, m *Model) {
+	for name, end := range map[string]func(t *testing.T, m backend.Model){
+		"close": func(t *testing.T, m backend.Model) {
 			if err := m.Close(t.Context()); err != nil {
 				t.Errorf("Close: got error %v", err)
 			}
 		},
-		"start": func(t *testing.T, m *Model) {
+		"start": func(t *testing.T, m backend.Model) {
 			empty := textConfig(1)
 			empty.InstanceGroup = nil
 			if err := m.Start(t.Context(), empty, nil, &fakeEvents{}); err == nil {
@@ -203,12 +207,20 @@ func TestAutoCompleteWithoutStart(t *testing.T) {
 // instance's name.
 func TestAutoCompleteThenDies(t *testing.T) {
 	r := newFixture(t, nil)
-	config := textConfig(1)
-	m, answer, err := r.complete(r.writeModel("m", completing("pass")), config)
+	config, told := textConfig(1), filepath.Join(t.TempDir(), "pid")
+	m, answer, err := r.complete(r.writeModel("m", completing(fmt.Sprintf("open(%q, 'w').write(str(os.getpid()))", told))), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.primed.primed.process.Kill()
+	var pid int
+	if text, err := os.ReadFile(told); err != nil {
+		t.Fatal(err)
+	} else if _, err := fmt.Sscan(string(text), &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	err = m.Start(t.Context(), config, answer, &fakeEvents{})
 	if want := "Stub process 'm_0_0' is not healthy."; err == nil || infer.AsError(err).Message != want {
 		t.Errorf("Start: got error %v, want %q", err, want)

@@ -1,8 +1,9 @@
-package process
+package process_test
 
 import (
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -28,17 +29,16 @@ func TestCrowdedArenaServesOthers(t *testing.T) {
 		}
 		held = append(held, c.next()) // the end
 	}
-	arena := m.instance().current.Load().channel.Arena()
-	if n := arena.Outstanding(); n > 4096/4+1 {
-		t.Errorf("%d descriptors are outstanding, want a quarter of 4096", n)
+	if now, _ := m.instance().Held(); now.Descriptors > 4096/4+1 {
+		t.Errorf("%d descriptors are outstanding, want a quarter of 4096", now.Descriptors)
 	}
 	for n, answer := range held {
-		if len(answer.Outputs) == 1 && readAll(answer) != byte(n%(responses+1)*5000) {
+		if len(answer.Outputs) == 1 && process.ReadAll(answer) != byte(n%(responses+1)*5000) {
 			t.Fatalf("response %d has other bytes", n)
 		}
 		answer.Release()
 	}
-	if n := arena.Outstanding(); n != 0 {
-		t.Errorf("%d descriptors are outstanding at the end", n)
+	if now, alive := m.instance().Held(); !alive || now.Descriptors != 0 {
+		t.Errorf("%d descriptors are outstanding at the end", now.Descriptors)
 	}
 }

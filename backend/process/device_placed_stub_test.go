@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"strings"
@@ -90,17 +90,21 @@ func TestOutputsAreCopiedToDevices(t *testing.T) {
 		}
 		response.Release()
 	}
-	life := m.instance().current.Load()
-	if n := life.announced.Count(); n != 1 {
+	known := func() int {
+		t.Helper()
+		held, _ := m.instance().Held()
+		return held.Allocations
+	}
+	if n := known(); n != 1 {
 		t.Errorf("the stub knows %d allocations, want one", n)
 	}
 	held := m.askFor(c)
 	c.Release() // unregistered
-	if n := life.announced.Count(); n != 1 {
+	if n := known(); n != 1 {
 		t.Errorf("the stub knows %d allocations while a response holds one", n)
 	}
 	held.Release()
-	if n := life.announced.Count(); n != 0 || c.refs.Load() != 0 {
+	if n := known(); n != 0 || c.refs.Load() != 0 {
 		t.Errorf("the stub knows %d allocations, and %d references are left, want none", n, c.refs.Load())
 	}
 	response := m.askFor(newClientAllocation()) // another client's allocation
@@ -159,15 +163,15 @@ func TestLiesAboutPlacesOnDevicesEndTheirLife(t *testing.T) {
 		}
 		c := newClientAllocation()
 		m.askFor(c).Release()
-		m.instance().kill()
+		m.kill()
 		testkit.Eventually(t, patience, func() bool {
 			response := m.askFor(c)
 			defer response.Release()
 			return response.Err == nil && response.Outputs[0].InPlace()
 		})
 		c.Release()
-		if n := m.instance().current.Load().announced.Count(); n != 0 || c.refs.Load() != 0 {
-			t.Errorf("the stub knows %d allocations, and %d references are left, want none", n, c.refs.Load())
+		if held, alive := m.instance().Held(); !alive || held.Allocations != 0 || c.refs.Load() != 0 {
+			t.Errorf("the stub knows %d allocations, and %d references are left, want none", held.Allocations, c.refs.Load())
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"strings"
@@ -156,7 +156,7 @@ func TestTensorsOnDevicesOutliveTheirStub(t *testing.T) {
 	if held.Err != nil || len(held.Outputs) != 1 || held.Outputs[0].Foreign() == nil || held.Outputs[0].Size() != 4 {
 		t.Fatalf("got response %+v with error %v, want an output on a device", held, held.Err)
 	}
-	m.instance().kill()
+	m.kill()
 	m.wantBytes(1, "\x01\x01\x00\x00")
 	if err := held.Outputs[0].Localize(t.Context()); err == nil {
 		t.Error("a server without devices has copied from one")

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
-	pid := m.instance().current.Load().process.PID()
+	pid := m.pid()
 	for _, change := range []func(*infer.Request){
 		func(q *infer.Request) { q.ID = "\xed\xb0\x80" },
 		func(q *infer.Request) { q.Correlation.Text = "\xff" },
@@ -37,7 +37,7 @@ func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
 		}
 		m.wantGood()
 	}
-	if now := m.instance().current.Load().process.PID(); now != pid {
+	if now := m.pid(); now != pid {
 		t.Errorf("stub is %d, want the first one, %d", now, pid)
 	}
 }
@@ -45,9 +45,9 @@ func TestDoorRefusesBatchesThatNoStubDecodes(t *testing.T) {
 // TestFullPoolIsNoBrokenChannel checks that a batch whose head or input has no room in a full pool
 // is an error for its client only.
 func TestFullPoolIsNoBrokenChannel(t *testing.T) {
-	r := newFixtureWithPool(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour})
+	r := newFixtureIn(t, testkit.Python(t).Path, nil, shm.PoolConfig{Max: 4 << 20, IdleTrim: time.Hour}, nil)
 	m := r.start("identity", infer.Uint8)
-	pid := m.instance().current.Load().process.PID()
+	pid := m.pid()
 	m.wantGood()
 	var held []*shm.Block
 	for size := 1 << 20; size >= shm.PageSize; {
@@ -78,7 +78,7 @@ func TestFullPoolIsNoBrokenChannel(t *testing.T) {
 		block.Release()
 	}
 	m.mustInfer(&infer.Request{ID: strings.Repeat("i", 40_000)}).Release()
-	if now := m.instance().current.Load().process.PID(); now != pid || r.counts.of(&r.counts.lost) > 0 {
+	if now := m.pid(); now != pid || r.counts.of(&r.counts.lost) > 0 {
 		t.Errorf("stub is %d after %d losses, want the first one, %d", now, r.counts.of(&r.counts.lost), pid)
 	}
 }

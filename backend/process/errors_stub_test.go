@@ -1,10 +1,11 @@
-package process
+package process_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
@@ -196,7 +197,7 @@ os.system("echo by a child; echo child by stderr >&2")
 sys.stdout.write("no end")
 pb.Logger.log_info("by Logger")`
 	for _, tagged := range []bool{false, true} {
-		r := newFixture(t, func(c *Options) { c.TaggedOutput = tagged })
+		r := newFixture(t, func(c *python.Config) { c.TaggedOutput = tagged })
 		m := r.start("asks", infer.Uint8)
 		m.rows([]callCase{{printing, "done"}})
 		wantFields(t, r.logLine("by Logger"), map[string]any{"model": nil, "instance": nil, "file": "asked", "line": 7, "level": "info"})

@@ -1,10 +1,12 @@
-package process
+package process_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -15,7 +17,7 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 	testkit.Story(t)
 	for name, prefix := range map[string]string{"sealed": "", "named": "nereid_test_evil_"} {
 		t.Run(name, func(t *testing.T) {
-			r := newFixture(t, func(c *Options) {
+			r := newFixture(t, func(c *python.Config) {
 				c.ExecuteTimeout = time.Second
 				c.RegionPrefix = prefix
 			})
@@ -39,7 +41,7 @@ func TestScribblingStubsAnswerAndAreReplaced(t *testing.T) {
 						request.Places = []infer.Place{{Output: "OUT0", Memory: out}}
 					}
 					responses, _ := m.infer(request)
-					readAll(responses[0])
+					process.ReadAll(responses[0])
 					responses[0].Release()
 					releaseInputs(request)
 					if seed%10 == 0 {
@@ -73,14 +75,4 @@ func (m *running) wantGoodAtLast() {
 		defer responses[0].Release()
 		return responses[0].Err == nil && len(responses[0].Outputs) == 1 && string(responses[0].Outputs[0].Data) == "\x01\x02\x03\x04"
 	})
-}
-
-// readAll reads the whole response, as the server does.
-func readAll(response *infer.Response) (sum byte) {
-	for _, output := range response.Outputs {
-		for _, b := range output.Data {
-			sum += b
-		}
-	}
-	return sum
 }

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/shm"
@@ -29,10 +31,10 @@ func wantSame(t *testing.T, what string, got *infer.Tensor, want *infer.Tensor) 
 // TestTensorsThereAndBack sends tensors of every type and size through real stubs of every Python,
 // both forked and started directly, and checks that they return unchanged.
 func TestTensorsThereAndBack(t *testing.T) {
-	for _, python := range testkit.Pythons(t) {
+	for _, interpreter := range testkit.Pythons(t) {
 		for _, start := range []string{"template", "program"} {
-			t.Run(python.String()+"/"+start, func(t *testing.T) {
-				r := newFixtureWith(t, python.Path, func(c *Options) { c.NoTemplate = start == "program" })
+			t.Run(interpreter.String()+"/"+start, func(t *testing.T) {
+				r := newFixtureWith(t, interpreter.Path, func(c *python.Config) { c.NoTemplate = start == "program" })
 				for _, model := range []string{"identity", "copies"} {
 					t.Run(model, func(t *testing.T) { thereAndBack(t, r.in(t), model) })
 				}
@@ -140,7 +142,7 @@ func TestNoBellIsMissedUnderLoad(t *testing.T) {
 	var drivers sync.WaitGroup
 	for number, instance := range m.model.Instances() {
 		drivers.Go(func() {
-			in := instance.(*Instance)
+			in := instance.(*process.Instance)
 			random := rand.New(rand.NewPCG(1, uint64(number)))
 			answers := make(chan *infer.Response, 8)
 			done := make(chan struct{}, 1)

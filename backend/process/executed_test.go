@@ -218,7 +218,7 @@ func FuzzFrames(f *testing.F) {
 			t.Errorf("%d bytes were allocated for a body of %d, want at most %d", n, len(body), limit)
 		}
 		l.calls.Close(false)
-		if names := l.decoder.Names().List(); len(names) > 6 || len(names) == 6 && (err != nil || names[5] != string(body)) {
+		if names := l.decoder.Names.List(); len(names) > 6 || len(names) == 6 && (err != nil || names[5] != string(body)) {
 			t.Errorf("table of names is %q, with error %v", names, err)
 		}
 		l.loans.Close()
@@ -292,6 +292,6 @@ func TestReportedTimesAreBounded(t *testing.T) {
 }
 
 // timed is a program whose processes report execution times themselves.
-type timed struct{ fakeProgram }
+type timed struct{ FakeProgram }
 
 func (*timed) Capabilities() ProgramCapabilities { return ProgramCapabilities{ReportsTimes: true} }

@@ -39,7 +39,7 @@ func newFakeLife(t testing.TB, backing shm.Backing) *fakeLife {
 
 // newLife starts a life with the golden frames' names.
 func (s *fakeLife) newLife() *life {
-	model := &Model{supervisor: &Supervisor{requests: s.pool, limits: Limits{}.WithDefaults()}, settings: &Config{}, program: &fakeProgram{}, env: backend.Env{Name: "m", Host: &callHost{}}}
+	model := &Model{supervisor: &Supervisor{requests: s.pool, limits: Limits{}.WithDefaults()}, settings: &Config{}, program: &FakeProgram{}, env: backend.Env{Name: "m", Host: &processtest.Host{}}}
 	model.setShares()
 	kept := s.NewLife()
 	l := &life{
@@ -57,17 +57,19 @@ func (s *fakeLife) newLife() *life {
 	if err := l.setNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}); err != nil {
 		s.t.Fatal(err)
 	}
-	l.decoder.SetMapped(func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, writable })
+	l.decoder.Mapped = func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, writable }
 	l.told.Store(toldInitialize)
 	return l
 }
 
-// fakeProgram is a program with error texts only.
-type fakeProgram struct{ Program }
+// FakeProgram is a program with error texts only.
+type FakeProgram struct{ Program }
 
-func (*fakeProgram) Capabilities() ProgramCapabilities { return ProgramCapabilities{} }
+// Capabilities implements Program.
+func (*FakeProgram) Capabilities() ProgramCapabilities { return ProgramCapabilities{} }
 
-func (*fakeProgram) Text(fault Fault, subject string) string {
+// Text implements Program.
+func (*FakeProgram) Text(fault Fault, subject string) string {
 	switch fault {
 	case ProcessLost:
 		return fmt.Sprintf("Stub process '%s' is not healthy.", subject)
@@ -186,7 +188,7 @@ func (s *fakeLife) release(l *life, v answered) {
 			s.t.Errorf("request %d: got response %+v", i, r)
 		}
 		if r != nil {
-			readAll(r)
+			ReadAll(r)
 			r.Release()
 		}
 	}
@@ -204,6 +206,16 @@ func (s *fakeLife) release(l *life, v answered) {
 	if n := s.pool.Stats().Blocks; n != 0 {
 		s.t.Errorf("%d blocks of requests are in use, want none", n)
 	}
+}
+
+// ReadAll reads the whole response, as the server does.
+func ReadAll(response *infer.Response) (sum byte) {
+	for _, output := range response.Outputs {
+		for _, b := range output.Data {
+			sum += b
+		}
+	}
+	return sum
 }
 
 // response is one response of a test's EXECUTED frame.

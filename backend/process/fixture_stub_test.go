@@ -1,9 +1,10 @@
-package process
+package process_test
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,47 +14,28 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/pyutils"
 	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/stub"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 )
 
 // patience bounds every wait of these tests. It is long enough for a busy machine.
 const patience = 60 * time.Second
 
-// Options are a test's settings of its backend.
-type Options struct {
-	Config
-	Executable string // the interpreter
-	NoTemplate bool
-	// InterpreterTimeout bounds the interpreter's start; 0 means no limit.
-	InterpreterTimeout time.Duration
-	// TemplateIdle is how long the template of a model's own interpreter is kept; 0 means forever.
-	TemplateIdle time.Duration
-}
-
-// PythonBackend has the methods of package python's backend that these tests use. Package python
-// imports this package, so python_test.go, in a separate package, sets the constructor.
-type PythonBackend interface {
-	backend.Backend
-	Interpreter() (python, numpy, path string, err error)
-	Close()
-}
-
-// The backend's constructor and default settings.
-var (
-	NewPython      func(*Supervisor, Options, zerolog.Logger) (PythonBackend, error)
-	DefaultOptions func() (Options, error)
-)
-
-// fixture is a backend with real stubs, its log and its counts.
+// fixture is a backend with real stubs, its log and its counts. The stubs run Python models, which
+// put the most stress on a process and can misbehave in the most ways.
 type fixture struct {
 	t          testing.TB
-	supervisor *Supervisor
-	backend    PythonBackend
+	supervisor *process.Supervisor
+	backend    *python.Backend
 	pool       *shm.Pool
 	log        *testkit.Buffer
 	printed    [2]*testkit.Buffer // stdout and stderr
@@ -114,26 +96,21 @@ func (c *counts) brokenRules() map[string]int {
 
 // newFixture returns a backend for the newest Python. change, if not nil, edits its config first.
 // The test fails if it leaves blocks in the pool.
-func newFixture(t testing.TB, change func(*Options)) *fixture {
+func newFixture(t testing.TB, change func(*python.Config)) *fixture {
 	t.Helper()
 	return newFixtureWith(t, testkit.Python(t).Path, change)
 }
 
-func newFixtureWith(t testing.TB, interpreter string, change func(*Options)) *fixture {
+func newFixtureWith(t testing.TB, interpreter string, change func(*python.Config)) *fixture {
 	t.Helper()
-	return newFixtureWithPool(t, interpreter, change, shm.PoolConfig{})
+	return newFixtureIn(t, interpreter, change, shm.PoolConfig{}, nil)
 }
 
-// newFixtureWithPool returns a backend whose pool has limits.
-func newFixtureWithPool(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig) *fixture {
+// newFixtureIn returns a backend whose pool has limits, in an environment that edit changes first,
+// if not nil.
+func newFixtureIn(t testing.TB, interpreter string, change func(*python.Config), limits shm.PoolConfig, edit func(*process.Environment)) *fixture {
 	t.Helper()
-	return newFixtureWithHook(t, interpreter, change, limits, nil)
-}
-
-// newFixtureWithHook returns a backend whose log calls hook, if not nil.
-func newFixtureWithHook(t testing.TB, interpreter string, change func(*Options), limits shm.PoolConfig, hook zerolog.Hook) *fixture {
-	t.Helper()
-	config, err := DefaultOptions()
+	config, err := python.ParseConfig(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,20 +127,19 @@ func newFixtureWithHook(t testing.TB, interpreter string, change func(*Options),
 		t.Fatal(err)
 	}
 	r := &fixture{t: t, pool: pool, log: &testkit.Buffer{}, printed: [2]*testkit.Buffer{{}, {}}, counts: &counts{broken: make(map[string]int), custom: metrics.New(metrics.Config{})}}
-	log := zerolog.New(r.log)
-	if hook != nil {
-		log = log.Hook(hook)
-	}
-	r.supervisor, err = New(Environment{
-		Requests: pool, Log: log,
-		LogLevels: func() LogLevels { return LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
+	environment := process.Environment{
+		Requests: pool, Log: zerolog.New(r.log),
+		LogLevels: func() process.LogLevels { return process.LogLevels{Info: true, Warning: true, Error: true, Verbose: 1} },
 		Stdout:    r.printed[0], Stderr: r.printed[1],
 		Metrics: r.counts, ClientRegions: true,
-	})
-	if err != nil {
+	}
+	if edit != nil {
+		edit(&environment)
+	}
+	if r.supervisor, err = process.New(environment); err != nil {
 		t.Fatal(err)
 	}
-	r.backend, err = NewPython(r.supervisor, config, log)
+	r.backend, err = python.New(python.Environment{Supervisor: r.supervisor, Files: []fs.FS{stub.Files, pyutils.Files}, Log: environment.Log, Config: config})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,6 +209,7 @@ func modelConfig(name string, instances int, types ...infer.DataType) *kserve.Mo
 // running is a model with started instances.
 type running struct {
 	fixture *fixture
+	name    string
 	model   backend.Model
 	events  *fakeEvents
 	dir     string
@@ -298,7 +275,7 @@ func (r *fixture) openWith(dir string, config *kserve.ModelConfig, settings map[
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := &running{fixture: r, model: model, events: &fakeEvents{}, dir: dir}
+	m := &running{fixture: r, name: config.GetName(), model: model, events: &fakeEvents{}, dir: dir}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := model.Start(ctx, config, text, m.events); err != nil {
@@ -327,7 +304,27 @@ func (m *running) close() {
 	}
 }
 
-func (m *running) instance() *Instance { return m.model.Instances()[0].(*Instance) }
+func (m *running) instance() *process.Instance { return m.model.Instances()[0].(*process.Instance) }
+
+// pid returns the process of an instance, 0 without one.
+func (r *fixture) pid(in backend.Instance) int {
+	for _, one := range r.supervisor.Instances() {
+		if one.Name == in.Name() {
+			return one.PID
+		}
+	}
+	return 0
+}
+
+// pid returns the process of the first instance, 0 without one.
+func (m *running) pid() int { return m.fixture.pid(m.instance()) }
+
+// kill kills the process of the first instance, if any.
+func (m *running) kill() {
+	if pid := m.pid(); pid > 0 {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
 
 // infer executes requests as one batch on the first instance. If necessary, it waits until the
 // instance is up.
@@ -395,7 +392,7 @@ func (m *running) try(lost []int, requests ...*infer.Request) (responses []*infe
 	case <-all:
 		return responses, report, true
 	case <-late:
-		m.instance().kill()
+		m.kill()
 	case <-timeout:
 	}
 	select {
@@ -427,6 +424,12 @@ func releaseInputs(requests ...*infer.Request) {
 		for i := range request.Inputs {
 			request.Inputs[i].Release()
 		}
+	}
+}
+
+func releaseAll(responses []*infer.Response) {
+	for _, response := range responses {
+		response.Release()
 	}
 }
 

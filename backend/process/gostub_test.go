@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"encoding/binary"
@@ -6,10 +6,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/shm"
+	"github.com/nereid-serving/nereid/ipc/peer"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -24,39 +23,32 @@ const (
 	requestsFD
 	downBellFD
 	upBellFD
-	lifelineFD
 )
 
 var le = binary.LittleEndian
 
-// goStub is the stub's side of a channel.
+// goStub is the stub's side of a channel. Its frames are whole; their content may be a lie.
 type goStub struct {
-	down, up         *shm.Region
-	downBell, upBell *os.File
-	life             uint32
-	region           uint32 // number of the latest region to map for outputs
-	allocation       uint32 // number of the latest announced allocation
-	head, tail       uint64
+	peer       *peer.Peer
+	box        *peer.Box
+	region     uint32 // number of the latest region to map for outputs
+	allocation uint32 // number of the latest announced allocation
 }
 
 // runGoStub runs a stub from start to end.
 func runGoStub() {
-	s := &goStub{downBell: os.NewFile(downBellFD, "bell"), upBell: os.NewFile(upBellFD, "bell")}
+	s := &goStub{box: peer.NewBox()}
 	var err error
-	if s.down, err = shm.Attach(os.NewFile(downFD, "down"), shm.ReadOnly); err != nil {
+	if s.peer, err = peer.Attach(peer.Files{
+		Down: os.NewFile(downFD, "down"), Up: os.NewFile(upFD, "up"), Requests: os.NewFile(requestsFD, "requests"),
+		DownBell: os.NewFile(downBellFD, "bell"), UpBell: os.NewFile(upBellFD, "bell"),
+	}, func(peer.Message) *peer.Box { return s.box }); err != nil {
 		panic(err)
 	}
-	if s.up, err = shm.Attach(os.NewFile(upFD, "up"), shm.ReadWrite); err != nil {
-		panic(err)
-	}
-	s.life = s.down.Uint32(shm.LifeOffset).Load()
 	s.sendMap(ipc.Hello, uint64(os.Getpid()), map[string]any{"python": "", "numpy": "", "executable": os.Args[0], "prefix": ""})
 	executions, behaviour := 0, ""
 	for {
-		f, ok := s.receive()
-		if !ok {
-			os.Exit(0) // the supervisor is gone
-		}
+		f := s.receive()
 		switch f.Kind {
 		case ipc.AutoComplete:
 			s.sendMap(ipc.Completed, 0, map[string]any{"error": "", "config": `{"name":"completed"}`})
@@ -100,7 +92,7 @@ func (s *goStub) initialize(f ipc.Frame) (behaviour string) {
 	fmt.Println("initialized", os.Args[2])
 	s.sendMap(ipc.Log, 0, map[string]any{"level": 1, "file": "stub.go", "line": 7, "message": "a word of the stub"})
 	s.sendMap(ipc.Call, 1, map[string]any{"operation": "ready", "model": "other", "version": ""})
-	for answer, ok := s.receive(); ok && answer.Kind != ipc.Result; answer, ok = s.receive() {
+	for s.receive().Kind != ipc.Result {
 	}
 	s.sendMap(ipc.Initialized, 0, map[string]any{"error": "", "is_ready": true})
 	return body.Behaviour
@@ -115,7 +107,7 @@ func (s *goStub) execute(f ipc.Frame, behaviour string, executions int) {
 	case behaviour == "dies" && executions == 2:
 		fmt.Fprintln(os.Stderr, "last words")
 		os.Exit(3)
-	case behaviour == "lies" && executions == 2:
+	case behaviour == "lies" && executions == 2, behaviour == "lies at once":
 		number++
 	}
 	body := le.AppendUint32(nil, requests)
@@ -159,57 +151,16 @@ func (s *goStub) sendMap(kind ipc.Kind, id uint64, fields map[string]any) {
 	s.send(kind, id, body)
 }
 
-// send publishes a frame. All frames of a life fit into the ring.
 func (s *goStub) send(kind ipc.Kind, id uint64, body []byte) {
-	ring := content(s.up)
-	size := ipc.HeaderSize + len(body)
-	at := s.tail % shm.RingSize
-	le.PutUint32(ring[at:], uint32(size))
-	le.PutUint16(ring[at+4:], uint16(kind))
-	le.PutUint16(ring[at+6:], 0)
-	le.PutUint32(ring[at+8:], s.life)
-	le.PutUint32(ring[at+12:], 0)
-	le.PutUint64(ring[at+16:], id)
-	copy(ring[at+ipc.HeaderSize:], body)
-	s.tail += uint64(ipc.Align8(size))
-	s.up.Uint64(shm.PostedOffset).Store(uint64(backend.Now()))
-	s.up.Uint64(shm.TailOffset).Swap(s.tail)
-	if s.down.Uint32(shm.SleepOffset).Load()&1 == 1 {
-		_, _ = s.upBell.Write([]byte{1})
+	if err := s.peer.Send(kind, id, body); err != nil {
+		os.Exit(0) // the supervisor is gone
 	}
 }
 
-// receive returns the next frame. It sleeps on the bell as the protocol requires, and returns false
-// if the supervisor is gone.
-func (s *goStub) receive() (ipc.Frame, bool) {
-	tail, sleep := s.down.Uint64(shm.TailOffset), s.up.Uint32(shm.SleepOffset)
-	for tail.Load() == s.head {
-		sleep.Swap(sleep.Load() | 1)
-		gone := false
-		if tail.Load() == s.head {
-			n, err := s.downBell.Read(make([]byte, 64))
-			gone = n == 0 || err != nil
-		}
-		sleep.Add(1)
-		if gone {
-			return ipc.Frame{}, false
-		}
-	}
-	ring := content(s.down)
-	at := s.head % shm.RingSize
-	size := le.Uint32(ring[at:])
-	f := ipc.Frame{Kind: ipc.Kind(le.Uint16(ring[at+4:])), ID: le.Uint64(ring[at+16:])}
-	f.Body = append(f.Body, ring[at+ipc.HeaderSize:at+uint64(size)]...)
-	s.head += uint64(ipc.Align8(int(size)))
-	s.up.Uint64(shm.HeadOffset).Store(s.head)
-	return f, true
-}
-
-// content returns the bytes of a channel file's ring.
-func content(file *shm.Region) []byte {
-	ring, err := file.Bytes(shm.RingOffset, shm.RingSize)
+func (s *goStub) receive() ipc.Frame {
+	m, err := s.peer.Receive(s.box, nil, 0)
 	if err != nil {
-		panic(err)
+		os.Exit(0) // the supervisor is gone
 	}
-	return ring
+	return m.Frame
 }

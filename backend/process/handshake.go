@@ -45,6 +45,11 @@ const (
 	phaseFinalized
 )
 
+// phases are the phases that frames begin.
+var phases = map[ipc.Kind]phase{
+	ipc.Hello: phaseHello, ipc.Completed: phaseCompleted, ipc.Initialized: phaseInitialized, ipc.Finalized: phaseFinalized,
+}
+
 // The requests that a stub was sent.
 const (
 	toldNothing uint32 = iota
@@ -77,71 +82,32 @@ func (h *handshake) allows(kind ipc.Kind) bool {
 // receive handles a frame that advances the handshake and that allows has accepted. The caller
 // holds the receive lock.
 func (h *handshake) receive(f ipc.Frame) error {
-	switch f.Kind {
-	case ipc.Hello:
-		h.seen = phaseHello
-		charged, err := frames.DecodeMap(h.heap, f, &struct{}{})
-		if err != nil {
-			return err
-		}
-		h.heap.Give(charged)
-		h.hello <- nil
-	case ipc.Completed:
-		h.seen = phaseCompleted
-		return h.complete(f)
-	case ipc.Initialized:
-		h.seen = phaseInitialized
-		return h.initialize(f)
-	case ipc.Finalized:
-		h.seen = phaseFinalized
-		// The exception of finalize is in the log already, with its traceback.
-		charged, err := frames.DecodeMap(h.heap, f, &struct {
-			Error string `msgpack:"error"`
-		}{})
-		h.heap.Give(charged)
-		return err
-	}
-	return nil
-}
-
-// complete handles COMPLETED.
-func (h *handshake) complete(f ipc.Frame) error {
-	var body struct {
-		Error  string `msgpack:"error"`
-		Config string `msgpack:"config"`
-	}
-	charged, err := frames.DecodeMap(h.heap, f, &body)
-	if err != nil {
-		return err
-	}
-	defer h.heap.Give(charged)
-	switch {
-	case body.Error != "":
-		h.completed <- infer.Errorf(infer.Internal, "%s", body.Error)
-		return nil
-	case body.Config != "":
-		h.completion = []byte(body.Config) // bound: frames.MaxMap
-	}
-	h.completed <- nil
-	return nil
-}
-
-// initialize handles INITIALIZED.
-func (h *handshake) initialize(f ipc.Frame) error {
+	h.seen = phases[f.Kind]
 	var body struct {
 		Error   string `msgpack:"error"`
-		IsReady bool   `msgpack:"is_ready"`
+		Config  string `msgpack:"config"`   // of COMPLETED
+		IsReady bool   `msgpack:"is_ready"` // of INITIALIZED
 	}
 	charged, err := frames.DecodeMap(h.heap, f, &body)
 	if err != nil {
 		return err
 	}
 	defer h.heap.Give(charged)
-	h.asks = body.IsReady
+	var failure error // one of finalize is in the log already, with its traceback
 	if body.Error != "" {
-		h.initialized <- infer.Errorf(infer.Internal, "%s", body.Error)
-	} else {
-		h.initialized <- nil
+		failure = infer.Errorf(infer.Internal, "%s", body.Error)
+	}
+	switch f.Kind {
+	case ipc.Hello:
+		h.hello <- nil
+	case ipc.Completed:
+		if failure == nil && body.Config != "" {
+			h.completion = []byte(body.Config) // bound: frames.MaxMap
+		}
+		h.completed <- failure
+	case ipc.Initialized:
+		h.asks = body.IsReady
+		h.initialized <- failure
 	}
 	return nil
 }
@@ -168,7 +134,7 @@ func (l *life) initialize(ctx context.Context) error {
 		return err
 	}
 	if l.in.model.TakesDevices() {
-		l.encoder.TakeDevices()
+		l.encoder.TakesDevices = true
 	}
 	l.decoupled, l.maxBatch = l.in.model.decoupled(), int(l.in.model.config.GetMaxBatchSize())
 	l.told.Store(toldInitialize)
@@ -196,8 +162,8 @@ func (l *life) setNames(inputs, outputs []string) error {
 	if err != nil {
 		return err
 	}
-	l.encoder.SetNames(told)
-	l.decoder.SetNames(heard)
+	l.encoder.Names = told
+	l.decoder.Names = heard
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"golang.org/x/sys/unix"
 )
 
 // TestMetricsOfDeadStubs kills a stub that has its own series and shares one with another instance.
@@ -39,10 +38,7 @@ class TritonPythonModel:
 	r.wantLines(`lives{of="all"} 2`, `lives{of="lives_0_0"} 1`, `lives{of="lives_0_1"} 0`)
 
 	lost := r.counts.of(&r.counts.lost)
-	pid := m.instance().current.Load().process.PID()
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	m.kill()
 	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.lost) > lost })
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(r.exposition(), "\nlives{of=\"all\"} 3\n") })
 	r.wantLines(`lives{of="lives_0_0"} 0`)
@@ -224,9 +220,7 @@ func TestCallsOfDeadStubs(t *testing.T) {
 	m := r.start("asks", infer.Uint8)
 	m.rows([]callCase{{"threading.Thread(target=pb.load_model, args=('slow',), daemon=True).start()", "None"}})
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(host.take(), `load "slow"`) })
-	if err := unix.Kill(m.instance().current.Load().process.PID(), unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	m.kill()
 	testkit.Eventually(t, patience, func() bool { return strings.Contains(host.take(), "given up slow") })
 	m.rows([]callCase{{"1 + 1", "2"}}) // in a new life
 }

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -7,13 +7,17 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/placement"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,7 +52,7 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	config := modelConfig("identity", 1, infer.Uint8)
-	kept := m.instance().current.Load().process.PID()
+	kept := m.pid()
 	cpu := func(n int32, passive bool) *kserve.ModelInstanceGroup {
 		return &kserve.ModelInstanceGroup{Name: "identity_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: n, Passive: passive}
 	}
@@ -84,8 +88,8 @@ func TestInstancesGrowWhileTheModelServes(t *testing.T) {
 	if ups, downs := m.events.counted(); ups != 3 || downs < 2 {
 		t.Errorf("%d were reported and %d taken back, want 3 and at least 2", ups, downs)
 	}
-	if m.names() != "identity_0_0 p_0" || m.instance().current.Load().process.PID() != kept {
-		t.Errorf("left are %s, the first of which is process %d; want it to be %d", m.names(), m.instance().current.Load().process.PID(), kept)
+	if m.names() != "identity_0_0 p_0" || m.pid() != kept {
+		t.Errorf("left are %s, the first of which is process %d; want it to be %d", m.names(), m.pid(), kept)
 	}
 	m.mustInfer(r.small()).Release()
 
@@ -159,8 +163,8 @@ func TestStubsArePinned(t *testing.T) {
 		t.Skip("core 1 cannot be used here")
 	}
 	for _, noTemplate := range []bool{false, true} {
-		r := newFixture(t, func(c *Options) { c.NoTemplate = noTemplate })
-		r.supervisor.policies = placement.HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
+		policies := placement.HostPolicies{"mine": {"cpu-cores": "1-1"}, "none": {"cpu-cores": "1000-1001"}, "bad": {"cpu-cores": "x"}}
+		r := newFixtureIn(t, testkit.Python(t).Path, func(c *python.Config) { c.NoTemplate = noTemplate }, shm.PoolConfig{}, func(e *process.Environment) { e.HostPolicies = policies })
 		config := modelConfig("identity", 1, infer.Uint8)
 		config.InstanceGroup[0].HostPolicy = "mine"
 		m, err := r.open(r.copyModel("identity"), config)
@@ -168,7 +172,7 @@ func TestStubsArePinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(m.instance().current.Load().process.PID(), &set); err != nil || set.Count() != 1 || !set.IsSet(1) {
+		if err := unix.SchedGetaffinity(m.pid(), &set); err != nil || set.Count() != 1 || !set.IsSet(1) {
 			t.Errorf("the stub runs on %d cores, %v; want core 1 alone", set.Count(), err)
 		}
 		config.InstanceGroup[0].HostPolicy = "none"
@@ -179,5 +183,18 @@ func TestStubsArePinned(t *testing.T) {
 		if _, err := r.open(r.copyModel("identity"), config); err == nil || !strings.Contains(err.Error(), "Got x") {
 			t.Errorf("a policy that cannot be read: got error %v", err)
 		}
+	}
+}
+
+// TestTooManyInstancesAreRefused checks that an excessive count is refused before anything is
+// allocated.
+func TestTooManyInstancesAreRefused(t *testing.T) {
+	r := newFixtureWith(t, "", nil)
+	config := modelConfig("m", 5, infer.Uint8)
+	config.InstanceGroup = append(config.InstanceGroup, &kserve.ModelInstanceGroup{Name: "b", Count: 2_000_000_000, Kind: kserve.ModelInstanceGroup_KIND_CPU})
+	model := r.supervisor.Open(envOf("", config), &process.Config{}, &goProgram{closed: &atomic.Int32{}})
+	err := model.Start(t.Context(), config, nil, &fakeEvents{})
+	if want := "instance group b of model m asks for 2000000000 instances, a model has 4096 at most"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -36,7 +37,7 @@ func TestInterpreterIsFoundOnPath(t *testing.T) {
 	writeProgram(t, filepath.Join(works, "python3"), fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", good.Path))
 	t.Setenv("PATH", strings.Join([]string{silent, "relative", broken, old, works}, ":"))
 	for _, noTemplate := range []bool{false, true} {
-		r := newFixtureWith(t, "", func(c *Options) { c.NoTemplate = noTemplate })
+		r := newFixtureWith(t, "", func(c *python.Config) { c.NoTemplate = noTemplate })
 		version, numpy, path, err := r.backend.Interpreter()
 		if err != nil || numpy != good.Numpy || path != filepath.Join(works, "python3") || !strings.HasPrefix(version, fmt.Sprintf("3.%d.", good.Minor)) {
 			t.Errorf("Interpreter: got Python %q, numpy %q, path %q, error %v", version, numpy, path, err)
@@ -52,6 +53,10 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()
 	writeProgram(t, filepath.Join(dir, "numpy.py"), "raise ImportError('not here')\n")
+	if err := os.WriteFile(filepath.Join(dir, "numpy"), nil, 0o600); err != nil { // not executable
+		t.Fatal(err)
+	}
+	program := func(source string) string { return writeProgram(t, filepath.Join(t.TempDir(), "python3"), source) }
 	for _, test := range []struct {
 		name, executable, path, pythonPath string
 		want                               []string
@@ -60,6 +65,14 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 		{"no such file", filepath.Join(dir, "nothing"), "", "", []string{filepath.Join(dir, "nothing"), "program not found"}},
 		{"not on PATH", "python-that-is-not", dir, "", []string{"python-executable python-that-is-not: not found on PATH"}},
 		{"nothing on PATH", "", dir, "", []string{"no python3 on PATH", "--backend-config=python,python-executable=PATH"}},
+		{"directory", dir, "", "", []string{"permission denied; it is a directory: name the interpreter in it, such as " + dir + "/bin/python3"}},
+		{"not executable", filepath.Join(dir, "numpy"), "", "", []string{fmt.Sprintf("permission denied; user %d may not execute it", os.Geteuid())}},
+		{"no interpreter of the script", program("#!" + dir + "/nothing\n"), "", "", []string{"no such file or directory; the file exists, but the program in its first line, or its loader, does not"}},
+		{"another machine", program("\x7fELF"), "", "", []string{"exec format error; it is not a program for this machine, linux/"}},
+		{"old Python", program("#!/bin/sh\necho stubs need Python 3.8 or newer, but this is Python 3.7 >&2\nexit 1\n"), "", "",
+			[]string{"process exited with code 1 (it printed: stubs need Python 3.8 or newer, but this is Python 3.7); want Python 3.8 or newer with numpy: `"}},
+		{"crash", program("#!/bin/sh\nkill -SEGV $$\n"), "", "", []string{"process was ended by signal 11 (SIGSEGV); if `", " -c 'import numpy'` crashes too"}},
+		{"old Python on PATH", "", filepath.Dir(program("#!/bin/sh\nexit 1\n")), "", []string{"process exited with code 1; want Python 3.8 or newer with numpy"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.path != "" {
@@ -141,7 +154,7 @@ func TestInterpreterIsLookedForAgain(t *testing.T) {
 // TestInterpreterThatTakesTooLong checks that the error names the setting for more time.
 func TestInterpreterThatTakesTooLong(t *testing.T) {
 	program := writeProgram(t, filepath.Join(t.TempDir(), "python3"), "#!/bin/sh\nexec sleep 1000\n")
-	r := newFixtureWith(t, program, func(c *Options) { c.InterpreterTimeout = 50 * time.Millisecond })
+	r := newFixtureWith(t, program, func(c *python.Config) { c.InterpreterTimeout = 50 * time.Millisecond })
 	_, err := r.open(r.copyModel("identity"), modelConfig("identity", 1, infer.Uint8))
 	const want = " has not imported numpy 50ms after its start; give it more time with --backend-config=python,interpreter-timeout-seconds=N"
 	if err == nil || !strings.HasSuffix(infer.Detail(err), "python-executable "+program+": "+program+want) {
@@ -158,7 +171,7 @@ func TestLoadEndsBeforeItsInterpreterHasStarted(t *testing.T) {
 	begun, allowed := filepath.Join(dir, "begun"), filepath.Join(dir, "go")
 	program := writeProgram(t, filepath.Join(dir, "python3"),
 		fmt.Sprintf("#!/bin/sh\nif [ -f '%s' ]; then exec '%s' \"$@\"; fi\nsleep 1000 &\n: >'%s'\nwait\n", allowed, good.Path, begun))
-	r := newFixtureWith(t, program, func(c *Options) { c.InterpreterTimeout = 0 })
+	r := newFixtureWith(t, program, func(c *python.Config) { c.InterpreterTimeout = 0 })
 	type load struct {
 		cancel context.CancelCauseFunc
 		ended  chan error // one value

@@ -135,7 +135,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		Imported: in.model.env.Imported, Traced: l.tracedBy,
 		Heap: quota.heap, Fail: l.fail, Limits: s.limits.Calls, Log: in.log,
 	})
-	l.encoder.SetBounds(quota.mayLend, quota.mayKeep)
+	l.encoder.MayLend, l.encoder.MayKeep = quota.mayLend, quota.mayKeep
 	l.newDevices()
 	l.handshake.begin(quota.heap)
 	l.inFlight.begin(in, l, channel)

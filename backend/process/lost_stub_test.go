@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/ipc"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,31 +47,24 @@ class TritonPythonModel:
 func TestLostBeforeAnAnswer(t *testing.T) {
 	for _, test := range []struct {
 		name     string
-		lose     func(*life)
+		lose     func(*running)
 		cause    string
 		hopeless bool
 	}{
-		{"killed", func(l *life) { l.process.Kill() }, "exit", true},
-		{"protocol", func(l *life) { l.fail(ipc.Broken("frame", "nonsense")) }, "protocol", true},
-		{"memory", func(l *life) {
-			l.process.OOMKills = -1 // as if the kernel's count had increased
-			l.process.Kill()
-		}, "memory", false},
+		{"killed", (*running).kill, "exit", true},
+		{"lies at once", func(m *running) { m.wantError("", "Stub process 'go_0_0' is not healthy.") }, "protocol", true},
+		{"lacks memory", (*running).kill, "memory", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newFixture(t, nil)
-			m, err := r.open(r.writeModel("loses", endsAs), modelConfig("loses", 1, infer.Uint8))
+			r := newFixtureWith(t, "", nil)
+			r.host = &callHost{}
+			m, err := r.openProgram(test.name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var last *life
-			for i := range hopelessLosses + 1 {
-				testkit.Eventually(t, patience, func() bool {
-					l := m.instance().current.Load()
-					return l != nil && l != last
-				})
-				last = m.instance().current.Load()
-				test.lose(last)
+			for i := range process.HopelessLosses + 1 {
+				testkit.Eventually(t, patience, func() bool { return m.ready() == nil })
+				test.lose(m)
 				if got := r.lastCause(i + 1); got != test.cause {
 					t.Errorf("loss %d: got cause %s, want %s", i, got, test.cause)
 				}
@@ -87,7 +81,7 @@ func TestLostBeforeAnAnswer(t *testing.T) {
 // TestLostAfterAnswersRestartsAtOnce checks that a stub that has responded before its loss is
 // restarted at once, every time.
 func TestLostAfterAnswersRestartsAtOnce(t *testing.T) {
-	r := newFixture(t, func(c *Options) { c.ExecuteTimeout = 500 * time.Millisecond })
+	r := newFixture(t, func(c *python.Config) { c.ExecuteTimeout = 500 * time.Millisecond })
 	m, err := r.open(r.writeModel("ends", endsAs), modelConfig("ends", 1, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
@@ -128,22 +122,18 @@ func TestInsideTwoLostLives(t *testing.T) {
 		Context: context.Background(), Request: r.small(),
 		Send: func(response *infer.Response) { answers <- response },
 	}
-	var last *life
 	for turn := 1; ; turn++ {
-		testkit.Eventually(t, patience, func() bool {
-			l := m.instance().current.Load()
-			return l != nil && l != last && m.instance().Ready(t.Context()) == nil
-		})
-		last = m.instance().current.Load()
-		if err := unix.Kill(last.process.PID(), unix.SIGSTOP); err != nil {
+		testkit.Eventually(t, patience, func() bool { return m.ready() == nil })
+		pid := m.pid()
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, patience, func() bool { // until then, it might still read the ring
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", last.process.PID()))
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			return err == nil && strings.Contains(string(stat), ") T ")
 		})
 		m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{task}, Done: func(_ *backend.Batch, report backend.Report) { reports <- report }})
-		last.process.Kill()
+		m.kill()
 		report := <-reports
 		if turn == 1 && report.Refused && task.Lost == 1 {
 			continue
@@ -165,7 +155,7 @@ func TestInsideTwoLostLives(t *testing.T) {
 func TestWarmUpsAreNoAnswers(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
-	for _, trial := range []bool{true, false} {
+	for losses, trial := range []bool{true, false} {
 		done := make(chan struct{})
 		m.instance().Execute(&backend.Batch{
 			Trial: trial, Done: func(*backend.Batch, backend.Report) {},
@@ -175,8 +165,11 @@ func TestWarmUpsAreNoAnswers(t *testing.T) {
 			}}},
 		})
 		<-done
-		if got := m.instance().served.Load(); got == trial {
-			t.Errorf("after a batch with Trial %t: answered is %t", trial, got)
+		m.kill()
+		r.lastCause(losses + 1)
+		testkit.Eventually(t, patience, func() bool { return m.ready() == nil })
+		if at := strings.Count(r.log.String(), `"wait":"0s"`); (at == 0) != trial {
+			t.Errorf("after a batch with Trial %t: %d stubs were restarted at once", trial, at)
 		}
 	}
 }
@@ -190,7 +183,7 @@ func TestCloseOfAStubThatIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.wantGood()
-	pid := m.instance().current.Load().process.PID()
+	pid := m.pid()
 	answered := make(chan *infer.Response, 1)
 	request := r.small()
 	request.ID = "stops"
@@ -226,12 +219,11 @@ func TestLastFramesOfAStubAreRead(t *testing.T) {
         os.kill(os.getpid(), signal.SIGKILL)
 `)
 	in := m.instance()
-	l := in.current.Load()
 	responses, done := make(chan *infer.Response, 8), make(chan backend.Report, 1)
 	in.Execute(&backend.Batch{
 		Tasks: []*backend.Task{{Context: t.Context(), Request: r.small(), Send: func(response *infer.Response) {
 			if len(responses) == 0 {
-				testkit.Within(patience, func() bool { return in.current.Load() != l }) // the life is ending
+				testkit.Within(patience, func() bool { return m.ready() != nil }) // the life is ending
 			}
 			responses <- response
 		}}},
@@ -263,20 +255,20 @@ func TestAnAnswerInTheRingIsInTime(t *testing.T) {
         sender.send(answer(2), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 `)
 	const limit = 100 * time.Millisecond
-	m.hurry(limit)
+	m.instance().LimitExecution(limit)
 	in := m.instance()
-	l := in.current.Load()
+	pid := m.pid()
 	done := make(chan backend.Report, 1)
 	in.Execute(&backend.Batch{
 		Tasks: []*backend.Task{{Context: t.Context(), Request: r.small(), Send: func(response *infer.Response) {
 			if !response.Final {
-				testkit.Within(4*limit, func() bool { return len(l.failed) > 0 })
+				testkit.Within(4*limit, func() bool { return m.ready() != nil })
 			}
 			response.Release()
 		}}},
 		Done: func(_ *backend.Batch, report backend.Report) { done <- report },
 	})
-	if report := <-done; report.Err != nil || in.current.Load() != l {
+	if report := <-done; report.Err != nil || m.pid() != pid {
 		t.Errorf("got report %+v, want one without error and the same stub", report)
 	}
 }

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"golang.org/x/sys/unix"
@@ -55,7 +56,7 @@ func wantStartError(t *testing.T, err error, text string) {
 func TestModelsThatDoNotStart(t *testing.T) {
 	testkit.Story(t)
 	r := newFixture(t, nil)
-	hurried := newFixture(t, func(c *Options) { c.InitializeTimeout = 2 * time.Second })
+	hurried := newFixture(t, func(c *python.Config) { c.InitializeTimeout = 2 * time.Second })
 	for _, test := range []struct{ model, want, log string }{
 		{"dies_in_import", "Stub process 'dies_in_import_0_", "ended by signal 9 (SIGKILL)"},
 		{"dies_in_initialize", "Stub process 'dies_in_initialize_0_", "process exited with code 0"},
@@ -137,7 +138,7 @@ func TestDeathsInExecuteAnswerTheirRequest(t *testing.T) {
 func TestRaisingModelKeepsItsStub(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("raises_in_execute", infer.Uint8)
-	pid := m.instance().current.Load().process.PID()
+	pid := m.pid()
 	for range 3 {
 		request := r.small()
 		responses, report := m.infer(request)
@@ -151,7 +152,7 @@ func TestRaisingModelKeepsItsStub(t *testing.T) {
 		}
 		m.wantGood()
 	}
-	if now := m.instance().current.Load().process.PID(); now != pid {
+	if now := m.pid(); now != pid {
 		t.Errorf("stub is %d, want the first one, %d", now, pid)
 	}
 	m.close()
@@ -164,25 +165,16 @@ func TestRaisingModelKeepsItsStub(t *testing.T) {
 	}
 }
 
-// hurry limits the execution time of the current process's further batches.
-func (m *running) hurry(limit time.Duration) {
-	in := m.instance()
-	l := in.current.Load()
-	l.mu.Lock()
-	l.executeLimit = limit
-	l.mu.Unlock()
-}
-
 // TestHangingStubsAreKilledAndReplaced checks that a stub whose execute or finalize does not return
 // is killed, and that the next stub serves.
 func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
-	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 500 * time.Millisecond })
+	r := newFixture(t, func(c *python.Config) { c.FinalizeTimeout = 500 * time.Millisecond })
 	for _, where := range []string{"Python", "a lock", "C with the GIL"} {
 		t.Run(where, func(t *testing.T) {
 			m := r.in(t).start("hangs_in_execute", infer.Uint8)
 			defer m.close()
 			m.wantGood()
-			m.hurry(500 * time.Millisecond)
+			m.instance().LimitExecution(500 * time.Millisecond)
 			m.wantError(where, "Stub process 'hangs_in_execute_0_0' is not healthy.")
 			m.wantGood()
 		})
@@ -203,7 +195,7 @@ func TestHangingStubsAreKilledAndReplaced(t *testing.T) {
 // TestCloseOfAModelThatHangs closes a model without time limits. When Close's context ends, the
 // process is killed.
 func TestCloseOfAModelThatHangs(t *testing.T) {
-	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 0 })
+	r := newFixture(t, func(c *python.Config) { c.FinalizeTimeout = 0 })
 	m := r.start("hangs_in_finalize", infer.Uint8)
 	m.wantGood()
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
@@ -397,10 +389,7 @@ func TestKilledStubsAndTemplateReturn(t *testing.T) {
 	m := r.start("dies_in_execute", infer.Uint8)
 	for i := range 5 {
 		m.wantGood()
-		l := m.instance().current.Load()
-		if err := unix.Kill(l.process.PID(), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		m.kill()
 		if i == 2 {
 			template := r.template() // soon replaced
 			if err := unix.Kill(template, unix.SIGKILL); err != nil {
@@ -408,7 +397,7 @@ func TestKilledStubsAndTemplateReturn(t *testing.T) {
 			}
 			testkit.Eventually(t, patience, func() bool { return r.template() != template })
 		}
-		<-l.exited
+		r.lastCause(i + 1)
 	}
 	m.wantGood()
 }
@@ -416,10 +405,10 @@ func TestKilledStubsAndTemplateReturn(t *testing.T) {
 // TestStoppedStubServesOnceContinued checks that a briefly stopped stub is not replaced, and that
 // Close ends a stub that stays stopped.
 func TestStoppedStubServesOnceContinued(t *testing.T) {
-	r := newFixture(t, func(c *Options) { c.FinalizeTimeout = 300 * time.Millisecond })
+	r := newFixture(t, func(c *python.Config) { c.FinalizeTimeout = 300 * time.Millisecond })
 	m := r.start("dies_in_execute", infer.Uint8)
 	m.wantGood()
-	pid := m.instance().current.Load().process.PID()
+	pid := m.pid()
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +422,7 @@ func TestStoppedStubServesOnceContinued(t *testing.T) {
 		o.answer.Release()
 	}
 	m.wantGood()
-	if now := m.instance().current.Load().process.PID(); now != pid {
+	if now := m.pid(); now != pid {
 		t.Errorf("stub is %d, want the first one, %d", now, pid)
 	}
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
@@ -446,7 +435,7 @@ func TestStoppedStubServesOnceContinued(t *testing.T) {
 func TestNothingIsWritten(t *testing.T) {
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "")
 	for _, start := range []string{"template", "program"} {
-		r := newFixture(t, func(c *Options) { c.NoTemplate = start == "program" })
+		r := newFixture(t, func(c *python.Config) { c.NoTemplate = start == "program" })
 		m := r.start("identity", infer.Uint8)
 		m.close()
 		entries, err := os.ReadDir(fmt.Sprintf("%s/1", m.dir))

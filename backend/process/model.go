@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -206,7 +207,11 @@ func (m *Model) startError(err error, name string) error {
 	if lacked := shortage(err); lacked != "" {
 		text += " " + lacked
 	}
-	return &infer.Error{Code: infer.Internal, Message: text}
+	shown := &infer.Error{Code: infer.Internal, Message: text}
+	if failed != nil {
+		shown.Detail = text + " Cause: " + strings.TrimPrefix(failed.err.Error(), errNeverReady.Error()+": ")
+	}
+	return shown
 }
 
 // decoupled reports whether the model may send any number of responses.
@@ -267,14 +272,9 @@ func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
 	}
 }
 
-// doom ends the present stub, even while it is becoming ready.
+// doom ends the present stub, if any, even while it is becoming ready.
 func (in *Instance) doom() {
 	in.doomed.Store(true)
-	in.kill()
-}
-
-// kill ends the present stub, if any.
-func (in *Instance) kill() {
 	if l := in.current.Load(); l != nil {
 		l.process.Kill()
 	}
@@ -312,7 +312,7 @@ func (m *Model) tensorNames() (inputs, outputs []string) { // bound: the config
 
 // initialization is the part of INITIALIZE that does not depend on the program.
 func (l *life) initialization() Initialization {
-	names := l.encoder.Names()
+	names := l.encoder.Names
 	return Initialization{
 		Tensors:      Tensors{Names: names.List(), Inputs: names.Inputs(), Outputs: names.Outputs(), Decoupled: l.decoupled},
 		Surroundings: l.surroundings(),

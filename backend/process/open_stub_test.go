@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
@@ -51,7 +52,7 @@ func (m *running) begin(id string) *openRequest {
 	m.fixture.t.Helper()
 	request := m.fixture.small()
 	request.ID = id
-	c := &openRequest{m: m, done: make(chan backend.Report, 1), responses: make(chan *infer.Response, 4*windowResponses)}
+	c := &openRequest{m: m, done: make(chan backend.Report, 1), responses: make(chan *infer.Response, 4*process.WindowResponses)}
 	c.task = &backend.Task{Context: context.Background(), Request: request, Send: func(r *infer.Response) {
 		c.mu.Lock()
 		if c.final {
@@ -162,7 +163,7 @@ func TestDecoupledRequestsAreAnsweredByThreads(t *testing.T) {
 						}
 						if answer.Err != nil || len(answer.Outputs) != 1 || len(answer.Outputs[0].Data) != size {
 							t.Errorf("response %d of %d: got %+v", n, count, answer)
-						} else if sum := readAll(answer); sum != byte(n*size) {
+						} else if sum := process.ReadAll(answer); sum != byte(n*size) {
 							t.Errorf("response %d of %d has other bytes", n, count)
 						}
 						answer.Release()
@@ -170,8 +171,8 @@ func TestDecoupledRequestsAreAnsweredByThreads(t *testing.T) {
 				})
 			}
 			readers.Wait()
-			if n := m.instance().current.Load().channel.Arena().Outstanding(); n != 0 {
-				t.Errorf("%d descriptors are outstanding, want none", n)
+			if held, alive := m.instance().Held(); !alive || held.Descriptors != 0 {
+				t.Errorf("%d descriptors are outstanding, want none", held.Descriptors)
 			}
 		})
 	}
@@ -185,7 +186,7 @@ func TestWindowHoldsResponsesBack(t *testing.T) {
 	for _, test := range []struct {
 		id   string
 		want int
-	}{{"1000x1", windowResponses}, {"100x1000000", windowBytes/1_000_000 + 1}} {
+	}{{"1000x1", process.WindowResponses}, {"100x1000000", process.WindowBytes/1_000_000 + 1}} {
 		c := m.begin(test.id)
 		c.executed()
 		held := make([]*infer.Response, 0, test.want)
@@ -267,14 +268,14 @@ func TestSlowReaderCostsNoMemory(t *testing.T) {
 	}
 	c := m.begin(fmt.Sprintf("%dx100", count))
 	c.executed()
-	for range windowResponses {
+	for range process.WindowResponses {
 		c.next().Release()
 	}
-	pid := m.instance().current.Load().process.PID()
+	pid := m.pid()
 	before := testkit.ResidentBytes(t, pid)
 	n, err := c.rest()
-	if n != count-windowResponses || err != nil {
-		t.Errorf("got %d responses and error %v, want %d", n, err, count-windowResponses)
+	if n != count-process.WindowResponses || err != nil {
+		t.Errorf("got %d responses and error %v, want %d", n, err, count-process.WindowResponses)
 	}
 	if after := testkit.ResidentBytes(t, pid); after > before+16<<20 {
 		t.Errorf("stub has %d bytes after %d responses, %d before", after, count, before)
@@ -521,11 +522,7 @@ func TestBatchNumbersPassThirtyTwoBits(t *testing.T) {
 `)
 	plain := r.in(t).start("identity", infer.Uint8)
 	for _, m := range []*running{decoupled, plain} {
-		in := m.instance()
-		l := in.current.Load()
-		l.mu.Lock()
-		l.number = 1<<32 - 3
-		l.mu.Unlock()
+		m.instance().NumberBatches(1<<32 - 3)
 		for range 6 {
 			if n, err := m.begin("good").rest(); n != 1 || err != nil {
 				t.Errorf("got %d responses and error %v, want one", n, err)
@@ -573,7 +570,7 @@ func TestAsyncExecutionsOverlapAsConfigured(t *testing.T) {
 			if answer.Err != nil || !answer.Final {
 				t.Fatalf("got %+v, want a last response", answer)
 			}
-			most = max(most, readAll(answer))
+			most = max(most, process.ReadAll(answer))
 			answer.Release()
 		}
 		if most != want {

@@ -38,7 +38,7 @@ func (s *fakeLife) openLife(decoupled bool) *openLife {
 			if r.Final {
 				c.finals[i]++
 			}
-			readAll(r)
+			ReadAll(r)
 			c.held = append(c.held, r)
 		}}
 	}

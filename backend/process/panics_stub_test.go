@@ -1,8 +1,7 @@
-package process
+package process_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,7 +9,9 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/processtest"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/panics"
@@ -18,27 +19,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// wantFree fails the test if a lock of the instance is held.
-func (m *running) wantFree() {
-	m.fixture.t.Helper()
-	in := m.instance()
-	if !testkit.Within(patience, func() bool {
-		l := in.current.Load()
-		if l == nil {
-			return true
-		}
-		if !l.encoder.TryLock() {
-			return false
-		}
-		l.encoder.Unlock()
-		if !l.mu.TryLock() {
-			return false
-		}
-		l.mu.Unlock()
-		return true
-	}) {
-		m.fixture.t.Fatal("a lock of the instance is held, want all free")
-	}
+// hooked makes the log call hook.
+func hooked(hook zerolog.HookFunc) func(*process.Environment) {
+	return func(e *process.Environment) { e.Log = e.Log.Hook(hook) }
 }
 
 // TestAPanicWhileABatchIsSent checks that the batch's requests fail, nothing stays lent, and the
@@ -47,7 +30,7 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
-	life := m.instance().current.Load()
+	pid := m.pid()
 	before := testkit.Panics(panics.Request)
 
 	var none *shm.Block // using it panics, like a bug in the server
@@ -64,15 +47,14 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 	if report.Err == nil || report.Executed {
 		t.Errorf("got the report %+v, want an error and no execution", report)
 	}
-	m.wantFree()
 	if n := testkit.Panics(panics.Request); n != before+1 {
 		t.Errorf("got %d panics, want 1", n-before)
 	}
-	if loans, bytes := life.loans.Count(); loans != 0 {
-		t.Errorf("got %d loans of %d bytes, want none", loans, bytes)
+	if held, alive := m.instance().Held(); !alive || held.Loans != 0 {
+		t.Errorf("got %d loans, want none", held.Loans)
 	}
 	m.mustInfer(r.small()).Release()
-	if m.instance().current.Load() != life {
+	if m.pid() != pid {
 		t.Error("the process was exchanged, want the same one")
 	}
 }
@@ -83,7 +65,7 @@ func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
-	life := m.instance().current.Load()
+	pid := m.pid()
 	answered := make(chan *infer.Response, 1)
 	batch := &backend.Batch{
 		Tasks: []*backend.Task{
@@ -102,9 +84,8 @@ func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
 		t.Errorf("got %v for the second request, want its answer", response.Err)
 	}
 	response.Release()
-	m.wantFree()
 	m.mustInfer(r.small()).Release()
-	if m.instance().current.Load() != life {
+	if m.pid() != pid {
 		t.Error("the process was exchanged, want the same one")
 	}
 	if n := testkit.Panics(panics.Request); n != before+2 {
@@ -131,8 +112,8 @@ class TritonPythonModel:
 // a panic in the reader of its output only that output.
 func TestAPanicOfAReader(t *testing.T) {
 	var armed atomic.Bool
-	tagged := func(c *Options) { c.TaggedOutput = true } // sends output lines to the log
-	r := newFixtureWithHook(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+	tagged := func(c *python.Config) { c.TaggedOutput = true } // sends output lines to the log
+	r := newFixtureIn(t, testkit.Python(t).Path, tagged, shm.PoolConfig{}, hooked(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if strings.Contains(message, "trap") && !strings.Contains(message, "internal error") && armed.Swap(false) {
 			panic("a bug in the log")
 		}
@@ -145,7 +126,7 @@ func TestAPanicOfAReader(t *testing.T) {
 		return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(len(s))}, []byte(s))}}
 	}
 	m.mustInfer(text("log nothing")).Release()
-	first := m.instance().current.Load()
+	first := m.pid()
 
 	before := testkit.Panics(panics.Life)
 	armed.Store(true)
@@ -155,7 +136,7 @@ func TestAPanicOfAReader(t *testing.T) {
 	}
 	responses[0].Release()
 	m.mustInfer(text("quiet")).Release()
-	second := m.instance().current.Load()
+	second := m.pid()
 	if second == first {
 		t.Error("the life goes on after its reader has panicked, want another one")
 	}
@@ -163,10 +144,9 @@ func TestAPanicOfAReader(t *testing.T) {
 	m.mustInfer(text("say trap")).Release()
 	testkit.Eventually(t, patience, func() bool { return testkit.Panics(panics.Life) == before+2 })
 	m.mustInfer(text("quiet")).Release()
-	if m.instance().current.Load() != second {
+	if m.pid() != second {
 		t.Error("the life ended with its output, want it to go on")
 	}
-	m.wantFree()
 }
 
 // brokenHost panics on every request of a model.
@@ -214,19 +194,15 @@ class TritonPythonModel:
 		}
 		response.Release()
 	}
-	m.wantFree()
 }
 
 // TestAPanicUnderTheLockOfAnInstance checks that a panic while a stub's frame is handled, and
 // another one at the end of that life, leave the lock free and no request unanswered.
 func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
-	var in atomic.Pointer[Instance]
-	r := newFixtureWithHook(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, message string) {
+	var in atomic.Pointer[process.Instance]
+	r := newFixtureIn(t, testkit.Python(t).Path, nil, shm.PoolConfig{}, hooked(func(_ *zerolog.Event, _ zerolog.Level, message string) {
 		if in := in.Load(); in != nil && message == "log trap" {
-			l := in.current.Load()
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.timer = new(panics.Limit) // stopping it panics
+			in.SpoilTimer()
 		}
 	}))
 	m, err := r.open(r.writeModel("talks", talks), modelConfig("talks", 1, infer.Uint8))
@@ -238,19 +214,18 @@ func TestAPanicUnderTheLockOfAnInstance(t *testing.T) {
 		return &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, int64(len(s))}, []byte(s))}}
 	}
 	m.mustInfer(text("quiet")).Release()
-	first, before := m.instance().current.Load(), testkit.Panics(panics.Life)
+	first, before := m.pid(), testkit.Panics(panics.Life)
 	o := waitFor(t, handOver(m.instance(), text("log trap")))
 	if o.answer == nil || o.answer.Err == nil || o.answer.Err.Code != infer.Internal || o.report.Err == nil {
 		t.Errorf("got %+v, want an INTERNAL error", o)
 	}
 	m.mustInfer(text("quiet")).Release()
-	if m.instance().current.Load() == first {
+	if m.pid() == first {
 		t.Error("the life goes on after its reader has panicked, want another one")
 	}
 	if n := testkit.Panics(panics.Life); n != before+2 {
 		t.Errorf("got %d panics, want that of the reader and that of the end", n-before)
 	}
-	m.wantFree()
 }
 
 // TestAPanicOfTheEndOfALife checks that each of the stub's requests is still answered once, and
@@ -269,10 +244,8 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 	open.executed()
 	stays := m.begin("stays")
 	ahead := m.begin("ahead")
-	life := m.instance().current.Load()
-	output := life.output
-	life.output = nil // using it panics
-	life.fail(errors.New("a test ends it"))
+	finish := m.instance().SpoilEnd()
+	m.kill()
 	for _, c := range []*openRequest{open, stays} {
 		if n, err := c.rest(); n != 1 || err == nil || err.Code != infer.Internal {
 			t.Errorf("%s: got %d responses, the last of them %v, want an INTERNAL error alone", c.task.Request.ID, n, err)
@@ -286,13 +259,8 @@ func TestAPanicOfTheEndOfALife(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the batch ahead was not done")
 	}
-	testkit.Eventually(t, patience, func() bool {
-		now := m.instance().current.Load()
-		return now != nil && now != life
-	})
-	output.Finish()
-	life.calls.Close(false)
-	m.wantFree()
+	testkit.Eventually(t, patience, func() bool { return m.ready() == nil })
+	finish()
 }
 
 // TestAPanicOfExecuteAnswersOnce checks that Execute never panics once it has accepted a batch.
@@ -302,12 +270,10 @@ func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()
 	in := m.instance()
-	life := in.current.Load()
+	pid := m.pid()
 	for _, broken := range []bool{false, true} {
 		if broken {
-			life.mu.Lock()
-			life.timer = new(panics.Limit) // stopping it panics
-			life.mu.Unlock()
+			in.SpoilTimer()
 		}
 		var none *shm.Block // using it panics
 		bad := &infer.Request{Inputs: []infer.Tensor{{Name: "IN0", DataType: infer.Uint8, Shape: []int64{1, 8192}, Data: make([]byte, 8192), Memory: none}}}
@@ -325,11 +291,10 @@ func TestAPanicOfExecuteAnswersOnce(t *testing.T) {
 		if err := panics.Run(zerolog.Nop(), panics.Scheduler, func() error { in.Execute(batch); return nil }); err != nil {
 			t.Errorf("broken %v: Execute panicked", broken)
 		}
-		m.wantFree()
 		if !testkit.Within(patience, func() bool { return done.Load() > 0 && sent.Load() > 0 }) || done.Load() != 1 || sent.Load() != 1 {
 			t.Errorf("broken %v: got %d times Done and %d answers, want 1 and 1", broken, done.Load(), sent.Load())
 		}
 	}
-	testkit.Eventually(t, patience, func() bool { return in.current.Load() != life })
+	testkit.Eventually(t, patience, func() bool { return m.pid() != pid })
 	m.mustInfer(r.small()).Release()
 }

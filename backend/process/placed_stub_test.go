@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -126,8 +127,8 @@ func TestStubsWriteOutputs(t *testing.T) {
 					t.Errorf("the output is in its place: %v, with %d bytes here; %d references, want 2", o.InPlace(), len(o.Data), out.refs.Load())
 				}
 				out.wantAll(2)
-				if n := m.instance().current.Load().channel.Arena().Outstanding(); n != 0 {
-					t.Errorf("%d descriptors of the arena are outstanding, want none", n)
+				if held, alive := m.instance().Held(); !alive || held.Descriptors != 0 {
+					t.Errorf("%d descriptors of the arena are outstanding, want none", held.Descriptors)
 				}
 				response.Release()
 			}
@@ -176,7 +177,7 @@ func TestStubsWriteOutputs(t *testing.T) {
 			response.Release()
 			out.Release()
 			in.Release()
-			testkit.Eventually(t, patience, func() bool { return m.instance().current.Load().mapped.Count() == 0 })
+			testkit.Eventually(t, patience, m.mapsNothing)
 			if out.refs.Load() != 0 || in.refs.Load() != 0 {
 				t.Errorf("the regions have %d and %d references, want none", out.refs.Load(), in.refs.Load())
 			}
@@ -190,7 +191,7 @@ func TestStubsWriteOutputs(t *testing.T) {
 func TestTruncatedPlaces(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.plus()
-	for losses := 1; losses <= hopelessLosses+1; losses++ {
+	for losses := 1; losses <= process.HopelessLosses+1; losses++ {
 		out := r.region(0o600)
 		m.writes(out)
 		m.put(out, "").Release() // its pages now count as present
@@ -279,8 +280,8 @@ func TestWhatIsNotWritten(t *testing.T) {
 			}
 		}
 	}
-	if n := m.instance().current.Load().mapped.Count(); n != 0 {
-		t.Errorf("%d mappings were asked for, want none", n)
+	if !m.mapsNothing() {
+		t.Error("a mapping was asked for, want none")
 	}
 	response := m.put(open, "")
 	if response.Err != nil || response.Outputs[0].InPlace() {
@@ -382,10 +383,7 @@ func TestStormOfPlaces(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	testkit.Eventually(t, patience, func() bool {
-		l := m.instance().current.Load()
-		return l != nil && l.mapped.Count() == 0
-	})
+	testkit.Eventually(t, patience, m.mapsNothing)
 	if inPlace.Load() == 0 {
 		t.Error("no output was written by the stub")
 	}

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit/leaks"
 	"github.com/nereid-serving/nereid/kserve"
@@ -17,7 +19,7 @@ import (
 
 // goProgram is a program without Python: the test binary, executed again.
 type goProgram struct {
-	fakeProgram
+	process.FakeProgram
 	children  *launch.Children
 	behaviour string
 	closed    *atomic.Int32 // the number of Close calls
@@ -28,9 +30,11 @@ func (*goProgram) Configure(*kserve.ModelConfig) error { return nil }
 func (p *goProgram) Close()                            { p.closed.Add(1) }
 
 // Capabilities implements Program. The stubs write outputs to devices but accept no inputs there.
-func (*goProgram) Capabilities() ProgramCapabilities { return ProgramCapabilities{UsesDevices: true} }
+func (*goProgram) Capabilities() process.ProgramCapabilities {
+	return process.ProgramCapabilities{UsesDevices: true}
+}
 
-func (p *goProgram) Start(_ context.Context, instance string, files *Files) (*launch.Process, error) {
+func (p *goProgram) Start(_ context.Context, instance string, files *process.Files) (*launch.Process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -42,28 +46,32 @@ func (p *goProgram) Start(_ context.Context, instance string, files *Files) (*la
 	defer null.Close()
 	inherited := append([]*os.File{null, files.Output[0], files.Output[1]}, files.List()...)
 	return p.children.Bear(func() (*launch.Process, error) {
-		return launch.Start(launch.Command{Argv: []string{self, stubArgument, instance}, Files: inherited}, p.children.NewMark())
+		child, err := launch.Start(launch.Command{Argv: []string{self, stubArgument, instance}, Files: inherited}, p.children.NewMark())
+		if err == nil && p.behaviour == "lacks memory" {
+			child.OOMKills = -1 // as if the kernel's count had increased
+		}
+		return child, err
 	})
 }
 
-func (*goProgram) Complete(config []byte, surroundings Surroundings) any {
+func (*goProgram) Complete(config []byte, surroundings process.Surroundings) any {
 	return &struct {
 		Config string `msgpack:"config"`
-		Surroundings
+		process.Surroundings
 	}{string(config), surroundings}
 }
 
-func (p *goProgram) Initialize(_ InstanceSpec, initialization Initialization) any {
+func (p *goProgram) Initialize(_ process.InstanceSpec, initialization process.Initialization) any {
 	return &struct {
 		Behaviour string `msgpack:"behaviour"`
-		Initialization
+		process.Initialization
 	}{p.behaviour, initialization}
 }
 
 // openProgram completes and starts a model whose stubs are in Go. It returns Start's error.
 func (r *fixture) openProgram(behaviour string) (*running, error) {
 	r.t.Helper()
-	options, err := DefaultOptions()
+	options, err := python.ParseConfig(nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -77,7 +85,7 @@ func (r *fixture) openProgram(behaviour string) (*running, error) {
 		}
 	})
 	model := r.supervisor.Open(env, &options.Config, &goProgram{children: r.supervisor.Children(), behaviour: behaviour, closed: closed})
-	m := &running{fixture: r, model: model, events: &fakeEvents{}}
+	m := &running{fixture: r, name: "go", model: model, events: &fakeEvents{}}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	completed, err := model.AutoComplete(ctx, []byte("{}"))
@@ -142,7 +150,7 @@ func TestProgramOfAnotherLanguage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.instance().Ready(t.Context()); infer.AsError(err).Message != (&fakeProgram{}).Text(NotReady, "go_0_0") {
+		if err := m.instance().Ready(t.Context()); infer.AsError(err).Message != (&process.FakeProgram{}).Text(process.NotReady, "go_0_0") {
 			t.Errorf("Ready: got error %v, want the program's text", err)
 		}
 	})

@@ -1,14 +1,16 @@
-package process
+package process_test
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -33,12 +35,11 @@ func newCharged(t *testing.T, limit int64) *charged {
 		}
 		account.Holders(func(h *budget.Holder) bool { t.Errorf("%s is still a holder", h.Name()); return true })
 	})
-	r := newFixtureWithPool(t, testkit.Python(t).Path, nil, shm.PoolConfig{
+	r := newFixtureIn(t, testkit.Python(t).Path, nil, shm.PoolConfig{
 		Default: shm.PageSize,
 		Charge:  func(n int64) bool { return account.Try(budget.Blocks, n) },
 		Refund:  func(n int64) { account.Give(budget.Blocks, n) },
-	})
-	r.supervisor.account = account
+	}, func(e *process.Environment) { e.Memory = account })
 	return &charged{fixture: r, account: account, base: testkit.LiveHeap()}
 }
 
@@ -53,7 +54,19 @@ func (c *charged) wantBounded(when string) {
 
 // share returns a model's share.
 func (c *charged) share(k budget.Kind) int64 {
-	return c.account.Most(k) / 100 * DefaultMemoryShare
+	return c.account.Most(k) / 100 * process.DefaultMemoryShare
+}
+
+// held returns the bytes that the processes of a model hold.
+func (c *charged) held(m *running, k budget.Kind) (n int64) {
+	model := fmt.Sprintf("model %q version 1 instance ", m.name)
+	c.account.Holders(func(h *budget.Holder) bool {
+		if strings.HasPrefix(h.Name(), model) {
+			n += h.Held(k)
+		}
+		return true
+	})
+	return n
 }
 
 // wantServing checks that another model responds.
@@ -100,12 +113,12 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 	}
 	r.Release()
 	c.wantBounded("with the flood")
-	held := m.instance().current.Load().quota.holder.Held(budget.Frames)
+	held := c.held(m, budget.Frames)
 	if share := c.share(budget.Frames); held > share*7/8 || held < share/2 || int64(len(kept))*4096 < share/4 {
 		t.Errorf("%d responses of 4096 bytes are kept and %d bytes held, want most of the share of %d", len(kept), held, share)
 	}
 	c.wantServing(other)
-	for _, one := range m.model.(*Model).supervisor.Instances() {
+	for _, one := range c.supervisor.Instances() {
 		shows := false
 		for _, b := range one.Holds {
 			shows = shows || b.Kind == "frames" && b.Bytes == held && b.Limit == c.share(budget.Frames)
@@ -168,7 +181,7 @@ func TestAModelThatSaysMuchIsCutAndCharged(t *testing.T) {
 			t.Errorf("%s: %d bytes are charged for %d errors of %d bytes", how, n, len(held), want.length)
 		}
 		c.wantBounded(how)
-		release(held)
+		releaseAll(held)
 		if n := c.account.Used(budget.Frames); n != 0 {
 			t.Errorf("%s: %d bytes are charged after the last release", how, n)
 		}
@@ -237,7 +250,7 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 		err := responses[0].Err
 		responses[0].Release()
 		releaseInputs(request)
-		held = max(held, m.model.(*Model).held.Held(budget.Blocks))
+		held = max(held, c.held(m, budget.Blocks))
 		if err == nil && kept < 3*share {
 			kept += size
 			continue
@@ -263,10 +276,9 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 		small[0].Release()
 	}
 	c.wantServing(other)
-	m.instance().kill()
+	m.kill()
 	testkit.Eventually(t, patience, func() bool {
-		l := m.instance().current.Load()
-		return m.model.(*Model).held.Held(budget.Blocks) == 0 && l != nil
+		return m.ready() == nil && c.held(m, budget.Blocks) == 0
 	})
 	request := &infer.Request{Inputs: []infer.Tensor{c.tensor("IN0", infer.Uint8, []int64{1, size}, make([]byte, size))}}
 	responses, _ := m.infer(request)
@@ -309,7 +321,7 @@ func TestAModelThatKeepsAWindowGoesOn(t *testing.T) {
 		}
 		responses[0].Release()
 		releaseInputs(request)
-		held = max(held, m.model.(*Model).held.Held(budget.Blocks))
+		held = max(held, c.held(m, budget.Blocks))
 	}
 	if held < share || held > share+size {
 		t.Errorf("it kept up to %d bytes of blocks, want its share of %d", held, share)
@@ -364,7 +376,7 @@ func TestUnreadBLSStreamsCountForTheirCaller(t *testing.T) {
 	}()
 	share := c.share(budget.Frames)
 	testkit.Eventually(t, patience, func() bool {
-		return m.model.(*Model).held.Held(budget.Frames) > share-64<<10 && callee.model.(*Model).held.Held(budget.Frames) < share/8
+		return c.held(m, budget.Frames) > share-64<<10 && c.held(callee, budget.Frames) < share/8
 	})
 	c.wantBounded("while nothing is read")
 	another := callee.begin("1")

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -63,9 +64,9 @@ func wantReady(t *testing.T, err error, code infer.Code, want string) {
 }
 
 func TestIsReadyDecidesReadiness(t *testing.T) {
-	for _, python := range testkit.Pythons(t) {
-		t.Run(python.String(), func(t *testing.T) {
-			r := newFixtureWith(t, python.Path, nil)
+	for _, interpreter := range testkit.Pythons(t) {
+		t.Run(interpreter.String(), func(t *testing.T) {
+			r := newFixtureWith(t, interpreter.Path, nil)
 			for _, c := range []struct {
 				name, define, body string
 				code               infer.Code
@@ -91,7 +92,7 @@ func TestIsReadyDecidesReadiness(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if !m.model.(*Model).asksReady() {
+					if !m.model.Capabilities().AsksReady() {
 						t.Error("AsksReady: got false")
 					}
 					wantReady(t, m.ready(), c.code, c.want)
@@ -120,7 +121,7 @@ func TestIsReadyWithoutMethod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.model.(*Model).asksReady() {
+	if m.model.Capabilities().AsksReady() {
 		t.Error("AsksReady: got true")
 	}
 	wantReady(t, m.ready(), 0, "")
@@ -154,7 +155,7 @@ func TestIsReadyBesideExecute(t *testing.T) {
 // result, and the next caller starts a new check.
 func TestIsReadyIsSlow(t *testing.T) {
 	limit := 200 * time.Millisecond
-	r := newFixture(t, func(c *Options) { c.ReadyTimeout = limit })
+	r := newFixture(t, func(c *python.Config) { c.ReadyTimeout = limit })
 	dir := r.writeModel("m", asking("def", `hold("ready"); return True`))
 	held := filepath.Join(dir, "1", "ready")
 	touch(t, held)
@@ -169,7 +170,7 @@ func TestIsReadyIsSlow(t *testing.T) {
 	if err := m.instance().Ready(ctx); err == nil || err.Error() != "gone" {
 		t.Errorf("Ready of a client that has gone: got error %v", err)
 	}
-	m.instance().model.settings.ReadyTimeout = patience
+	m.instance().LimitReady(patience)
 	var asking sync.WaitGroup
 	for range 8 {
 		asking.Go(func() { wantReady(t, m.ready(), 0, "") })
@@ -199,7 +200,7 @@ func TestIsReadyAndDeath(t *testing.T) {
 		go func() { answered <- m.ready() }()
 	}
 	testkit.Eventually(t, patience, func() bool { return exists(held + ".begun") })
-	m.instance().kill()
+	m.kill()
 	for range 2 {
 		wantReady(t, <-answered, infer.Internal, `Stub process ('m_0_0' is not healthy\.|is not healthy while waiting for user-defined is_ready\(\) response)`)
 	}

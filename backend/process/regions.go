@@ -88,8 +88,8 @@ func (l *life) newMapped(files *Files) error {
 		}
 	}
 	l.mapped = mapping.New(config)
-	l.encoder.SetMapped(l.mapped.Number)
-	l.decoder.SetMapped(l.mapped.Number)
+	l.encoder.Mapped = l.mapped.Number
+	l.decoder.Mapped = l.mapped.Number
 	return nil
 }
 
@@ -183,11 +183,11 @@ func (m *Model) TakesDevices() bool { return m.program.Capabilities().TakesDevic
 func (l *life) newDevices() {
 	l.lent = cudaipc.NewLent(l.channel.Arena(), l.in.model.supervisor.copier)
 	l.announced = cudaipc.NewAnnounced(l.lent, l.encoder.Send, l.in.log)
-	l.decoder.SetDevices(l.lent)
-	l.encoder.SetDevices(l.announced)
+	l.decoder.Devices = l.lent
+	l.encoder.Announced = l.announced
 	if l.in.model.program.Capabilities().UsesDevices {
-		l.decoder.SetAnnounced(l.announced)
-		l.encoder.AllowDevicePlaces()
+		l.decoder.Announced = l.announced
+		l.encoder.PutsThere = true
 	}
 }
 

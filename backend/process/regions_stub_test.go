@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/shm"
@@ -147,12 +148,17 @@ func (m *running) maps(c *clientRegion) {
 
 // mappings returns the number of mappings of a region in the model's stub.
 func (m *running) mappings(c *clientRegion) int {
-	l := m.instance().current.Load()
-	if l == nil {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", m.pid()))
+	if err != nil {
 		return -1
 	}
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", l.process.PID()))
 	return strings.Count(string(b), c.file.Name())
+}
+
+// mapsNothing reports whether the model's stub has been told of no region.
+func (m *running) mapsNothing() bool {
+	held, alive := m.instance().Held()
+	return alive && held.Regions == 0
 }
 
 // TestStubsMapRegions checks that an input in a client's region is not copied once the stub has
@@ -194,7 +200,7 @@ func TestStubsMapRegions(t *testing.T) {
 			if got := <-sums; got != 2*regionSize {
 				t.Errorf("sum %d, want %d", got, 2*regionSize)
 			}
-			testkit.Eventually(t, patience, func() bool { return m.instance().current.Load().mapped.Count() == 0 })
+			testkit.Eventually(t, patience, m.mapsNothing)
 			if got := c.refs.Load(); got != 0 {
 				t.Errorf("the region has %d references, want none", got)
 			}
@@ -248,7 +254,7 @@ func TestRegionsOfANewStub(t *testing.T) {
 func TestTruncatedRegion(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.sums()
-	for losses := 1; losses <= hopelessLosses+1; losses++ {
+	for losses := 1; losses <= process.HopelessLosses+1; losses++ {
 		c := r.region(0o600)
 		m.maps(c)
 		if err := c.file.Truncate(4096); err != nil {
@@ -313,7 +319,7 @@ func TestWhatIsNotMapped(t *testing.T) {
 	for name, tensor := range map[string]infer.Tensor{
 		"BYTES":     {DataType: infer.Bytes, Shape: []int64{1}, Memory: c},
 		"of others": {DataType: infer.Uint8, Shape: []int64{1, regionSize}, Memory: open},
-		"small":     {DataType: infer.Uint8, Shape: []int64{1, mapFrom - 1}, Memory: smallRegion{c}},
+		"small":     {DataType: infer.Uint8, Shape: []int64{1, process.MapFrom - 1}, Memory: smallRegion{c}},
 		"the heap":  {DataType: infer.Uint8, Shape: []int64{1, regionSize}, Data: make([]byte, regionSize)},
 	} {
 		if m.model.Capabilities().Mapper.Maps(&tensor) {
@@ -334,4 +340,4 @@ func TestWhatIsNotMapped(t *testing.T) {
 
 type smallRegion struct{ *clientRegion }
 
-func (smallRegion) Size() int64 { return mapFrom - 1 }
+func (smallRegion) Size() int64 { return process.MapFrom - 1 }

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"context"
@@ -80,7 +80,7 @@ func TestOutputsStayWithinAShare(t *testing.T) {
 	if n := strings.Count(c.log.String(), "requests of the model fail because memory is short"); n != 1 {
 		t.Errorf("the log has %d warnings, want one", n)
 	}
-	release(append(kept, refused))
+	releaseAll(append(kept, refused))
 	m.mustGive(1, large).Release()
 }
 
@@ -94,7 +94,7 @@ func TestOutputsBeyondTheAccountAreItsFault(t *testing.T) {
 	if err := refused.Err; err == nil || err.Code != infer.Unavailable || !strings.HasSuffix(err.Message, ", or all of it, is used up (--request-memory-byte-size)") {
 		t.Errorf("got error %v, want one about the server's memory", err)
 	}
-	release(append(kept, refused))
+	releaseAll(append(kept, refused))
 }
 
 // TestCopiesOfOutputsStayWithinAShare checks that copies of outputs that clients hold end at the
@@ -107,7 +107,7 @@ func TestCopiesOfOutputsStayWithinAShare(t *testing.T) {
 	copied := int64(0)
 	for len(kept) == 0 || kept[len(kept)-1].Err == nil {
 		kept = append(kept, m.give(0, size))
-		copied = max(copied, m.model.(*Model).held.Held(budget.Replies))
+		copied = max(copied, c.held(m, budget.Replies))
 	}
 	if share := c.share(budget.Replies); copied > share || copied <= share-size<<20 {
 		t.Errorf("%d bytes of %d outputs were copied, want most of the share of %d", copied, len(kept), share)
@@ -116,7 +116,7 @@ func TestCopiesOfOutputsStayWithinAShare(t *testing.T) {
 		t.Errorf("the outputs end with error %v, want one that names the model", err)
 	}
 	c.wantServing(other)
-	release(kept)
+	releaseAll(kept)
 }
 
 // TestCopiesOfBLSInputsStayWithinAShare checks that a model whose BLS requests wait with copies of
@@ -140,8 +140,7 @@ threads = [threading.Thread(target=call) for _ in range(%d)]
 for thread in threads:
     thread.start()
 `, size, fit))
-	calls := m.instance().current.Load().bls
-	testkit.Eventually(t, patience, func() bool { _, copied := calls.InFlight(); return copied == fit*size })
+	testkit.Eventually(t, patience, func() bool { held, _ := m.instance().Held(); return held.Copied == fit*size })
 	want := fmt.Sprintf(`model "asks" version 1 keeps %d bytes of input tensors after its responses and may keep %d (--model-max-memory-share)`,
 		fit*size, c.share(budget.Blocks))
 	if got := m.ask("call() or said[0]"); !strings.Contains(got, want) {

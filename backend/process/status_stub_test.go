@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
@@ -51,8 +52,8 @@ func TestInstancesTellTheirPhases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var got InstanceStatus
-	is := func(phase Phase) {
+	var got process.InstanceStatus
+	is := func(phase process.Phase) {
 		t.Helper()
 		testkit.Eventually(t, patience, func() bool {
 			list := r.supervisor.Instances()
@@ -75,8 +76,8 @@ func TestInstancesTellTheirPhases(t *testing.T) {
 		m, err := r.open(directory, modelConfig("gated", 1, infer.Uint8))
 		load <- opened{m, err}
 	}()
-	is(PhaseStarting)
-	testkit.Eventually(t, patience, func() bool { is(PhaseStarting); return got.PID > 0 && got.Resident > 1<<20 })
+	is(process.PhaseStarting)
+	testkit.Eventually(t, patience, func() bool { is(process.PhaseStarting); return got.PID > 0 && got.Resident > 1<<20 })
 	if got.Model != "gated" || got.Version != 1 || got.Name != "gated_0_0" || got.Kind != "CPU" || got.Losses != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -85,42 +86,42 @@ func TestInstancesTellTheirPhases(t *testing.T) {
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
-	is(PhaseReady)
+	is(process.PhaseReady)
 	first := got.PID
 	answer := make(chan struct{})
 	go func() {
 		defer close(answer)
 		o.m.wantGood()
 	}()
-	is(PhaseBusy)
+	is(process.PhaseBusy)
 	gate("execute", "")
 	<-answer
-	is(PhaseReady)
+	is(process.PhaseReady)
 
 	if err := os.Remove(filepath.Join(directory, "1", "initialize")); err != nil {
 		t.Fatal(err)
 	}
-	o.m.instance().kill()
-	is(PhaseRestarting)
-	if l := got.LastLoss; l == nil || l.Cause != Exited || !strings.Contains(l.Text, "signal 9") || got.Losses != 1 || got.Restarts != 0 {
+	o.m.kill()
+	is(process.PhaseRestarting)
+	if l := got.LastLoss; l == nil || l.Cause != process.Exited || !strings.Contains(l.Text, "signal 9") || got.Losses != 1 || got.Restarts != 0 {
 		t.Errorf("got %+v with the loss %+v, want one by signal 9", got, l)
 	}
 	gate("initialize", "")
-	is(PhaseReady)
+	is(process.PhaseReady)
 	if got.PID == first || got.PID == 0 || got.Restarts != 1 || !got.NextStart.IsZero() {
 		t.Errorf("got %+v, want another process than %d, after one restart", got, first)
 	}
 
 	gate("initialize", "ends") // from now on, it fails to start
-	o.m.instance().kill()
-	is(PhaseDead)
+	o.m.kill()
+	is(process.PhaseDead)
 	if l := got.LastLoss; !strings.Contains(l.Text, "exited with code 3") || !strings.Contains(l.Text, "a last word") || got.NextStart.Before(l.At) && !got.NextStart.IsZero() {
 		t.Errorf("got %+v with the loss %+v, want the code, the last line and the next start", got, l)
 	}
 	gate("initialize", "")
-	is(PhaseReady)
-	if time.Since(got.Since) < 0 || got.Losses < 1+hopelessStarts {
-		t.Errorf("got %+v, want %d losses at least", got, 1+hopelessStarts)
+	is(process.PhaseReady)
+	if time.Since(got.Since) < 0 || got.Losses < 1+process.HopelessStarts {
+		t.Errorf("got %+v, want %d losses at least", got, 1+process.HopelessStarts)
 	}
 	o.m.close()
 	if list := r.supervisor.Instances(); len(list) != 0 {

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
@@ -77,7 +78,7 @@ os.waitpid = lost
 	if !strings.Contains(r.log.String(), "template did not fork a stub; starting it as a program") {
 		t.Error("the template has not died in a fork")
 	}
-	pid := strconv.Itoa(m.instance().current.Load().process.PID())
+	pid := strconv.Itoa(m.pid())
 	testkit.Eventually(t, patience, func() bool {
 		entries, err := os.ReadDir("/proc")
 		if err != nil {
@@ -163,7 +164,7 @@ func TestIdleTemplateEndsAndComesBack(t *testing.T) {
 // TestLastTemplateEndsWhenAnotherComes checks that a template kept only because it was the last one
 // ends once another one starts.
 func TestLastTemplateEndsWhenAnotherComes(t *testing.T) {
-	r := newFixture(t, func(c *Options) { c.TemplateIdle = time.Nanosecond })
+	r := newFixture(t, func(c *python.Config) { c.TemplateIdle = time.Nanosecond })
 	config := modelConfig("first", 1, infer.Uint8)
 	environment := filepath.Dir(filepath.Dir(testkit.Python(t).Path))
 	config.Parameters = map[string]*kserve.ModelParameter{"EXECUTION_ENV_PATH": {StringValue: environment}}

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 func TestProcessesAreMeasured(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
-	model := m.model.(*Model)
+	memory := m.model.Capabilities().ReportMemory
 	measured := func() bool {
 		list := r.supervisor.Processes()
 		if len(list) != 1 {
@@ -24,17 +24,17 @@ func TestProcessesAreMeasured(t *testing.T) {
 		}
 		return true
 	}
-	if !measured() || model.reportMemory() <= 0 {
-		t.Errorf("got %v and %d bytes, want a process", r.supervisor.Processes(), model.reportMemory())
+	if !measured() || memory() <= 0 {
+		t.Errorf("got %v and %d bytes, want a process", r.supervisor.Processes(), memory())
 	}
-	model.list()[0].kill()
+	m.kill()
 	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.again) == 1 })
 	testkit.Eventually(t, patience, measured)
 	if n := r.counts.of(&r.counts.lost); n != 1 {
 		t.Errorf("%d losses were counted, want 1", n)
 	}
 	m.close()
-	if list := r.supervisor.Processes(); len(list) != 0 || model.reportMemory() != 0 {
-		t.Errorf("got %+v and %d bytes after the end, want none", list, model.reportMemory())
+	if list := r.supervisor.Processes(); len(list) != 0 || memory() != 0 {
+		t.Errorf("got %+v and %d bytes after the end, want none", list, memory())
 	}
 }

@@ -1,4 +1,4 @@
-package process
+package process_test
 
 import (
 	"bytes"
@@ -12,18 +12,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 // lingering starts two instances of a model that executes as long as its request's id says.
-func lingering(t *testing.T, r *fixture) (m *running, first, second *Instance) {
+func lingering(t *testing.T, r *fixture) (m *running, first, second *process.Instance) {
 	t.Helper()
 	m, err := r.open(r.copyModel("lingers"), modelConfig("lingers", 2, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, m.model.Instances()[0].(*Instance), m.model.Instances()[1].(*Instance)
+	return m, m.model.Instances()[0].(*process.Instance), m.model.Instances()[1].(*process.Instance)
 }
 
 // asking returns a request of size bytes with an id, which the caller releases.
@@ -50,25 +51,15 @@ func wantPlusOne(t *testing.T, o outcome, request *infer.Request) {
 
 // wantNothingLent waits until a stub has returned all loans and reported the fate of the batch
 // withdrawn last.
-func wantNothingLent(t *testing.T, in *Instance) {
+func wantNothingLent(t *testing.T, in *process.Instance) {
 	t.Helper()
-	loans, count, asked := 0, 0, withdrawal{}
-	defer func() {
-		if t.Failed() {
-			t.Logf("%s has %d loans, %d batches, %+v withdrawn", in.name, loans, count, asked)
-		}
-	}()
-	testkit.Eventually(t, patience, func() bool {
-		l := in.current.Load()
-		if l == nil {
-			return false
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		loans, _ = l.loans.Count()
-		count, asked = l.count, l.asked
-		return loans == 0 && count == 0 && asked == (withdrawal{})
-	})
+	var held process.Held
+	if !testkit.Within(patience, func() (alive bool) {
+		held, alive = in.Held()
+		return alive && held.Loans+held.Batches+held.Withdrawn == 0
+	}) {
+		t.Fatalf("%s has %+v left, want nothing", in.Name(), held)
+	}
 }
 
 // TestWithdrawnBatchRunsElsewhere withdraws a batch that waits behind a long execution. The other
@@ -127,7 +118,7 @@ func TestWithdrawnBatchRunsElsewhere(t *testing.T) {
 func TestWithdrawnBatchesAreAnsweredOnce(t *testing.T) {
 	r := newFixture(t, nil)
 	_, one, other := lingering(t, r)
-	instances := []*Instance{one, other}
+	instances := []*process.Instance{one, other}
 	random := rand.New(rand.NewPCG(1, 2))
 	const rounds = 500
 	type count struct{ certain, late, executed int }

@@ -7,11 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/panics"
 )
 
@@ -54,7 +56,7 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	case executable != "" && errors.As(failures[0], &late):
 		return nil, fmt.Errorf("python-executable %s: %w", executable, late)
 	}
-	if executable != "" && errors.Is(failures[0], fs.ErrNotExist) {
+	if _, missing := os.Stat(candidates[0]); executable != "" && errors.Is(missing, fs.ErrNotExist) {
 		return nil, fmt.Errorf("python-executable %s: program not found", executable)
 	}
 	if executable != "" {
@@ -65,10 +67,9 @@ func (p *python) findInterpreter(ctx context.Context) (*template, error) {
 	}
 	var tried strings.Builder // bound: the candidates
 	for i, path := range candidates {
-		fmt.Fprintf(&tried, "; %s: %v", path, failures[i])
+		fmt.Fprintf(&tried, "; %s: %v%s", path, failures[i], remedy(failures[i], path))
 	}
-	return nil, fmt.Errorf("no python3 on PATH can import numpy%s; install it with `%s -m pip install numpy`, or name an interpreter that has it with --backend-config=python,python-executable=PATH",
-		tried.String(), candidates[0])
+	return nil, fmt.Errorf("no python3 on PATH can import numpy%s; or name an interpreter that can with --backend-config=python,python-executable=PATH", tried.String())
 }
 
 // fatalError is the error of an interpreter that ended before it was initialized.
@@ -122,11 +123,25 @@ func environmental(err error) bool {
 // remedy returns a remedy for an interpreter that failed, or "" if the error is clear.
 func remedy(err error, interpreter string) string {
 	var fatal *fatalError
+	var exit *launch.ExitError
 	switch {
 	case errors.As(err, &fatal):
 		return "; it gets the server's environment: check PYTHONHOME and the other variables that begin with PYTHON"
 	case environmental(err):
 		return ""
+	case errors.Is(err, fs.ErrNotExist):
+		return "; the file exists, but the program in its first line, or its loader, does not"
+	case errors.Is(err, fs.ErrPermission):
+		if info, err := os.Stat(interpreter); err == nil && info.IsDir() {
+			return "; it is a directory: name the interpreter in it, such as " + filepath.Join(interpreter, "bin/python3")
+		}
+		return fmt.Sprintf("; user %d may not execute it", os.Geteuid())
+	case errors.Is(err, unix.ENOEXEC):
+		return "; it is not a program for this machine, " + runtime.GOOS + "/" + runtime.GOARCH
+	case errors.As(err, &exit) && exit.Signal != 0:
+		return fmt.Sprintf("; if `%s -c 'import numpy'` crashes too, run `%[1]s -m pip install --force-reinstall numpy`", interpreter)
+	case errors.As(err, &exit):
+		return fmt.Sprintf("; want Python 3.8 or newer with numpy: `%s -c 'import numpy'` must work", interpreter)
 	}
 	return fmt.Sprintf("; install numpy with `%s -m pip install numpy`", interpreter)
 }

@@ -27,7 +27,8 @@ import (
 type template struct {
 	interpreter interpreterInfo
 	process     *launch.Process
-	gone        chan struct{} // closed when the process has been reaped
+	gone        chan struct{}     // closed when the process has been reaped
+	exit        *launch.ExitError // set before
 	log         zerolog.Logger
 
 	mu     sync.Mutex // one exchange at a time
@@ -97,7 +98,7 @@ func (p *python) launchTemplate(ctx context.Context, interpreter string, output 
 	panics.Go(p.backend.log, panics.Life, func() {
 		defer close(t.gone)
 		defer children.Forget(child)
-		_ = child.Wait()
+		t.exit = child.Wait()
 	}, nil)
 	stop := context.AfterFunc(ctx, panics.Guard(p.backend.log, panics.Life, child.Kill, nil))
 	err = t.receive(&t.interpreter, p.wish.limit)
@@ -111,6 +112,9 @@ func (p *python) launchTemplate(ctx context.Context, interpreter string, output 
 	}
 	if err != nil {
 		t.close()
+		if errors.Is(err, io.EOF) {
+			err = t.exit
+		}
 		return nil, err
 	}
 	t.interpreter.Path = interpreter

@@ -1,5 +1,5 @@
-// Command frontends measures the server under load over HTTP and gRPC, next to a bare Go handler in
-// a separate process that answers the same requests without models or Python, which shows the cost
+// Command frontends measures the server under load over HTTP and gRPC. It compares the server with
+// a bare Go handler in a separate process, which needs neither models nor Python and shows the cost
 // of net/http and grpc-go alone. Both serve the same clients in turn. A second table is about
 // requests with many responses. Run it in the root of the repository; it starts bin/nereid with
 // examples/models.

@@ -1,8 +1,8 @@
 // Command roundtrip measures round trips from the supervisor to a stub, for a model that returns
 // its input, in Python and in Go. It compares them with the best that the machine can do: a
-// ping-pong between two processes over doorbells, and a copy of the same bytes. It also measures
-// strings and parameters, next to the time that Python alone needs for the same conversions. Run it
-// in the root of the repository.
+// ping-pong between two processes through pipes, and a copy of the same bytes. It also compares
+// strings and parameters with the time that Python alone needs for the same conversions. Run it in
+// the root of the repository.
 package main
 
 import (

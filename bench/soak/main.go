@@ -1,6 +1,6 @@
 // Command soak serves several models to good and hostile clients at once, over HTTP and gRPC, with
 // little memory, while it kills and stops model processes at random, loads and unloads models, and
-// changes their number of instances. Each good request must get the right answer or be rejected
+// changes their number of instances. Each good request must get the right response or be rejected
 // with 503 or UNAVAILABLE, unless it was inside a lost process. After the clients have gone, the
 // server must have released their memory. After it has stopped, nothing may be left over.
 //

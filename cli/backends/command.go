@@ -35,7 +35,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	return command.End("nereid backend test", err, func(w io.Writer) { testUsage(w, flags) }, stdout, stderr)
 }
 
-const testSummary = "test checks that a plugin follows the rules in docs/backends.md for methods, ownership, inputs and outputs."
+const testSummary = "Checks that a plugin follows the rules in docs/backends.md for methods, ownership, inputs and outputs."
 
 var described = []command.Description{{Name: "test", Call: "PATH", Summary: testSummary}}
 

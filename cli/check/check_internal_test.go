@@ -28,6 +28,34 @@ func TestJSONHasAllFindings(t *testing.T) {
 	}
 }
 
+// TestWarningsIncludeTheirErrors checks the finding for a warning of the log that has an error.
+func TestWarningsIncludeTheirErrors(t *testing.T) {
+	c := &check{log: &capture{}}
+	if _, err := c.log.Write([]byte(`{"level":"warn","message":"process lost, restarting","error":"process exited with code 3"}`)); err != nil {
+		t.Fatal(err)
+	}
+	c.told()
+	if len(c.report.Findings) != 1 || c.report.Findings[0].Text != "process lost, restarting: process exited with code 3" {
+		t.Errorf("got findings %+v, want one with the error", c.report.Findings)
+	}
+}
+
+// TestOtherValuesCannotCureTheCode checks which errors are blamed on the values of a request.
+func TestOtherValuesCannotCureTheCode(t *testing.T) {
+	for text, want := range map[string]bool{
+		"NameError: name 'x' is not defined":                                                      true,
+		"Number of InferenceResponse objects do not match the number of InferenceRequest objects": true,
+		"Expected a list in the execute return, found type '<class 'int'>'":                       true,
+		"Expected an 'InferenceResponse' object in the execute function return list":              true,
+		"execute returned no response for this request, and none was sent":                        true,
+		"ValueError: negative": false,
+	} {
+		if got := codeFault.MatchString(text); got != want {
+			t.Errorf("%s: got %t, want %t", text, got, want)
+		}
+	}
+}
+
 // TestRequestsAreSequencesWhereClientsMakeThem checks that generated requests start and end a
 // sequence, except with iterative_sequence, where the server creates the sequences.
 func TestRequestsAreSequencesWhereClientsMakeThem(t *testing.T) {

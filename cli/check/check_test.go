@@ -45,6 +45,10 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 			[]string{"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; an ensemble needs an empty version directory as well: create m/1"}},
 		{"a script without a version", map[string]string{"m/config.pbtxt": check.Two, "m/model.py": check.Script},
 			[]string{"m/config.pbtxt: error: at least one version must be available under the version policy of model 'm'; move m/model.py to m/1/model.py"}},
+		{"a script that cannot be parsed", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": check.Script + "x = (\n", "m/2/model.py": "x = 1\nx = = 2\n"},
+			[]string{"m/2/model.py:2:5: error: SyntaxError: invalid syntax"}},
+		{"a script of another name", map[string]string{"m/config.pbtxt": check.Two + "default_model_filename: \"run.py\"\n", "m/1/model.py": check.Script},
+			[]string{"m/1: error: there is no run.py in the directory of version 1; there is m/1/model.py: rename it, or remove default_model_filename"}},
 		{"a script alone", map[string]string{"m/model.py": check.Script}, []string{
 			"m: error: Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'; " +
 				"move m/model.py to m/1/model.py",
@@ -154,7 +158,7 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 			"m: warning: ignore version directory '2.old' which fails to convert to integral number; version directories are named 1, 2, 3, …",
 			"m/2.old: triton: Triton reads this directory as version 2, which does not exist, and would fail to load the model; rename the directory",
 		}},
-		{"code", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": "# nereid_testing\n" + check.Script + "        await sender.cancelled()\n"},
+		{"code", map[string]string{"m/config.pbtxt": check.Two, "m/1/model.py": "# nereid_testing\n" + strings.Replace(check.Script, "def", "async def", 1) + "        await sender.cancelled()\n"},
 			[]string{"m/1/model.py:5: triton: await sender.cancelled() does not exist in Triton; guard it if the model should also run there"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

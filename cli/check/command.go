@@ -171,7 +171,7 @@ func isSpecial(path string) bool {
 
 // run checks and reports.
 func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
-	c := &check{options: o, log: &capture{}}
+	c := &check{options: o, log: &capture{}, scripts: make(map[string]finding)}
 	if err := c.everything(ctx, stdout, stderr); err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -94,6 +96,9 @@ func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examin
 	if path := scriptOf(e, number); path != "" {
 		folder := filepath.Dir(path)
 		source := readStart(path)
+		if absolute, err := filepath.Abs(path); err == nil && source != nil && e.Description.Config.GetParameters()["EXECUTION_ENV_PATH"] == nil {
+			c.scripts[absolute] = finding{Severity: severityError, Rule: "syntax", Model: e.Identity.String(), File: path}
+		}
 		switch {
 		case isSpecial(path):
 			add(severityError, "model-file", path, "it is not a regular file", "replace it with the file itself, or with a link to it")
@@ -107,6 +112,27 @@ func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examin
 	}
 	for _, d := range diagnosis.LabelDoubts(v.Config, v.Labels) {
 		c.doubt(e, configSource(e), d)
+	}
+}
+
+// syntax reports scripts that Python cannot parse, instead of other faults of their text. Models
+// with an execution environment may need another Python.
+func (c *check) syntax(ctx context.Context) {
+	if len(c.scripts) == 0 {
+		return
+	}
+	failures, err := c.server.CheckSyntax(ctx, slices.Sorted(maps.Keys(c.scripts)))
+	if err != nil {
+		c.report.add(finding{
+			Severity: severityWarning, Rule: "syntax", Text: "the syntax of the models' code was not checked: " + err.Error(),
+			Remedy: "name an interpreter with --backend-config=python,python-executable=PATH",
+		})
+	}
+	for _, failure := range failures {
+		f := c.scripts[failure.File]
+		f.Line, f.Column, f.Text = failure.Line, failure.Column, failure.Text
+		c.report.Findings = slices.DeleteFunc(c.report.Findings, func(other *finding) bool { return other.Rule == "model-class" && other.File == filepath.Clean(f.File) })
+		c.report.add(f)
 	}
 }
 
@@ -139,6 +165,9 @@ func (c *check) strayScript(e *models.Examined, folder, want string) string {
 	}
 	if near := similar(folder, want); near != "" {
 		return fmt.Sprintf("there is %s: is that it?", filepath.Join(folder, near))
+	}
+	if named := filepath.Join(folder, scriptName); want != scriptName && isFile(named) {
+		return fmt.Sprintf("there is %s: rename it, or remove default_model_filename", named)
 	}
 	return "each version directory needs one, with a class TritonPythonModel"
 }

@@ -139,8 +139,9 @@ func (c *check) ask(ctx context.Context, q *infer.Request) (outputs []infer.Tens
 	return outputs, err
 }
 
-// codeFault matches exceptions caused by the code, whatever the values are.
-var codeFault = regexp.MustCompile(`\b(?:AttributeError|ImportError|IndentationError|ModuleNotFoundError|NameError|NotImplementedError|SyntaxError|UnboundLocalError): `)
+// codeFault matches exceptions and errors caused by the code, whatever the values are.
+var codeFault = regexp.MustCompile(`\b(?:AttributeError|ImportError|IndentationError|ModuleNotFoundError|NameError|NotImplementedError|SyntaxError|UnboundLocalError): ` +
+	`|Number of InferenceResponse objects|in the execute (?:function )?return|execute returned no response|NumPy dtype is not supported|incompatible constructor arguments`)
 
 // sequenceCode matches a model.py that distinguishes sequences itself.
 var sequenceCode = regexp.MustCompile(`(?m)^[^#\n]*\.correlation_id\(`)

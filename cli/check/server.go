@@ -33,6 +33,9 @@ type check struct {
 	log    *capture
 	server *nereid.Server
 	found  []*models.Examined
+	// scripts holds the findings, without texts, for scripts that cannot be parsed, by their absolute
+	// paths.
+	scripts map[string]finding
 	// uncopied holds the errors of models that could not be copied from object stores, by the path
 	// of the copy, which is empty.
 	uncopied map[string]error
@@ -73,6 +76,7 @@ func (c *check) everything(ctx context.Context, stdout, stderr io.Writer) (err e
 		}
 		c.examined(e)
 	}
+	c.syntax(ctx)
 	if len(c.models) == 0 {
 		c.folders(o.Repository.Paths)
 		if len(c.found) == 0 {
@@ -330,7 +334,7 @@ type capture struct {
 }
 
 type logLine struct {
-	Level, Model, Message string
+	Level, Model, Message, Error string
 }
 
 // mostLines is the maximum number of kept log lines.
@@ -340,6 +344,9 @@ const mostLines = 10_000
 func (c *capture) Write(line []byte) (int, error) {
 	var l logLine
 	if json.Unmarshal(line, &l) == nil {
+		if l.Error != "" {
+			l.Message += ": " + l.Error
+		}
 		c.mu.Lock()
 		if len(c.lines) < mostLines {
 			c.lines = append(c.lines, l)

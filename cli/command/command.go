@@ -1,6 +1,6 @@
-// Package command is shared by the subcommands: flags anywhere on the command line, usage texts,
-// and exit statuses. A usage is either printed or described for completion and the manual page
-// (Describe), from one source. The package has no state.
+// Package command has the code that the subcommands share: flags anywhere on the command line,
+// usage texts, and exit statuses. The same source prints a usage and describes it for completion
+// and the manual page (Describe).
 package command
 
 import (

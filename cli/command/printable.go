@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // AppendPrintable appends text in a form that is safe for a terminal: control characters except tab
@@ -65,4 +67,14 @@ func File(w io.Writer) *os.File {
 	}
 	file, _ := w.(*os.File)
 	return file
+}
+
+// IsTerminal reports whether a writer, which may be wrapped by Printable, is a terminal.
+func IsTerminal(w io.Writer) bool {
+	file := File(w)
+	if file == nil {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
 }

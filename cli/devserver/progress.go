@@ -73,15 +73,15 @@ func (p *Progress) Began(model string, _ int64) {
 }
 
 // Ended implements models.LoadObserver.
-func (p *Progress) Ended(model string, version int64, took time.Duration, err error) {
+func (p *Progress) Ended(model string, version int64, took time.Duration, fault *diagnosis.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.start[model]; l != nil {
 		l.ended = true
 	}
 	mark, why := p.colours.Green("✓"), ""
-	if err != nil {
-		mark, why = p.colours.Red("✗"), "    "+reason(model, err)+"\n"
+	if fault != nil {
+		mark, why = p.colours.Red("✗"), "    "+reason(*fault)+"\n"
 		p.failed[model] = true
 	}
 	fmt.Fprintf(p.screen, "%s %s %d  %s\n%s", mark, command.Line(model), version, p.colours.Dim(seconds(took)), why)
@@ -99,13 +99,12 @@ func (p *Progress) HasFailed(model string) bool {
 const lost = "Stub process '' is not healthy."
 
 // reason describes a failed load in one line: location, error text and remedy.
-func reason(model string, err error) string {
-	fault := diagnosis.Of(model, "", "", err)
+func reason(fault diagnosis.Fault) string {
 	if fault.Reason == lost {
 		fault.Reason = "the model's process has exited, or does not answer"
 	}
 	fault.Reason = strings.TrimPrefix(fault.Reason, lost+" ")
-	return command.Line(strings.TrimPrefix(fault.String(), model+": "))
+	return command.Line(fault.Why())
 }
 
 // showLocked updates the status line: the number of loaded models and the names of those in

@@ -10,6 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/devserver"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -59,7 +60,7 @@ func TestStartIsShown(t *testing.T) {
 	s.want(t, "loading 2 of 3")
 	p.Began("b", 1)
 	s.want(t, "loading 2 of 3: b")
-	p.Ended("b", 1, 15*time.Second, errors.New("broken"))
+	p.Ended("b", 1, 15*time.Second, &diagnosis.Fault{Reason: "broken"})
 	p.Began("c\x1b[2J", 3) // not planned
 	p.Began("c", 1)
 	s.want(t, "loading 3 of 3: c")
@@ -81,11 +82,13 @@ func TestFailuresHaveSourceAndRemedy(t *testing.T) {
 		"ValueError: no\n\nAt:\n  /r/m/1/model.py(3): initialize\n":                        "/r/m/1/model.py:3: ValueError: no",
 		"Stub process '' is not healthy.":                                                  "the model's process has exited, or does not answer",
 		"Stub process '' is not healthy. Python model file not found in '/r/m/1/model.py'": "Python model file not found in '/r/m/1/model.py'; each version directory needs a model.py with a class TritonPythonModel",
+		"SyntaxError: invalid syntax (model.py, line 5)":                                   "r/m/1/model.py:5: SyntaxError: invalid syntax",
+		"Stub process '' is not healthy. Cause: process exited with code 7":                "Cause: process exited with code 7",
 		"bad \x1b[2J": `bad \u001B[2J`,
 	} {
 		s := &fakeTerminal{}
 		p := devserver.NewProgress(s, logs.Palette{})
-		p.Ended("m", 1, time.Second, errors.New(text))
+		p.Ended("m", 1, time.Second, diagnosis.OfVersion("m", 1, "r/m", errors.New(text)))
 		if got, want := s.lines.String(), "✗ m 1  1.0 s\n    "+want+"\n"; got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}

@@ -28,10 +28,10 @@ type subcommand struct {
 // commands lists all commands in the order of the usage.
 func commands() []subcommand {
 	return []subcommand{
-		{"doctor", "PATH", "checks whether models can run in an environment, a packed archive, or with an interpreter, and how to repair it if not.", doctor},
-		{"list", "", "lists the environments in the cache.", list},
-		{"prune", "[NAME…]", "removes environments that no process uses, and leftovers of killed processes.", prune},
-		{"verify", "[NAME…]", "compares environments with their original files; without names, all of them.", verify},
+		{"doctor", "PATH", "Checks whether models can run in an environment, in a packed archive or with an interpreter. If not, it explains the remedy.", doctor},
+		{"list", "", "Lists the environments in the cache.", list},
+		{"prune", "[NAME…]", "Removes environments that no process uses, and leftovers of killed processes.", prune},
+		{"verify", "[NAME…]", "Compares environments with their original files. Without names, it compares all of them.", verify},
 	}
 }
 
@@ -81,7 +81,7 @@ func (c subcommand) start(ctx context.Context, args []string, stdout, stderr io.
 	i := &invocation{command: c, flags: command.Flags(c.name), stdout: stdout, stderr: stderr, names: args}
 	i.flags.BoolVar(&i.json, "json", false, "print JSON")
 	usage := func(w io.Writer) {
-		command.Usage(w, "nereid env "+strings.TrimSpace(c.name+" [options] "+c.arguments), c.name+" "+c.summary, i.flags)
+		command.Usage(w, "nereid env "+strings.TrimSpace(c.name+" [options] "+c.arguments), c.summary, i.flags)
 	}
 	return command.End("nereid env "+c.name, c.run(ctx, i), usage, stdout, stderr)
 }

@@ -18,8 +18,8 @@ type kind struct {
 
 func kinds() []kind {
 	return []kind{
-		{"model", "writes a Python model: config.pbtxt, model.py, a unit test and a client.", makeModel},
-		{"backend", "writes a Go backend: a plugin program, its tests, an example model and a client.", makeBackend},
+		{"model", "Writes a Python model: config.pbtxt, model.py, a unit test and a client.", makeModel},
+		{"backend", "Writes a Go backend: a plugin program, its tests, an example model and a client.", makeBackend},
 	}
 }
 
@@ -67,7 +67,7 @@ func usage(w io.Writer) {
 func (k kind) run(args []string, release string, stdout, stderr io.Writer) int {
 	i := &invocation{kind: k, flags: command.Flags(k.name), release: release, args: args, stdout: stdout}
 	usage := func(w io.Writer) {
-		command.Usage(w, "nereid new "+k.name+" NAME [options]", k.name+" "+k.summary, i.flags)
+		command.Usage(w, "nereid new "+k.name+" NAME [options]", k.summary, i.flags)
 	}
 	return command.End("nereid new "+k.name, k.make(i), usage, stdout, stderr)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 // entries reads the headers of an archive and creates their entries.
@@ -121,7 +123,7 @@ func (e *entries) make(header *tar.Header) error {
 	case tar.TypeLink:
 		target, err := cleanName(header.Linkname, e.limits.Depth)
 		if err != nil {
-			return &Error{Reason: fmt.Sprintf("is a hard link to %q: %s", shortened(header.Linkname), err)}
+			return &Error{Reason: fmt.Sprintf("is a hard link to %q: %s", infer.Cut(header.Linkname, mostShown), err)}
 		}
 		return e.tree.link(name, target, mtime)
 	}
@@ -179,7 +181,7 @@ func headerError(before string, err error) error {
 	}
 	after := "before its first entry"
 	if before != "" {
-		after = fmt.Sprintf("after entry %q", shortened(before))
+		after = fmt.Sprintf("after entry %q", infer.Cut(before, mostShown))
 	}
 	return &Error{Reason: damagedHeader + refused.Reason + " " + after, Err: refused.Err}
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 // Error reports why an archive was refused, or at which entry its unpacking ended. The
@@ -27,20 +29,14 @@ func (e *Error) Error() string {
 	if e.Entry == "" {
 		return text
 	}
-	return fmt.Sprintf("entry %q: %s", shortened(e.Entry), text)
+	return fmt.Sprintf("entry %q: %s", infer.Cut(e.Entry, mostShown), text)
 }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// shortened truncates names for messages: an archive may contain names of a mebibyte.
-func shortened(name string) string {
-	const most = 512
-	if len(name) <= most {
-		return name
-	}
-	return name[:most] + "…"
-}
+// mostShown limits a name in a message, in bytes: an archive may contain names of a mebibyte.
+const mostShown = 512 + len("…")
 
 // Triton's texts, which are those of libarchive.
 const (

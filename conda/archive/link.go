@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/infer"
 )
 
 const outside = "; pack the environment with conda-pack, or name its directory instead of an archive"
@@ -28,7 +30,7 @@ func checkTarget(depth int, target string) (upward bool, err error) {
 	case target == "":
 		return false, &Error{Reason: "is a symbolic link without a target"}
 	case target[0] == '/':
-		return false, &Error{Reason: fmt.Sprintf("is a symbolic link to %q, outside the archive%s", shortened(target), outside)}
+		return false, &Error{Reason: fmt.Sprintf("is a symbolic link to %q, outside the archive%s", infer.Cut(target, mostShown), outside)}
 	case len(target) > maxTarget:
 		return false, &Error{Reason: fmt.Sprintf("is a symbolic link to a name of %d bytes, at most %d are possible", len(target), maxTarget)}
 	}
@@ -53,7 +55,7 @@ func checkTarget(depth int, target string) (upward bool, err error) {
 }
 
 func outwardError(target string) error {
-	return &Error{Reason: fmt.Sprintf("is a symbolic link to %q, which leads outside the archive%s", shortened(target), outside)}
+	return &Error{Reason: fmt.Sprintf("is a symbolic link to %q, which leads outside the archive%s", infer.Cut(target, mostShown), outside)}
 }
 
 // symlink creates a symbolic link.
@@ -100,11 +102,11 @@ func (t *tree) link(name, target string, mtime time.Time) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &Error{Reason: fmt.Sprintf("is a hard link to %q, which no earlier entry has created", shortened(target))}
+		return &Error{Reason: fmt.Sprintf("is a hard link to %q, which no earlier entry has created", infer.Cut(target, mostShown))}
 	case err != nil:
 		return asDiskError("look at the target of the hard link", err)
 	case info.IsDir():
-		return &Error{Reason: fmt.Sprintf("is a hard link to the directory %q", shortened(target))}
+		return &Error{Reason: fmt.Sprintf("is a hard link to the directory %q", infer.Cut(target, mostShown))}
 	case info.Mode()&fs.ModeSymlink != 0:
 		// A second name for a relative link would lead elsewhere: it is a link of its own,
 		// and checked where it lies.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/infer"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,7 +90,7 @@ func (t *tree) existing(name, entry string) error {
 	case err != nil:
 		return diskError("", fmt.Sprintf("open the directory %q", name), err)
 	case info.Mode()&fs.ModeSymlink != 0:
-		return &Error{Reason: refusedHeader + "Cannot extract through symlink " + shortened(entry)}
+		return &Error{Reason: refusedHeader + "Cannot extract through symlink " + infer.Cut(entry, mostShown)}
 	case !info.IsDir():
 		return &Error{Reason: fmt.Sprintf("%q, in which it would lie, is a file", name)}
 	}

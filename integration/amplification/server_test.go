@@ -306,8 +306,8 @@ func TestLiveHeapFollowsTheAccount(t *testing.T) {
 }
 
 // suffer makes the client send a volley and reports whether the server processed any of the bodies.
-// A volley above the bound is repeated: a collection counts as live what was allocated while it
-// ran, which on a busy machine may be the garbage of a whole volley.
+// A volley above the bound is repeated: a collection counts all memory as live that was allocated
+// while it ran. On a busy machine that may be the garbage of a whole volley.
 func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int) bool {
 	t.Helper()
 	for try := 1; ; try++ {

@@ -47,6 +47,7 @@ type Arena struct {
 	top, reserved int64
 	backed        int64 // bytes of real memory
 	used          int64 // of these in blocks that are not free
+	size          int64 // of the block that is being taken
 
 	outstanding int    // descriptors at the server
 	collected   uint64 // tickets taken out of the return ring
@@ -142,8 +143,9 @@ func (a *Arena) Take(n int64) (*Block, error) {
 	if err := a.collectLocked(); err != nil {
 		return nil, err
 	}
+	a.size = n
 	if n < 0 || n > a.end {
-		return nil, a.exhausted(n, fmt.Sprintf("no place for %d bytes in a file of %d", n, a.end))
+		return nil, a.exhausted(n, a.fullLocked())
 	}
 	index, err := a.findLocked(sizeClass(n))
 	if err != nil {
@@ -172,7 +174,7 @@ func (a *Arena) Lend(b *Block) (ticket uint64, err error) {
 			return 0, err
 		}
 		if a.outstanding == shm.ReturnRingSlots {
-			return 0, a.exhausted(0, fmt.Sprintf("%d tensors are still being sent", a.outstanding))
+			return 0, a.exhausted(0, fmt.Sprintf("%d tensors of this process are still being sent, the maximum", a.outstanding))
 		}
 	}
 	a.outstanding++
@@ -330,7 +332,7 @@ func (a *Arena) enterLocked(offset, size int64) uint32 {
 func (a *Arena) cutLocked(size int64) (uint32, error) {
 	run := a.freeRunLocked(size)
 	if run == nil {
-		return 0, a.exhausted(size, fmt.Sprintf("no place for %d bytes in a file of %d", size, a.end))
+		return 0, a.exhausted(size, a.fullLocked())
 	}
 	start, length := a.extents[run[0]].offset, int64(0)
 	for _, index := range run {
@@ -377,6 +379,12 @@ func (a *Arena) keepHollowLocked(offset, size int64) {
 	index := a.enterLocked(offset, size)
 	a.extents[index].hollow = true
 	a.free[size] = slices.Insert(a.free[size], 0, index)
+}
+
+func (a *Arena) fullLocked() string {
+	return fmt.Sprintf("a tensor needs %d bytes in one piece, others of this process use %d, and all together may use %d: the limit is "+
+		"shm-max-byte-size of --backend-config, or the model's share (--model-max-memory-share) of --request-memory-byte-size "+
+		"if that is less, and not --shm-size", a.size, a.used, a.sizes.Max)
 }
 
 func (a *Arena) exhausted(needed int64, reason string) error {

@@ -26,12 +26,12 @@ func (a *Arena) reserveLocked(offset, size, needed int64) (int64, error) {
 			a.giveBackLocked(over)
 		}
 		if a.backed+try.amount > a.sizes.Max {
-			reason = fmt.Sprintf("%d bytes more are wanted, %d are in use, shm-max-byte-size allows %d", needed, a.used, a.sizes.Max)
+			reason = a.fullLocked()
 			continue
 		}
 		if !a.grantedLocked(a.backed + try.amount) {
-			reason = fmt.Sprintf("%d bytes more are wanted, %d are in use, and the model's share of the server's "+
-				"memory for requests (--model-max-memory-share), or all of it, is used up (--request-memory-byte-size)", needed, a.used)
+			reason = fmt.Sprintf("a tensor needs %d bytes, others of this process use %d, and the model's share of the server's "+
+				"memory for requests (--model-max-memory-share), or all of it, is used up (--request-memory-byte-size)", a.size, a.used)
 			continue
 		}
 		if err := a.peer.up.Reserve(offset, try.amount); err != nil {

@@ -84,7 +84,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantExhausted(t, arena, 200<<10, "shm-max-byte-size allows 1048576")
+		wantExhausted(t, arena, 200<<10, "a tensor needs 204800 bytes in one piece, others of this process use 1048576, and all together may use 1048576: the limit is shm-max-byte-size")
 		first.Release()
 		second, err := arena.Take(1 << 20) // evicts the first place
 		if err != nil {
@@ -99,13 +99,13 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantExhausted(t, arena, 1<<20, "--request-memory-byte-size")
+		wantExhausted(t, arena, 1<<20, "a tensor needs 1048576 bytes, others of this process use 32768, and the model's share")
 		block.Release()
 	})
 	t.Run("file", func(t *testing.T) {
 		r := peer.NewFixture(t, ipc.Config{UpSize: 64 << 20}, nil, peer.Into(peer.NewBox()))
 		arena := r.Peer.OpenArena(peer.Sizes{Default: 64 << 10, Growth: 64 << 10})
-		wantExhausted(t, arena, 1<<40, "no place for")
+		wantExhausted(t, arena, 1<<40, "a tensor needs 1099511627776 bytes in one piece")
 		// All places have one size; a longer block is cut from free neighbours.
 		var blocks []*peer.Block
 		for {
@@ -118,7 +118,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 		if len(blocks) < 10 {
 			t.Fatalf("got %d blocks of 4 MiB in 64 MiB", len(blocks))
 		}
-		wantExhausted(t, arena, 6<<20, "no place for")
+		wantExhausted(t, arena, 6<<20, "a tensor needs 6291456 bytes in one piece")
 		blocks[3].Release()
 		blocks[4].Release()
 		joined, err := arena.Take(6 << 20)
@@ -148,7 +148,7 @@ func TestArenaSaysWhyThereIsNoMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := arena.Lend(block); err == nil || !strings.Contains(err.Error(), "4096 tensors are still being sent") {
+		if _, err := arena.Lend(block); err == nil || !strings.Contains(err.Error(), "4096 tensors of this process are still being sent") {
 			t.Errorf("one more: got error %v", err)
 		}
 		arena.Withdraw(ticket)

@@ -90,11 +90,15 @@ func ParseJSON(text []byte) (*kserve.ModelConfig, error) {
 // positioned matches the errors of prototext and protojson.
 var positioned = regexp.MustCompile(`(?s)^(?:syntax error )?\(line (\d+):(\d+)\): (.*)$`)
 
+var behindString = regexp.MustCompile(`(?s)(["'])\s*(?:\n.*|\s#.*)?$`)
+
 // parseError converts an error of Go's protobuf to a ParseError. Those errors begin with "proto:"
 // and, at random, a plain or a non-breaking space.
 func parseError(path string, text []byte, err error) *ParseError {
 	reason := strings.TrimPrefix(err.Error(), "proto:")
 	reason = strings.TrimLeft(reason, " \u00a0")
+	// The text of a string includes the spaces, the lines and the comments behind it.
+	reason = behindString.ReplaceAllString(reason, "$1") // bound: the config
 	e := &ParseError{Path: path, Reason: reason}
 	if m := positioned.FindStringSubmatch(reason); m != nil {
 		e.Line, _ = strconv.Atoi(m[1])

@@ -69,6 +69,7 @@ func TestParseTextErrorsNameTheSource(t *testing.T) {
 		{"two schedulers", "dynamic_batching { }\nsequence_batching { }", `p:2:1: error parsing "sequence_batching", oneof inference.ModelConfig.scheduling_choice is already set`},
 		{"float for an integer", `max_batch_size: 4.0`, "p:1:17: invalid value for int32 type: 4.0"},
 		{"quoted integer", `max_batch_size: "4"`, `p:1:17: invalid value for int32 type: "4"`},
+		{"quoted integer before a comment", "max_batch_size: \"4\" # c\n\n# d\n", `p:1:17: invalid value for int32 type: "4"`},
 		{"out of range", `max_batch_size: 12345678901`, "p:1:17: invalid value for int32 type: 12345678901"},
 		{"negative", `dynamic_batching { max_queue_delay_microseconds: -1 }`, "p:1:50: invalid value for uint64 type: -1"},
 		{"unknown type", `input { data_type: FP32 }`, "p:1:20: invalid value for enum type: FP32"},

@@ -41,19 +41,32 @@ func (e *ParseError) Remedy() string {
 	if m := secondOfOne.FindStringSubmatch(e.Reason); m != nil {
 		return "only one of " + strings.Join(choices(m[1]), ", ") + " is allowed: remove the others" // bound: fields
 	}
-	switch {
-	case strings.HasPrefix(e.Reason, "non-repeated field "):
-		return "it is already set above: remove one of them"
-	case strings.HasPrefix(e.Reason, "unexpected character '{'"):
-		return "separate the entries of a list with commas: [ { … }, { … } ]"
-	case strings.HasPrefix(e.Reason, `unexpected token: "`):
-		return "braces are required here, as in value { string_value: " + strings.TrimSpace(strings.TrimPrefix(e.Reason, "unexpected token: ")) + " }"
-	case e.Reason == "invalid field name: //":
-		return "comments begin with #"
-	case e.Reason == "invalid field name: {":
-		return "config.pbtxt is not JSON: remove the outer braces and the quotes around names"
+	if value, is := strings.CutPrefix(e.Reason, "unexpected token: "); is && strings.HasPrefix(value, `"`) {
+		return "braces are required here, as in value { string_value: " + value + " }"
+	}
+	for _, r := range remedies {
+		if strings.HasPrefix(e.Reason, r.reason) {
+			return r.remedy
+		}
 	}
 	return ""
+}
+
+// remedies are for reasons that begin with these texts. The first match counts.
+var remedies = []struct{ reason, remedy string }{
+	{"non-repeated field ", "it is already set above: remove one of them"},
+	{"unexpected character '{'", "separate the entries of a list with commas: [ { … }, { … } ]"},
+	{"unexpected character '", "a comma or a closing bracket is missing before it"},
+	{"unexpected token: [", "the field has one value and not a list: remove the brackets"},
+	{"unexpected token: ", "braces are required here, as in dynamic_batching { }"},
+	{"missing field separator :", "write a colon between name and value, as in max_batch_size: 8"},
+	{"invalid field name: //", "comments begin with #"},
+	{"invalid field name: {", "config.pbtxt is not JSON: remove the outer braces and the quotes around names"},
+	{"invalid field name: }", "no brace is open here"},
+	{`invalid field name: "`, "write names of fields without quotes"},
+	{"invalid scalar value: ]", "remove the comma before it"},
+	{"invalid scalar value: ", "want a number, or a text in quotes"},
+	{`invalid character '\n' in string`, "close the quote in the same line"},
 }
 
 var (
@@ -71,8 +84,13 @@ func valueRemedy(kind, value string) string {
 	case "bytes", "message":
 		return ""
 	}
-	if strings.HasPrefix(value, `"`) || strings.HasPrefix(value, "'") {
+	switch {
+	case strings.HasPrefix(value, `"`) || strings.HasPrefix(value, "'"):
 		return "write the number without quotes"
+	case strings.Trim(value, "-0123456789") == "":
+		return "it is too large, or negative, for " + kind
+	case strings.Contains(kind, "int"):
+		return "write a whole number"
 	}
 	return ""
 }
@@ -103,6 +121,11 @@ func enumRemedy(value string) string {
 	case meant == "TYPE_STRING":
 		return "use TYPE_STRING for strings and bytes"
 	case meant == "":
+		for _, name := range enumNames() {
+			if strings.HasSuffix(name, "_"+word) {
+				return "did you mean " + name + "?"
+			}
+		}
 		if meant = spelling.Nearest(value, enumNames()); meant == "" {
 			meant = otherTypes[spelling.Nearest(word, slices.Sorted(maps.Keys(otherTypes)))]
 		}

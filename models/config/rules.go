@@ -51,10 +51,6 @@ func (r Rules) Fill(config *kserve.ModelConfig, directory string, content []File
 	return nil
 }
 
-// CheckGroups returns an error if instances of a filled configuration cannot be placed. The error
-// is an *infer.Error for clients.
-func (r Rules) CheckGroups(config *kserve.ModelConfig) error { return r.validateGroups(config) }
-
 // Complete returns a filled configuration completed with the model's answer to auto-complete (JSON,
 // see ParseJSON; or nil) and fully checked. The filled configuration is unchanged. The error is an
 // *infer.Error for clients.
@@ -74,7 +70,7 @@ func (r Rules) Complete(filled *kserve.ModelConfig, answer []byte) (*kserve.Mode
 	if config.Platform == PlatformEnsemble && config.ModelTransactionPolicy == nil {
 		config.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{}
 	}
-	if err := r.validateGroups(config); err != nil {
+	if err := r.CheckGroups(config); err != nil {
 		return nil, err
 	}
 	for _, validate := range []func(*kserve.ModelConfig) error{validateBatchTypes, validate, validateTensors} {

@@ -29,7 +29,7 @@ func CheckConfig(t *testing.T, config *kserve.ModelConfig) {
 	}
 	_ = validate(config)
 	_ = validateTensors(config)
-	_ = Rules{}.validateGroups(config)
+	_ = Rules{}.CheckGroups(config)
 	back, err := ParseJSON(shown)
 	if err != nil {
 		t.Fatalf("the JSON form is refused: %v\n%s", err, shown)

@@ -183,9 +183,9 @@ func MetricWarnings(config *kserve.ModelConfig) (warnings []string) {
 	return warnings
 }
 
-// validateGroups checks the instance groups of a normalised configuration
-// against the GPUs that may be used.
-func (r Rules) validateGroups(config *kserve.ModelConfig) error {
+// CheckGroups checks the instance groups of a normalised configuration against the GPUs that may be
+// used. The error is an *infer.Error for clients.
+func (r Rules) CheckGroups(config *kserve.ModelConfig) error {
 	if config.Platform == PlatformEnsemble {
 		return nil // they are refused with the ensemble's other fields
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -42,6 +43,8 @@ var (
 	pythonFrame = regexp.MustCompile(`(?m)^At:\n  (.+)\((\d+)\): `)
 	// pythonSyntax matches Python's error for a file that it cannot parse.
 	pythonSyntax = regexp.MustCompile(`\(([^\s()]+\.py), line (\d+)\)`)
+	// noClass matches Python's error for a model.py without the class.
+	noClass = regexp.MustCompile(`module '(\d+)\.(\w+)' has no attribute 'TritonPythonModel'`)
 	// versionFolder is the name of a version's folder.
 	versionFolder = regexp.MustCompile(`^[0-9]+$`)
 	// versionFailed matches the start of a version's text in the error of its model.
@@ -51,6 +54,16 @@ var (
 // Of diagnoses the error of a load. directory is the model's, and file its configuration, both as
 // the operator would write them; "" if unknown.
 func Of(model, directory, file string, err error) Fault {
+	return diagnose(model, "", directory, file, err)
+}
+
+// OfVersion diagnoses the error of a load of one version.
+func OfVersion(model string, version int64, directory string, err error) *Fault {
+	f := diagnose(model, strconv.FormatInt(version, 10), directory, "", err)
+	return &f
+}
+
+func diagnose(model, version, directory, file string, err error) Fault {
 	f := Fault{Model: model, Source: file}
 	var parse *config.ParseError
 	if errors.As(err, &parse) {
@@ -59,11 +72,14 @@ func Of(model, directory, file string, err error) Fault {
 		return f
 	}
 	text := infer.AsError(err).Detailed().Message
-	version := ""
 	if m := versionFailed.FindStringSubmatch(text); m != nil {
 		version, text = m[1], text[len(m[0]):]
 	}
-	f.Reason, _, _ = strings.Cut(strings.TrimRight(text, ";\n"), "\n")
+	var rest string
+	f.Reason, rest, _ = strings.Cut(strings.TrimRight(text, ";\n"), "\n")
+	if next, _, _ := strings.Cut(strings.TrimSpace(rest), "\n"); strings.HasSuffix(f.Reason, ":") && next != "At:" {
+		f.Reason += " " + next
+	}
 	if len(f.Reason) > maxReason {
 		f.Reason = strings.ToValidUTF8(f.Reason[:maxReason], "") + " …"
 	}
@@ -71,6 +87,9 @@ func Of(model, directory, file string, err error) Fault {
 		f.Source = m[1] + ":" + m[2]
 	} else if m := pythonSyntax.FindStringSubmatch(text); m != nil {
 		f.Source = filepath.Join(directory, version, m[1]) + ":" + m[2]
+		f.Reason = strings.TrimSuffix(f.Reason, " "+m[0])
+	} else if m := noClass.FindStringSubmatch(text); m != nil {
+		f.Source = filepath.Join(directory, m[1], m[2]+".py")
 	}
 	f.Remedy = remedy(text, directory)
 	return f
@@ -84,10 +103,15 @@ var remedies = []struct{ text, remedy string }{
 	{"at least one version must be available",
 		"a model needs a directory for each version, such as <dir>/1, with the model.py, or empty for an ensemble; if this is not a model, move it out of the repository"},
 	{"Did you mean '", ""}, // the text has the remedy
+	{"python-executable", ""},
+	{"python3 on PATH", ""},
 	{"unable to find backend library for backend", `for a model.py, use backend: "python"`},
+	{"has no attribute 'TritonPythonModel'", "the server creates an instance of that class: define class TritonPythonModel: with def execute(self, requests)"},
 	{"Python model file not found in", "each version directory needs a model.py with a class TritonPythonModel"},
 	{"must specify 'dims'", "dims are the shape without the batch dimension, such as dims: [ 4 ], with -1 for any size"},
 	{"must specify 'data_type'", "such as data_type: TYPE_FP32; use TYPE_STRING for strings and bytes"},
+	{"process did not initialize its model within", "give it more time with initialize-timeout-seconds of --backend-config; 0 is no limit"},
+	{"process did not complete its config within", "give it more time with initialize-timeout-seconds of --backend-config; 0 is no limit"},
 	{"No module named", "install it for the Python that runs the models: the log names it (using Python interpreter), and --backend-config=python,python-executable=PATH selects it"},
 	{"model not found in any model repository", "a model is found by the name of its directory"},
 	{": inconsistent data type: ", "the models that produce and consume a tensor must agree: change one of the configurations"},

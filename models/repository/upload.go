@@ -28,14 +28,14 @@ const (
 
 // Uploads are the directories of models whose files came with a load request.
 type Uploads struct {
-	workspace *copies.Workspace
-	most      int // files and directories of one
+	*copies.Workspace
+	most int // files and directories of one
 }
 
 // NewUploads makes no directory yet. Removal errors are logged. An upload may have most files and
 // directories; 0 is DefaultUploadEntries.
 func NewUploads(log zerolog.Logger, most int) *Uploads {
-	return &Uploads{workspace: copies.NewWorkspace("", log), most: cmp.Or(most, DefaultUploadEntries)}
+	return &Uploads{Workspace: copies.NewWorkspace("", log), most: cmp.Or(most, DefaultUploadEntries)}
 }
 
 // openCopy opens the copy of a model that texts show as shown.
@@ -51,7 +51,7 @@ func openCopy(c *copies.Copy, shown string) (*Folder, error) {
 // config.pbtxt. The caller is its user. Nothing is left after an error, which is Triton's text if
 // Triton has one.
 func (s *Uploads) Write(files map[string][]byte, config []byte) (*copies.Copy, error) {
-	u, err := s.workspace.Make("")
+	u, err := s.Make("")
 	switch {
 	case errors.Is(err, copies.ErrClosed):
 		return nil, infer.Errorf(infer.Unavailable, "Server exiting")
@@ -64,12 +64,6 @@ func (s *Uploads) Write(files map[string][]byte, config []byte) (*copies.Copy, e
 	}
 	return u, nil
 }
-
-// Close removes all uploads and refuses new ones.
-func (s *Uploads) Close() { s.workspace.Close() }
-
-// Sweep removes the uploads of this user's servers that were killed.
-func (s *Uploads) Sweep() { s.workspace.Sweep() }
 
 // fill writes the files and then the configuration, over any file of its name.
 func fill(directory string, files map[string][]byte, config []byte, most int) error {

@@ -90,23 +90,18 @@ func tensor(input *kserve.ModelInput, batching bool, free int64, n int) infer.Te
 
 // appendElement adds a small number, or a short text.
 func appendElement(data []byte, kind infer.DataType, n int) []byte {
-	switch kind {
-	case infer.Bytes:
+	bits := uint64(n)
+	switch {
+	case kind == infer.Bytes:
 		text := fmt.Sprintf("text %d", n)
 		return append(binary.LittleEndian.AppendUint32(data, uint32(len(text))), text...)
-	case infer.FP32:
-		return binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(n)))
-	case infer.FP64:
-		return binary.LittleEndian.AppendUint64(data, math.Float64bits(float64(n)))
-	case infer.FP16: // 0, 1, 2, 3
-		return binary.LittleEndian.AppendUint16(data, [...]uint16{0, 0x3c00, 0x4000, 0x4200}[n])
-	case infer.BF16:
-		return binary.LittleEndian.AppendUint16(data, uint16(math.Float32bits(float32(n))>>16))
-	case infer.Bool:
-		return append(data, byte(n&1))
+	case kind.IsFloat():
+		bits = kind.FloatBits(float64(n))
+	case kind == infer.Bool:
+		bits = uint64(n & 1)
 	}
 	var element [8]byte
-	element[0] = byte(n)
+	infer.PutBits(element[:], bits)
 	return append(data, element[:kind.Size()]...)
 }
 

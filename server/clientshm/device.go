@@ -27,9 +27,7 @@ func (r *Registry) openDevice(ctx context.Context, status Status, handle []byte)
 		allocation.Release()
 		return nil, infer.Errorf(infer.InvalidArg, "failed to register shared memory region '%s': invalid args", status.Name)
 	}
-	made := &region{registry: r, status: status, devices: devices, allocation: allocation}
-	made.refs.Store(1)
-	return made, nil
+	return &region{registry: r, status: status, devices: devices, allocation: allocation}, nil
 }
 
 // OnDevice returns the allocation of the slice and its offset there, or nil if the slice is in a

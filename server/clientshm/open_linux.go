@@ -22,9 +22,8 @@ func (r *Registry) open(status Status, file string) (*region, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	made := &region{registry: r, status: status, fd: fd, mapping: mapping, shared: shm.NewShared(fd, int64(status.Offset), int64(status.Size))}
-	made.refs.Store(1)
-	return made, nil
+	shared := shm.NewShared(fd, int64(status.Offset), int64(status.Size))
+	return &region{registry: r, status: status, fd: fd, mapping: mapping, shared: shared}, nil
 }
 
 // openFile returns a descriptor of a regular file that is not the server's own, and the file's

@@ -2,7 +2,6 @@ package clientshm
 
 import (
 	"context"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -15,6 +14,8 @@ import (
 // region is a range of a client's file, or of an allocation on a device. Only its references
 // change.
 type region struct {
+	foreign.References // the name, while there is one, and the slices that are held
+
 	registry *Registry
 	status   Status
 
@@ -26,28 +27,22 @@ type region struct {
 	// On a device; nil for a file.
 	devices    Devices
 	allocation *foreign.Device // with a reference of the region's own
-
-	// refs counts the name, while there is one, and the slices that are held.
-	refs atomic.Int64
 }
 
 // release drops a reference. The last one unmaps the region and closes its file.
 func (g *region) release() {
-	switch n := g.refs.Add(-1); {
-	case n > 0:
-	case n == 0:
-		if g.allocation != nil {
-			g.allocation.Release() // closes it, here and in stubs
-			return
-		}
-		if g.shared != nil {
-			g.shared.End() // makes stubs unmap it, which have their own descriptor
-		}
-		_ = unix.Munmap(g.mapping)
-		_ = unix.Close(g.fd)
-	default:
-		panic("regions: a region was released more often than retained")
+	if !g.Drop() {
+		return
 	}
+	if g.allocation != nil {
+		g.allocation.Release() // closes it, here and in stubs
+		return
+	}
+	if g.shared != nil {
+		g.shared.End() // makes stubs unmap it, which have their own descriptor
+	}
+	_ = unix.Munmap(g.mapping)
+	_ = unix.Close(g.fd)
 }
 
 // Slice is a range of a region that a request uses. It implements infer.Foreign, and frames.Shared
@@ -58,7 +53,7 @@ type Slice struct {
 }
 
 // Retain adds a reference to the region.
-func (s *Slice) Retain() { s.region.refs.Add(1) }
+func (s *Slice) Retain() { s.region.Retain() }
 
 // Release drops a reference to the region.
 func (s *Slice) Release() { s.region.release() }
@@ -141,9 +136,10 @@ func (s *Slice) Write(ctx context.Context, output string, data []byte) error {
 
 // charged is the charge of a copy on the heap.
 type charged struct {
+	foreign.References
+
 	account *budget.Account
 	size    int64
-	refs    atomic.Int32
 }
 
 // onHeap returns n bytes of the heap, which are charged until the owner is released. The owner is
@@ -155,17 +151,12 @@ func onHeap(account *budget.Account, n int64) ([]byte, infer.Memory, error) {
 	if err := account.Take(budget.Bodies, n); err != nil {
 		return nil, nil, err
 	}
-	c := &charged{account: account, size: n}
-	c.refs.Store(1)
-	return make([]byte, n), c, nil // bound: charged
+	return make([]byte, n), &charged{account: account, size: n}, nil // bound: charged
 }
-
-// Retain implements infer.Memory.
-func (c *charged) Retain() { c.refs.Add(1) }
 
 // Release implements infer.Memory.
 func (c *charged) Release() {
-	if c.refs.Add(-1) == 0 {
+	if c.Drop() {
 		c.account.Give(budget.Bodies, c.size)
 	}
 }

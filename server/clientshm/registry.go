@@ -147,11 +147,7 @@ func (r *Registry) RegisterSystem(name, key string, offset, size uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := r.add(made); err != nil {
-		made.release()
-		return err
-	}
-	return nil
+	return r.add(made)
 }
 
 // RegisterCUDA registers a region of size bytes at the start of an allocation that a client has on
@@ -170,11 +166,7 @@ func (r *Registry) RegisterCUDA(ctx context.Context, name string, device uint64,
 	if err != nil {
 		return err
 	}
-	if err := r.add(made); err != nil {
-		made.release()
-		return err
-	}
-	return nil
+	return r.add(made)
 }
 
 // HasDevices waits until the devices have been counted, and reports whether there are any.
@@ -224,8 +216,13 @@ func (r *Registry) checkRoomLocked(name string) error {
 	return nil
 }
 
-// add gives a region its name. The registry then owns the region's first reference.
-func (r *Registry) add(made *region) error {
+// add gives a region its name and takes over its first reference, which it releases after an error.
+func (r *Registry) add(made *region) (err error) {
+	defer func() {
+		if err != nil {
+			made.release() // without the lock
+		}
+	}()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Another client may have been faster since checkRoom.
@@ -311,7 +308,7 @@ func (r *Registry) Find(name string, offset, size uint64) (*Slice, error) {
 	r.mu.Lock()
 	found := r.byName[name]
 	if found != nil {
-		found.refs.Add(1) // while it has a name, the registry has a reference
+		found.Retain() // while it has a name, the registry has a reference
 	}
 	r.mu.Unlock()
 	if found == nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,6 +51,22 @@ func Listen(address string, port int, reuse bool, permissions UnixSocket) (net.L
 	return cfg.Listen(context.Background(), "tcp", JoinHostPort(address, port))
 }
 
+// Check reports why Listen cannot use an address. An address in use is no error, because it may be
+// free when Listen is called.
+func Check(address string, port int) error {
+	if path, ok := UnixPath(address); ok {
+		return checkUnix(path)
+	}
+	listener, err := Listen(address, port, false, UnixSocket{})
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return listener.Close()
+}
+
 // control calls set for a socket that is not bound yet.
 func control(set func(fd int) error) func(_, _ string, raw syscall.RawConn) error {
 	return func(_, _ string, raw syscall.RawConn) error {
@@ -64,11 +81,26 @@ func control(set func(fd int) error) func(_, _ string, raw syscall.RawConn) erro
 // maxUnixPath is the size of sun_path without the terminating zero (unix(7)).
 const maxUnixPath = 107
 
+// checkUnix reports why no Unix socket can be created at path.
+func checkUnix(path string) error {
+	if path == "" || len(path) > maxUnixPath {
+		return fmt.Errorf("the path of a Unix socket is %q, want 1 to %d bytes", path, maxUnixPath)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s exists and is not a Unix socket", path)
+	}
+	dir := filepath.Dir(path)
+	if err := unix.Faccessat(unix.AT_FDCWD, dir+"/.", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return fmt.Errorf("user %d creates a Unix socket in %s: %w", os.Geteuid(), dir, err)
+	}
+	return nil
+}
+
 // listenUnix binds a Unix socket. It replaces the socket of a server that has been killed. The
 // listener removes the file when it is closed.
 func listenUnix(path string, permissions UnixSocket) (net.Listener, error) {
-	if path == "" || len(path) > maxUnixPath {
-		return nil, fmt.Errorf("the path of a Unix socket is %q, want 1 to %d bytes", path, maxUnixPath)
+	if err := checkUnix(path); err != nil {
+		return nil, err
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
 		if client, err := net.Dial("unix", path); err == nil {

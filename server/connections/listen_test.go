@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,6 +67,51 @@ func TestUnixSocketsHaveTheirPermissions(t *testing.T) {
 	}
 }
 
+// TestAddressesAreChecked checks which addresses are unusable before anything listens on them.
+func TestAddressesAreChecked(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := connections.Listen("unix:"+dir+"/socket", 0, false, connections.UnixSocket{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	tcp, err := connections.Listen("127.0.0.1", 0, false, connections.UnixSocket{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	user := strconv.Itoa(os.Geteuid())
+	for _, c := range []struct {
+		address string
+		port    int
+		want    string // "": usable
+	}{
+		{"unix:" + dir + "/new", 0, ""},
+		{"unix:" + dir + "/socket", 0, ""},
+		{"127.0.0.1", tcp.Addr().(*net.TCPAddr).Port, ""},
+		{"127.0.0.1", 0, ""},
+		{"unix:" + dir + "/file", 0, dir + "/file exists and is not a Unix socket"},
+		{"unix:" + dir, 0, dir + " exists and is not a Unix socket"},
+		{"unix:" + dir + "/none/new", 0, "user " + user + " creates a Unix socket in " + dir + "/none: no such file or directory"},
+		{"unix:" + dir + "/file/new", 0, "user " + user + " creates a Unix socket in " + dir + "/file: not a directory"},
+		{"192.0.2.1", 0, "listen tcp 192.0.2.1:0: bind: cannot assign requested address"},
+	} {
+		got := ""
+		if err := connections.Check(c.address, c.port); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s:%d: got %q, want %q", c.address, c.port, got, c.want)
+		}
+	}
+	if _, err := os.Stat(dir + "/new"); !os.IsNotExist(err) {
+		t.Errorf("after Check: got %v, want no socket", err)
+	}
+}
+
 func TestUnixSocketsInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "n.sock")
 	listen := func() (net.Listener, error) {
@@ -88,8 +134,8 @@ func TestUnixSocketsInUse(t *testing.T) {
 	if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("in place of a file: got %v, want EADDRINUSE", err)
+	if _, err := listen(); err == nil || err.Error() != path+" exists and is not a Unix socket" {
+		t.Errorf("in place of a file: got %v", err)
 	}
 	if text, err := os.ReadFile(path); string(text) != "data" {
 		t.Errorf("the file has %q, %v", text, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc/message"
@@ -116,81 +117,47 @@ type TLS struct {
 	Mutual   bool   // clients must present a certificate
 }
 
+// Bounds lists the numbers of c with their defaults and bounds.
+func (c *Config) Bounds() bounds.Table {
+	return bounds.Table{
+		bounds.Of("Port", &c.Port, 0, 0, math.MaxUint16),
+		bounds.Of("KeepaliveTime", &c.KeepaliveTime, 2*time.Hour, 1, bounds.LongestTime),
+		bounds.Of("KeepaliveTimeout", &c.KeepaliveTimeout, 20*time.Second, 1, bounds.LongestTime),
+		bounds.Of("MinPingInterval", &c.MinPingInterval, 5*time.Minute, 1, bounds.LongestTime),
+		bounds.Of("MaxConnectionAge", &c.MaxConnectionAge, 0, 0, bounds.LongestTime),
+		bounds.Of("MaxConnectionAgeGrace", &c.MaxConnectionAgeGrace, 0, 0, bounds.LongestTime),
+		bounds.Of("MaxMessageBytes", &c.MaxMessageBytes, math.MaxInt32, 1, math.MaxInt32),
+		bounds.Of("MaxHeaderBytes", &c.MaxHeaderBytes, 64<<10, 1, math.MaxInt32),
+		bounds.Of("MaxConnections", &c.MaxConnections, 8192, 1, math.MaxInt),
+		bounds.Of("MaxCalls", &c.MaxCalls, 4096, 1, math.MaxInt32),
+		bounds.Of("MaxLoadFiles", &c.MaxLoadFiles, 16384, 1, math.MaxInt),
+		bounds.Of("MaxStreamRequests", &c.MaxStreamRequests, 4096, 1, math.MaxInt),
+		bounds.Of("MaxStreamBytes", &c.MaxStreamBytes, 64<<20, 1, math.MaxInt64),
+		bounds.Of("MaxStreamResponses", &c.MaxStreamResponses, math.MaxInt32, 1, math.MaxInt32),
+		bounds.Of("StreamStallTimeout", &c.StreamStallTimeout, 30*time.Second, 1, bounds.LongestTime),
+		bounds.Of("StreamFullTimeout", &c.StreamFullTimeout, 2*time.Second, 1, bounds.LongestTime),
+		bounds.Of("ReadTimeout", &c.ReadTimeout, 30*time.Second, 1, bounds.LongestTime),
+		bounds.Of("WriteTimeout", &c.WriteTimeout, time.Minute, 1, bounds.LongestTime),
+		bounds.Of("StreamWindowBytes", &c.StreamWindowBytes, streamWindow, 64<<10, 512<<20),
+		bounds.Of("HandshakeTimeout", &c.HandshakeTimeout, 20*time.Second, 1, bounds.LongestTime),
+		bounds.Of("ExitTimeout", &c.ExitTimeout, 30*time.Second, 1, math.MaxInt64),
+	}
+}
+
 // WithDefaults returns c with defaults in place of zero fields.
 func (c Config) WithDefaults() Config {
 	c.Address = cmp.Or(c.Address, "0.0.0.0")
 	c.ServerName = cmp.Or(c.ServerName, "triton")
 	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
 	c.Compression = cmp.Or(c.Compression, message.CompressionNone)
-	c.KeepaliveTime = cmp.Or(c.KeepaliveTime, 2*time.Hour)
-	c.KeepaliveTimeout = cmp.Or(c.KeepaliveTimeout, 20*time.Second)
-	c.MinPingInterval = cmp.Or(c.MinPingInterval, 5*time.Minute)
-	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, math.MaxInt32)
-	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 64<<10)
-	c.MaxConnections = cmp.Or(c.MaxConnections, 8192)
-	c.MaxCalls = cmp.Or(c.MaxCalls, 4096)
-	c.MaxLoadFiles = cmp.Or(c.MaxLoadFiles, 16384)
-	c.MaxStreamRequests = cmp.Or(c.MaxStreamRequests, 4096)
-	c.MaxStreamBytes = cmp.Or(c.MaxStreamBytes, 64<<20)
-	c.MaxStreamResponses = cmp.Or(c.MaxStreamResponses, math.MaxInt32)
-	c.StreamStallTimeout = cmp.Or(c.StreamStallTimeout, 30*time.Second)
-	c.StreamFullTimeout = cmp.Or(c.StreamFullTimeout, 2*time.Second)
-	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, time.Minute)
-	c.StreamWindowBytes = cmp.Or(c.StreamWindowBytes, streamWindow)
-	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 20*time.Second)
-	c.ExitTimeout = cmp.Or(c.ExitTimeout, 30*time.Second)
+	c.Bounds().SetDefaults()
 	return c
 }
 
 // Validate returns an error that names the first invalid field.
 func (c Config) Validate() error {
-	for _, field := range []struct {
-		name  string
-		value int64
-	}{
-		{"KeepaliveTime", int64(c.KeepaliveTime)},
-		{"KeepaliveTimeout", int64(c.KeepaliveTimeout)},
-		{"MinPingInterval", int64(c.MinPingInterval)},
-		{"MaxConnectionAge", int64(c.MaxConnectionAge)},
-		{"MaxConnectionAgeGrace", int64(c.MaxConnectionAgeGrace)},
-		{"MaxMessageBytes", int64(c.MaxMessageBytes)},
-		{"MaxHeaderBytes", int64(c.MaxHeaderBytes)},
-		{"MaxConnections", int64(c.MaxConnections)},
-		{"MaxCalls", int64(c.MaxCalls)},
-		{"MaxLoadFiles", int64(c.MaxLoadFiles)},
-		{"MaxStreamRequests", int64(c.MaxStreamRequests)},
-		{"MaxStreamBytes", c.MaxStreamBytes},
-		{"MaxStreamResponses", int64(c.MaxStreamResponses)},
-		{"StreamStallTimeout", int64(c.StreamStallTimeout)},
-		{"StreamFullTimeout", int64(c.StreamFullTimeout)},
-		{"ReadTimeout", int64(c.ReadTimeout)},
-		{"WriteTimeout", int64(c.WriteTimeout)},
-		{"HandshakeTimeout", int64(c.HandshakeTimeout)},
-		{"ExitTimeout", int64(c.ExitTimeout)},
-	} {
-		if field.value < 0 {
-			return fmt.Errorf("%s is %d, want at least 0", field.name, field.value)
-		}
-	}
-	for _, field := range []struct {
-		name  string
-		value int
-		most  int
-	}{
-		{"MaxMessageBytes", c.MaxMessageBytes, math.MaxInt32},
-		{"MaxHeaderBytes", c.MaxHeaderBytes, math.MaxInt32},
-		{"MaxCalls", c.MaxCalls, math.MaxInt32},
-	} {
-		if field.value > field.most {
-			return fmt.Errorf("%s is %d, want at most %d", field.name, field.value, field.most)
-		}
-	}
-	if w := c.StreamWindowBytes; w != 0 && (w < 64<<10 || w > 512<<20) {
-		return fmt.Errorf("StreamWindowBytes is %d, want %d to %d", w, 64<<10, 512<<20)
-	}
-	if c.Port < 0 || c.Port > math.MaxUint16 {
-		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)
+	if err := c.Bounds().Validate(); err != nil {
+		return err
 	}
 	if c.Compression != "" && !slices.Contains(message.CompressionLevels, c.Compression) {
 		return fmt.Errorf("Compression is %q, want one of %q", c.Compression, message.CompressionLevels)

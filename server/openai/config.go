@@ -62,9 +62,6 @@ func (c Config) Validate() error {
 	if err := c.REST.Validate(); err != nil {
 		return err
 	}
-	if c.DefaultMaxTokens < 0 {
-		return fmt.Errorf("DefaultMaxTokens is %d, want at least 0", c.DefaultMaxTokens)
-	}
 	if c.Format != "" && c.Format != FormatVLLM && c.Format != FormatTensorRTLLM {
 		return fmt.Errorf("Format is %q, want %q or %q", c.Format, FormatVLLM, FormatTensorRTLLM)
 	}

@@ -4,11 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
-	"net/http"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
@@ -31,19 +29,14 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	}
 	t := h.trace(&q.req, r, since)
 	defer t.Finish()
-	response, err := q.one(r.Context())
-	if err != nil {
-		return err
-	}
-	defer response.Release()
-	text, err := q.text(response)
-	if err != nil {
-		return err
-	}
-	b := q.reply()
-	q.write(&b, text)
+	return q.answer(w, r, q.whole)
+}
+
+// whole writes the reply.
+func (q *embedding) whole(b *buffer, response *infer.Response, text []byte) {
+	q.write(b, text)
 	b.raw(`,"index":0}],"model":`)
-	quote(&b, q.model)
+	quote(b, q.model)
 	b.raw(`,"usage":`)
 	if n, ok := q.count(response, "num_input_tokens"); ok {
 		b.raw(`{"prompt_tokens":`)
@@ -54,13 +47,7 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	} else {
 		b.raw("null")
 	}
-	if b.raw("}"); b.err != nil {
-		return b.err
-	}
-	t.Stamp(trace.HTTPSendStart)
-	w.Send(http.StatusOK, b.b)
-	t.Stamp(trace.HTTPSendEnd)
-	return nil
+	b.raw("}")
 }
 
 func (q *embedding) read(r *http1.Request, text []byte, c *budget.Charge) error {

@@ -33,22 +33,27 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 	if g.stream {
 		return g.serveStream(w, r)
 	}
-	first, err := g.one(r.Context())
+	return g.answer(w, r, g.whole)
+}
+
+// answer executes a request that has one response, and replies with what write writes of it.
+func (q *inference) answer(w *http1.Reply, r *http1.Request, write func(b *buffer, response *infer.Response, text []byte)) error {
+	response, err := q.one(r.Context())
 	if err != nil {
 		return err
 	}
-	defer first.Release()
-	text, err := g.text(first)
+	defer response.Release()
+	text, err := q.text(response)
 	if err != nil {
 		return err
 	}
-	b := g.reply()
-	if g.whole(&b, first, text); b.err != nil {
+	b := q.reply()
+	if write(&b, response, text); b.err != nil {
 		return b.err
 	}
-	t.Stamp(trace.HTTPSendStart)
+	q.req.Trace.Stamp(trace.HTTPSendStart)
 	w.Send(http.StatusOK, b.b)
-	t.Stamp(trace.HTTPSendEnd)
+	q.req.Trace.Stamp(trace.HTTPSendEnd)
 	return nil
 }
 

@@ -290,7 +290,7 @@ func TestBodiesNestToTheDepthOfAllJSON(t *testing.T) {
 
 func TestWrongConfigsAreRefused(t *testing.T) {
 	for _, cfg := range []openai.Config{
-		{DefaultMaxTokens: -1}, {Format: "other"}, {Tensors: map[string]string{"other": "x"}},
+		{Format: "other"}, {Tensors: map[string]string{"other": "x"}},
 		{Restricted: []server.Restriction{{Groups: []string{"embedding"}}}},
 		{Restricted: []server.Restriction{{Groups: []string{"health"}}, {Groups: []string{"health"}}}},
 		{REST: rest.Config{Port: -1}},

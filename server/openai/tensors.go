@@ -256,13 +256,11 @@ func (q *inference) addNumber(in *kserve.ModelInput, n number) error {
 	}
 	d := infer.DataType(in.GetDataType())
 	u := uint64(n.i)
-	switch d {
-	case infer.FP32:
-		u = uint64(math.Float32bits(float32(n.f)))
-	case infer.FP64:
-		u = math.Float64bits(n.f)
-	case infer.Bool, infer.Int8, infer.Int16, infer.Int32, infer.Int64, infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
-		signed, bits := d >= infer.Int8, uint(8*d.Size())
+	switch {
+	case d == infer.FP32, d == infer.FP64:
+		u = d.FloatBits(n.f)
+	case d == infer.Bool, d.IsSigned(), d.IsUnsigned():
+		signed, bits := d.IsSigned(), uint(8*d.Size())
 		switch {
 		case n.f != math.Trunc(n.f):
 			return q.unfit(in)
@@ -276,9 +274,7 @@ func (q *inference) addNumber(in *kserve.ModelInput, n number) error {
 	if err != nil {
 		return err
 	}
-	var bytes [8]byte
-	binary.LittleEndian.PutUint64(bytes[:], u)
-	copy(t.Data, bytes[:])
+	infer.PutBits(t.Data[:d.Size()], u)
 	return nil
 }
 

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 
+	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
@@ -59,15 +61,22 @@ type Config struct {
 	MaxLoadFiles int
 }
 
+// Bounds lists the numbers of c with their defaults and bounds.
+func (c *Config) Bounds() bounds.Table {
+	return append(bounds.Table{
+		bounds.Of("Port", &c.Port, 0, 0, math.MaxUint16),
+		bounds.Of("MaxInputBytes", &c.MaxInputBytes, 64<<20, 1, math.MaxInt64),
+		bounds.Of("MaxGroupInstances", &c.MaxGroupInstances, models.MaxInstances, 1, math.MaxInt),
+		bounds.Of("MaxLoadFiles", &c.MaxLoadFiles, models.DefaultLoadFiles, 1, math.MaxInt),
+	}, c.Config.Bounds()...) // bound: the fields
+}
+
 // WithDefaults returns c with the defaults of fields that are not set.
 func (c Config) WithDefaults() Config {
 	c.Address = cmp.Or(c.Address, "0.0.0.0")
 	c.ServerName = cmp.Or(c.ServerName, "triton")
 	c.ServerVersion = cmp.Or(c.ServerVersion, "2.51.0")
-	c.MaxInputBytes = cmp.Or(c.MaxInputBytes, 64<<20)
-	c.MaxGroupInstances = cmp.Or(c.MaxGroupInstances, models.MaxInstances)
-	c.MaxLoadFiles = cmp.Or(c.MaxLoadFiles, models.DefaultLoadFiles)
-	c.Config = c.Config.WithDefaults()
+	c.Bounds().SetDefaults()
 	return c
 }
 
@@ -76,20 +85,8 @@ func (c Config) encrypts() bool { return c.Certificates != certificates.Files{} 
 
 // Validate names the first invalid field.
 func (c Config) Validate() error {
-	if c.MaxInputBytes < 0 {
-		return fmt.Errorf("MaxInputBytes is %d, want at least 0", c.MaxInputBytes)
-	}
-	if c.MaxGroupInstances < 0 {
-		return fmt.Errorf("MaxGroupInstances is %d, want at least 0", c.MaxGroupInstances)
-	}
-	if c.MaxLoadFiles < 0 {
-		return fmt.Errorf("MaxLoadFiles is %d, want at least 0", c.MaxLoadFiles)
-	}
-	if err := c.Config.Validate(); err != nil {
+	if err := c.Bounds().Validate(); err != nil {
 		return err
-	}
-	if c.Port < 0 || c.Port > 65535 {
-		return fmt.Errorf("Port is %d, want 0 to 65535", c.Port)
 	}
 	if c.encrypts() && (c.Certificates.Cert == "" || c.Certificates.Key == "") {
 		return errors.New("Certificates are not complete, want a certificate and a key")

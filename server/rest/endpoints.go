@@ -16,13 +16,13 @@ import (
 
 // serveLive serves GET /v2/health/live.
 func (h *Endpoints) serveLive(w *http1.Reply, _ *http1.Request, _ target) error {
-	live, err := h.core.Live()
+	live, err := h.parts.Core.Live()
 	return writeHealth(w, live, err)
 }
 
 // serveReady serves GET /v2/health/ready.
 func (h *Endpoints) serveReady(w *http1.Reply, r *http1.Request, _ target) error {
-	ready, err := h.core.Ready(r.Context())
+	ready, err := h.parts.Core.Ready(r.Context())
 	return writeHealth(w, ready, err)
 }
 
@@ -41,7 +41,7 @@ func writeHealth(w *http1.Reply, good bool, err error) error {
 
 // serveModelReady serves GET …/ready.
 func (h *Endpoints) serveModelReady(w *http1.Reply, r *http1.Request, t target) error {
-	ready, err := h.core.ModelReady(r.Context(), t.model, t.number)
+	ready, err := h.parts.Core.ModelReady(r.Context(), t.model, t.number)
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,13 @@ func (h *Endpoints) serveServerMetadata(w *http1.Reply, _ *http1.Request, _ targ
 // serveModelMetadata serves GET /v2/models/M. If the path has a version the reply lists only that
 // one.
 func (h *Endpoints) serveModelMetadata(w *http1.Reply, _ *http1.Request, t target) error {
-	info, err := h.core.Model(t.model, t.number)
+	info, err := h.parts.Core.Model(t.model, t.number)
 	if err != nil {
 		return err
 	}
 	versions := []int64{t.number}
 	if t.number == infer.LatestVersion {
-		versions = h.core.ReadyVersions(t.model)
+		versions = h.parts.Core.ReadyVersions(t.model)
 	}
 	n := memberBytes + jsontext.TextBytes(info.Name) + jsontext.TextBytes(info.Platform()) + versionBytes*len(versions)
 	for _, in := range info.Config.GetInput() {
@@ -137,7 +137,7 @@ func appendTensorMetadata(b []byte, i int, name string, d kserve.DataType, batch
 
 // serveModelConfig serves GET …/config.
 func (h *Endpoints) serveModelConfig(w *http1.Reply, _ *http1.Request, t target) error {
-	info, err := h.core.Model(t.model, t.number)
+	info, err := h.parts.Core.Model(t.model, t.number)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (h *Endpoints) serveModelConfig(w *http1.Reply, _ *http1.Request, t target)
 
 // serveStatistics serves GET …/stats.
 func (h *Endpoints) serveStatistics(w *http1.Reply, _ *http1.Request, t target) error {
-	list, err := h.core.Statistics(t.model, t.number)
+	list, err := h.parts.Core.Statistics(t.model, t.number)
 	if err != nil {
 		return err
 	}
@@ -267,14 +267,14 @@ func (h *Endpoints) serveLogging(w *http1.Reply, r *http1.Request, _ target) err
 			if err != nil {
 				return err
 			}
-			h.logging.ChangeLogSettings(func(s *server.LogSettings) { err = readLogSettings(doc.Root(), s) })
+			h.parts.Logging.ChangeLogSettings(func(s *server.LogSettings) { err = readLogSettings(doc.Root(), s) })
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	w.Send(http.StatusOK, appendLogSettings(nil, h.logging.LogSettings()))
+	w.Send(http.StatusOK, appendLogSettings(nil, h.parts.Logging.LogSettings()))
 	return nil
 }
 

@@ -20,7 +20,7 @@ const (
 // Generate serves POST …/generate and …/generate_stream, with the conventions of Infer.
 func (h *Endpoints) Generate(w *http1.Reply, r *http1.Request, model string, version int64, stream bool) error {
 	w.ContentType = typeJSON
-	found, err := h.core.Target(model, version)
+	found, err := h.parts.Core.Target(model, version)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (h *Endpoints) generateOne(w *http1.Reply, r *http1.Request, found models.T
 			responses.First.Release()
 		}
 	}()
-	if err := server.InferOn(r.Context(), h.core, &found, &q.Request, responses.Take); err != nil {
+	if err := server.InferOn(r.Context(), h.parts.Core, &found, &q.Request, responses.Take); err != nil {
 		return err
 	}
 	status := http.StatusOK
@@ -81,7 +81,7 @@ var errNotOne = &infer.Error{Code: infer.InvalidArg, Message: "generate expects 
 // generateStream replies with an event for each response as it comes. The model waits for a slow
 // client once it has filled its window; a client that disconnects cancels the request.
 func (h *Endpoints) generateStream(w *http1.Reply, r *http1.Request, found models.Target, q *generate.Request) error {
-	responses := generate.Start(r.Context(), h.core, &found, &q.Request, h.log)
+	responses := generate.Start(r.Context(), h.parts.Core, &found, &q.Request, h.log)
 	defer responses.Close() // after a panic too: until then the inputs are the model's
 	s := eventStream{h: h, w: w, r: r, q: q}
 	for {

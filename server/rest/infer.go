@@ -15,7 +15,7 @@ import (
 // errors that have not been replied; the reply has their content type. The error of a traced
 // request is replied here.
 func (h *Endpoints) Infer(w *http1.Reply, r *http1.Request, model string, version int64) error {
-	found, err := h.core.Target(model, version)
+	found, err := h.parts.Core.Target(model, version)
 	if err != nil {
 		return err
 	}
@@ -107,10 +107,10 @@ func (h *Endpoints) execute(q *inference.Request, r *http1.Request) error {
 	r.Watch()
 	defer r.Unwatch()
 	ctx := r.Context()
-	if h.isReplayKey != nil {
-		if key, _ := r.Header(server.ReplayHeader); h.isReplayKey(key) {
+	if h.parts.IsReplayKey != nil {
+		if key, _ := r.Header(server.ReplayHeader); h.parts.IsReplayKey(key) {
 			ctx = server.Replayed(ctx)
 		}
 	}
-	return q.Infer(ctx, h.core)
+	return q.Infer(ctx, h.parts.Core)
 }

@@ -31,8 +31,8 @@ func (h *Endpoints) reportLoad(w *http1.Reply, r *http1.Request) {
 		return
 	}
 	var samples []metrics.Sample
-	if h.samples != nil {
-		samples = h.samples(blocksFamily)
+	if h.parts.Samples != nil {
+		samples = h.parts.Samples(blocksFamily)
 	}
 	load, missing := readBlocks(samples)
 	if missing != "" {

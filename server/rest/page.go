@@ -107,7 +107,7 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 // served lists the ready models, the latest version of each, in the order of the repository's
 // index; left is the number of further ones.
 func (h *Endpoints) served() (list []*models.Info, left int, err error) {
-	index, err := h.core.Index(true)
+	index, err := h.parts.Core.Index(true)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -122,7 +122,7 @@ func (h *Endpoints) served() (list []*models.Info, left int, err error) {
 			continue
 		}
 		// A model that was unloaded meanwhile, or whose name is in two repositories, is left out.
-		if info, err := h.core.Model(entry.GetName(), infer.LatestVersion); err == nil {
+		if info, err := h.parts.Core.Model(entry.GetName(), infer.LatestVersion); err == nil {
 			list = append(list, info) // bound: maxDescribed
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // serveRegionStatus serves GET …/status of one kind of shared memory.
 func (h *Endpoints) serveRegionStatus(w *http1.Reply, _ *http1.Request, t target) error {
-	list, err := h.regions.Status(t.kind, t.region)
+	list, err := h.parts.Regions.Status(t.kind, t.region)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func appendRegions(b []byte, list []clientshm.Status) []byte {
 
 // serveRegionRegister serves POST …/register of one kind.
 func (h *Endpoints) serveRegionRegister(w *http1.Reply, r *http1.Request, t target) error {
-	if err := h.regions.CheckEnabled(); err != nil {
+	if err := h.parts.Regions.CheckEnabled(); err != nil {
 		return err
 	}
 	if t.region == "" {
@@ -73,7 +73,7 @@ func (h *Endpoints) registerRegion(ctx context.Context, t target, v jsontext.Val
 		if err != nil {
 			return err
 		}
-		return h.regions.RegisterCUDA(ctx, t.region, device, handle, size)
+		return h.parts.Regions.RegisterCUDA(ctx, t.region, device, handle, size)
 	}
 	if err := checkMembers(v, "key", "byte_size"); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (h *Endpoints) registerRegion(ctx context.Context, t target, v jsontext.Val
 	if err != nil {
 		return err
 	}
-	return h.regions.RegisterSystem(t.region, key.String(), offset, size) // bound: a small body
+	return h.parts.Regions.RegisterSystem(t.region, key.String(), offset, size) // bound: a small body
 }
 
 // checkMembers rejects the first member that a registration lacks.
@@ -136,7 +136,7 @@ func readHandle(v jsontext.Value) (device uint64, handle []byte, size uint64, er
 // serveRegionUnregister serves POST …/unregister of one kind. It succeeds for unknown regions:
 // clients begin with it.
 func (h *Endpoints) serveRegionUnregister(w *http1.Reply, _ *http1.Request, t target) error {
-	if err := h.regions.Unregister(t.kind, t.region); err != nil {
+	if err := h.parts.Regions.Unregister(t.kind, t.region); err != nil {
 		return err
 	}
 	w.Send(http.StatusOK, nil)

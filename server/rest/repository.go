@@ -27,7 +27,7 @@ func (h *Endpoints) serveIndex(w *http1.Reply, r *http1.Request, _ target) error
 				return infer.Errorf(infer.InvalidArg, "Invalid value for 'ready': expected a boolean")
 			}
 		}
-		list, err := h.core.Index(only)
+		list, err := h.parts.Core.Index(only)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (h *Endpoints) serveLoad(w *http1.Reply, r *http1.Request, t target) error 
 		if err != nil {
 			return err
 		}
-		if err := h.core.Load(r.Lifetime(), t.model, config, files); err != nil {
+		if err := h.parts.Core.Load(r.Lifetime(), t.model, config, files); err != nil {
 			return err
 		}
 		w.Send(http.StatusOK, nil)
@@ -181,7 +181,7 @@ func (h *Endpoints) serveUnload(w *http1.Reply, r *http1.Request, t target) erro
 		if d := v.Member("parameters").Member("unload_dependents"); d.Exists() {
 			dependents, _ = d.Bool() // any other value counts as false
 		}
-		if err := h.core.Unload(r.Lifetime(), t.model, dependents); err != nil {
+		if err := h.parts.Core.Unload(r.Lifetime(), t.model, dependents); err != nil {
 			return err
 		}
 		w.Send(http.StatusOK, nil)
@@ -208,7 +208,7 @@ func (h *Endpoints) serveInstances(w *http1.Reply, r *http1.Request, t target) e
 	if err != nil {
 		return err
 	}
-	list, err := h.core.SetInstances(r.Lifetime(), t.model, group, count)
+	list, err := h.parts.Core.SetInstances(r.Lifetime(), t.model, group, count)
 	if err != nil {
 		return err
 	}

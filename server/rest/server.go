@@ -8,33 +8,25 @@ import (
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/jsontext"
 	"github.com/nereid-serving/nereid/server/rest/body"
 	"github.com/nereid-serving/nereid/server/rest/generate"
 	"github.com/nereid-serving/nereid/server/rest/inference"
 	"github.com/nereid-serving/nereid/server/rest/origins"
-	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // Endpoints serve the requests of the protocol, for any front end.
 type Endpoints struct {
 	cfg          Config
-	core         server.Core
-	logging      server.LogControl
-	traces       *tracing.Tracer
-	regions      *clientshm.Registry
+	parts        server.Parts
 	restrictions server.Restrictions
 	origins      *origins.Allowed // nil: no pages of other sites
 	serverJSON   []byte           // the server's metadata
 	bodies       *body.Gatherer
 	inferences   *inference.Codec
 	generations  *generate.Codec
-	samples      func(family string) []metrics.Sample // nil: no metrics of models
-	isReplayKey  func(value string) bool              // nil: requests are not recorded
 	log          zerolog.Logger
 }
 
@@ -47,17 +39,7 @@ func NewEndpoints(cfg Config, parts server.Parts, log zerolog.Logger) (*Endpoint
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	h := &Endpoints{
-		cfg:         cfg,
-		core:        parts.Core,
-		logging:     parts.Logging,
-		traces:      parts.Traces,
-		regions:     parts.Regions,
-		serverJSON:  serverMetadata(cfg.ServerName, cfg.ServerVersion),
-		samples:     parts.Samples,
-		isReplayKey: parts.IsReplayKey,
-		log:         log,
-	}
+	h := &Endpoints{cfg: cfg, parts: parts, serverJSON: serverMetadata(cfg.ServerName, cfg.ServerVersion), log: log}
 	access, _ := server.NewAccess(cfg.Restricted, cfg.ForwardPattern) // cannot fail after Validate
 	h.restrictions = access.Restrictions
 	h.origins, _ = origins.New(cfg.AllowOrigins)

@@ -14,10 +14,10 @@ import (
 
 // sample returns the trace of a request whose head has been read, or nil if it is not traced.
 func (h *Endpoints) sample(model string, r *http1.Request) *trace.Trace {
-	if !h.traces.On() {
+	if !h.parts.Traces.On() {
 		return nil
 	}
-	t := h.traces.Sample(model, false, r.Header)
+	t := h.parts.Traces.Sample(model, false, r.Header)
 	t.Stamp(trace.HTTPReceiveStart)
 	return t
 }
@@ -33,7 +33,7 @@ func writeTracedError(w *http1.Reply, t *trace.Trace, err error) {
 // /v2/models/M/trace/setting.
 func (h *Endpoints) serveTraceSettings(w *http1.Reply, r *http1.Request, t target) error {
 	if t.model != "" {
-		if _, err := h.core.Model(t.model, infer.LatestVersion); err != nil {
+		if _, err := h.parts.Core.Model(t.model, infer.LatestVersion); err != nil {
 			return tracing.ErrModel(t.model)
 		}
 	}
@@ -47,13 +47,13 @@ func (h *Endpoints) serveTraceSettings(w *http1.Reply, r *http1.Request, t targe
 			return readTraceSettings(c, doc.Root(), &change)
 		})
 		if err == nil {
-			err = h.traces.Change(t.model, change)
+			err = h.parts.Traces.Change(t.model, change)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	w.Send(http.StatusOK, appendTraceSettings(nil, h.traces.Settings(t.model)))
+	w.Send(http.StatusOK, appendTraceSettings(nil, h.parts.Traces.Settings(t.model)))
 	return nil
 }
 

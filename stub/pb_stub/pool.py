@@ -172,6 +172,7 @@ class Pool:
         self._reserved = layout.ARENA_AT  # memory up to here was reserved
         self.backed = 0  # bytes of real memory
         self.used = 0  # bytes of these in used blocks
+        self._size = 0  # of the block that is being taken
         self._asked = 0  # number of requests and reports to the supervisor
         self._outstanding = 0  # descriptors at the supervisor
         self._outstanding_elsewhere = 0  # those of them that name device memory
@@ -187,6 +188,7 @@ class Pool:
         """Take a block for size bytes; PoolExhausted if there is no memory for it."""
         with self._alone:
             self._collect()
+            self._size = size
             index = self._find(size_class(size))
             self._references[index] = 1
             self.used += self._sizes[index]
@@ -204,7 +206,7 @@ class Pool:
             if self._outstanding == _SLOTS:
                 self._collect()
                 if self._outstanding == _SLOTS:
-                    raise self._exhausted(0, f"{_SLOTS} tensors are still being sent")
+                    raise self._exhausted(0, f"{_SLOTS} tensors of this process are still being sent, the maximum")
             self._outstanding += 1
             self._references[block.index] += 1
             self._lent[block.index] += 1
@@ -216,7 +218,7 @@ class Pool:
             if self._outstanding == _SLOTS:
                 self._collect()
                 if self._outstanding == _SLOTS:
-                    raise self._exhausted(0, f"{_SLOTS} tensors are still being sent")
+                    raise self._exhausted(0, f"{_SLOTS} tensors of this process are still being sent, the maximum")
             self._outstanding += 1
             self._outstanding_elsewhere += 1
 
@@ -366,7 +368,7 @@ class Pool:
             if length >= size:
                 return run
             end = offset + self._sizes[index]
-        raise self._exhausted(size, f"no place for {size} bytes in a file of {self._end}")
+        raise self._exhausted(size, self._full())
 
     def _keep_hollow(self, offset: int, size: int) -> None:
         index = self._enter(offset, size)
@@ -385,12 +387,12 @@ class Pool:
             if over > 0 and amount == needed:
                 self._give_back(over)
             if self.backed + amount > self._max:
-                reason = f"{needed} bytes more are wanted, {self.used} are in use, shm-max-byte-size allows {self._max}"
+                reason = self._full()
                 continue
             if not self._granted(self.backed + amount):
                 reason = (
-                    f"{needed} bytes more are wanted, {self.used} are in use, and the model's share of the server's "
-                    "memory for requests (--model-max-memory-share), or all of it, is used up "
+                    f"a tensor needs {self._size} bytes, others of this process use {self.used}, and the model's share "
+                    "of the server's memory for requests (--model-max-memory-share), or all of it, is used up "
                     "(--request-memory-byte-size)"
                 )
                 continue
@@ -466,6 +468,13 @@ class Pool:
 
     def _map(self, start: int, size: int) -> mmap.mmap:
         return mmap.mmap(self._fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE, offset=start)
+
+    def _full(self) -> str:
+        return (
+            f"a tensor needs {self._size} bytes in one piece, others of this process use {self.used}, and all together "
+            f"may use {self._max}: the limit is shm-max-byte-size of --backend-config, or the model's share "
+            "(--model-max-memory-share) of --request-memory-byte-size if that is less, and not --shm-size"
+        )
 
     def _exhausted(self, needed: int, reason: str) -> PoolExhausted:
         return PoolExhausted(

@@ -243,12 +243,17 @@ class TestArena:
         assert answer.status == 1
         assert answer.text.startswith(BATCH_ERROR + "Failed to increase the shared memory pool size to 6291456 bytes. ")
         assert answer.text.endswith(
-            "Error: 3145728 bytes more are wanted, 3145728 are in use, shm-max-byte-size allows 4194304"
+            "Error: a tensor needs 3145728 bytes in one piece, others of this process use 3145728, and all together may "
+            "use 4194304: the limit is shm-max-byte-size of --backend-config, or the model's share "
+            "(--model-max-memory-share) of --request-memory-byte-size if that is less, and not --shm-size"
         )
         assert stub.execute(Request(3, [("IN", big[:5000])])).status == 0
         self.give_all_back(stub)
         assert stub.execute(Request(4, [("IN", big)])).status == 0
-        assert stub.execute(Request(5, [("IN", np.zeros(8 << 20, np.uint8))])).status == 1
+        assert (
+            "Error: a tensor needs 8388608 bytes in one piece"
+            in stub.execute(Request(5, [("IN", np.zeros(8 << 20, np.uint8))])).text
+        )
 
     def test_free_memory(self, start: Start) -> None:
         """A model sees the memory of its tensors, and that all of it is returned."""

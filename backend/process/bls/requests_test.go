@@ -64,12 +64,12 @@ func newBench(t testing.TB, backing shm.Backing) *bench {
 func benchOn(t testing.TB, p *processtest.Peer) *bench {
 	t.Helper()
 	b := &bench{Peer: p, t: t, life: p.NewLife(), session: &session{t: t}, host: &processtest.Host{}}
-	for _, set := range []func(*frames.Names){b.life.Encoder.SetNames, b.life.Decoder.SetNames} {
+	for _, set := range []**frames.Names{&b.life.Encoder.Names, &b.life.Decoder.Names} {
 		names, err := frames.NewNames([]string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		set(names)
+		*set = names
 	}
 	b.requests = New(Config{
 		Model: "m", Version: 3, Host: b.host,
@@ -293,7 +293,7 @@ func TestInferReturnsTheModelsResponses(t *testing.T) {
 				t.Fatalf("got %d outputs, want %d", len(a.Outputs), len(r.Outputs))
 			}
 			for i := range a.Outputs {
-				if !bytes.Equal(a.Outputs[i], r.Outputs[i].Data) || b.life.Encoder.Names().List()[a.Body.Outputs[i].Name] != r.Outputs[i].Name {
+				if !bytes.Equal(a.Outputs[i], r.Outputs[i].Data) || b.life.Encoder.Names.List()[a.Body.Outputs[i].Name] != r.Outputs[i].Name {
 					t.Errorf("output %d differs", i)
 				}
 			}

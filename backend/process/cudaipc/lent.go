@@ -85,9 +85,7 @@ func (l *Lent) Borrow(number uint32, ticket shm.Ticket, offset, n uint64) (*Memo
 		return nil, ipc.Broken("descriptor", "%v", err)
 	}
 	allocation.Retain()
-	m := &Memory{allocation: allocation, maker: l, number: number, offset: offset, n: n, extent: extent}
-	m.refs.Store(1)
-	return m, nil
+	return &Memory{allocation: allocation, maker: l, number: number, offset: offset, n: n, extent: extent}, nil
 }
 
 // Bytes returns the size of all lent allocations.

@@ -2,7 +2,6 @@ package cudaipc
 
 import (
 	"context"
-	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/shm"
@@ -19,12 +18,13 @@ type Copier interface {
 // Memory is the location of one tensor's bytes on a device. It is foreign: this process does not
 // touch them.
 type Memory struct {
+	foreign.References // while there is only one, no other process reads the bytes
+
 	allocation *foreign.Device
 	maker      *Lent
 	number     uint32 // the maker's number of the allocation
 	offset, n  uint64
 	extent     *shm.Extent // the maker's ticket
-	refs       atomic.Int32
 }
 
 var _ infer.Foreign = (*Memory)(nil)
@@ -40,20 +40,10 @@ func (m *Memory) Copy(ctx context.Context) ([]byte, infer.Memory, error) {
 	return m.maker.copier.Copy(ctx, m.allocation, m.offset, m.n)
 }
 
-// Retain implements infer.Memory.
-func (m *Memory) Retain() {
-	if m.refs.Add(1) <= 1 {
-		panic("cudaipc: memory retained after its last release")
-	}
-}
-
 // Release implements infer.Memory. After the last Release the maker may reuse the bytes.
 func (m *Memory) Release() {
-	switch n := m.refs.Add(-1); {
-	case n > 0:
+	if !m.Drop() {
 		return
-	case n < 0:
-		panic("cudaipc: memory released more often than retained")
 	}
 	// In this order: a maker that has its ticket back may send UNLEND at once, and the allocation
 	// must not have a reference of ours then.
@@ -63,10 +53,6 @@ func (m *Memory) Release() {
 
 // Offset returns the tensor's offset in its allocation.
 func (m *Memory) Offset() uint64 { return m.offset }
-
-// Sole reports whether the caller's reference is the only one. Then no other process reads the
-// bytes, or will unless the caller lets it.
-func (m *Memory) Sole() bool { return m.refs.Load() == 1 }
 
 // Of returns the memory of a tensor on a device, nil for all other tensors.
 func Of(t *infer.Tensor) *Memory {

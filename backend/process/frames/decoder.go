@@ -17,14 +17,16 @@ import (
 // Each tensor that a frame describes is located even if the frame is invalid: memory that the stub
 // has lent returns to it only by being released.
 type Decoder struct {
-	channel   *ipc.Channel
-	loans     *shm.Loans
-	names     *Names // that the stub has sent; guarded by the receive lock
-	heap      *Heap
-	copies    copies
-	mapped    Mapped
-	devices   *cudaipc.Lent
-	announced *cudaipc.Announced
+	// Set under the receive lock, before the frames that need them.
+	Names     *Names             // of INITIALIZE, then all that the stub has sent
+	Mapped    Mapped             // as for the Encoder
+	Devices   *cudaipc.Lent      // device memory that the stub has lent; nil: none
+	Announced *cudaipc.Announced // as for the Encoder
+
+	channel *ipc.Channel
+	loans   *shm.Loans
+	heap    *Heap
+	copies  copies
 }
 
 // NewDecoder creates the decoder of a life, whose channel and loans the caller closes. The heap
@@ -33,32 +35,15 @@ func NewDecoder(channel *ipc.Channel, loans *shm.Loans, heap *Heap) *Decoder {
 	return &Decoder{channel: channel, loans: loans, heap: heap, copies: copies{heap: heap}}
 }
 
-// SetNames sets the names of INITIALIZE.
-func (d *Decoder) SetNames(names *Names) { d.names = names }
-
-// SetMapped sets the lookup of regions that the stub has mapped, as for the Encoder.
-func (d *Decoder) SetMapped(mapped Mapped) { d.mapped = mapped }
-
-// SetDevices sets the device memory that the stub has lent. Without it a descriptor of device
-// memory is invalid.
-func (d *Decoder) SetDevices(lent *cudaipc.Lent) { d.devices = lent }
-
-// SetAnnounced sets the device memory that the stub knows, as for the Encoder. Without it the stub
-// writes nothing there.
-func (d *Decoder) SetAnnounced(announced *cudaipc.Announced) { d.announced = announced }
-
-// Names returns the names that the stub uses for tensors.
-func (d *Decoder) Names() *Names { return d.names }
-
 // AddName handles NAME: the next index stands for this name.
-func (d *Decoder) AddName(index uint64, name []byte) error { return d.names.add(index, name) }
+func (d *Decoder) AddName(index uint64, name []byte) error { return d.Names.add(index, name) }
 
 // name returns the name of the tensor with the stub's index.
 func (d *Decoder) name(index uint16) (string, error) {
-	if int(index) >= len(d.names.list) {
-		return "", ipc.Broken("name", "name %d of %d", index, len(d.names.list))
+	if int(index) >= len(d.Names.list) {
+		return "", ipc.Broken("name", "name %d of %d", index, len(d.Names.list))
 	}
-	return d.names.list[index], nil
+	return d.Names.list[index], nil
 }
 
 // Return ends the loans whose tickets the stub returns, 8 bytes each. It is called after the rest
@@ -105,7 +90,7 @@ func (d *Decoder) Response(r *ipc.ResponseBody, f *ipc.Frame, model string, plac
 			continue
 		}
 		into.Outputs = append(into.Outputs, t) // bound: there is room
-		if !d.names.isOutput(described.Name) {
+		if !d.Names.isOutput(described.Name) {
 			refusal = cmp.Or(refusal, infer.Errorf(infer.InvalidArg, "unexpected inference output '%s' for model '%s'", t.Name, model))
 		}
 	}

@@ -23,7 +23,7 @@ func onDevice(m *cudaipc.Memory) storage {
 // ofClient returns the storage of an input in its client's device memory, for a stub that accepts
 // it there. It announces a new allocation to the stub first. The caller holds its lock.
 func (e *Encoder) ofClient(c cudaipc.Client, allocation *foreign.Device, offset uint64) (storage, error) {
-	number, err := e.announced.Announce(allocation)
+	number, err := e.Announced.Announce(allocation)
 	if err != nil {
 		return storage{}, err
 	}
@@ -39,7 +39,7 @@ func (e *Encoder) name(at *storage) error {
 		return nil
 	}
 	var err error
-	if at.region, at.mapped, err = e.announced.Name(m); err != nil {
+	if at.region, at.mapped, err = e.Announced.Name(m); err != nil {
 		at.release()
 	}
 	return err
@@ -50,7 +50,7 @@ func (e *Encoder) stays(p *infer.Place) (n uint32) {
 	index := ipc.AllOutputs
 	if p.Output != "" {
 		var ok bool
-		if index, ok = e.names.outputIndex(p.Output); !ok {
+		if index, ok = e.Names.outputIndex(p.Output); !ok {
 			return 0
 		}
 	}
@@ -62,11 +62,11 @@ func (e *Encoder) stays(p *infer.Place) (n uint32) {
 // allocation first. If the stub cannot be told, the server copies the output. The caller holds its
 // lock.
 func (e *Encoder) wantOnDevice(p *infer.Place, c cudaipc.Client, allocation *foreign.Device, offset uint64) (n uint32) {
-	name, ok := e.names.outputIndex(p.Output)
-	if !ok || !e.putsThere || c.Size() == 0 {
+	name, ok := e.Names.outputIndex(p.Output)
+	if !ok || !e.PutsThere || c.Size() == 0 {
 		return 0
 	}
-	number, err := e.announced.Announce(allocation)
+	number, err := e.Announced.Announce(allocation)
 	if err != nil {
 		return 0
 	}
@@ -82,10 +82,10 @@ func (d *Decoder) lent(described *ipc.Descriptor, name string, at *storage, plac
 	if infer.DataType(described.Type) == infer.Bytes {
 		return ipc.Broken("descriptor", "output %q of BYTES lies on a device", name)
 	}
-	if d.devices == nil {
+	if d.Devices == nil {
 		return ipc.Broken("descriptor", "output %q lies on a device, of which the stub lends nothing", name)
 	}
-	m, err := d.devices.Borrow(described.Mapping, at.ticket, at.offset, described.Length)
+	m, err := d.Devices.Borrow(described.Mapping, at.ticket, at.offset, described.Length)
 	if err != nil {
 		return err
 	}

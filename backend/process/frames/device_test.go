@@ -71,14 +71,14 @@ func TestPlacesOnDevices(t *testing.T) {
 		t.Errorf("a stub that knows nothing of devices is told of %+v", got)
 	}
 	stub := newAnnouncer()
-	p.encoder.SetDevices(stub.known)
-	p.encoder.AllowDevicePlaces()
+	p.encoder.Announced = stub.known
+	p.encoder.PutsThere = true
 	stub.broken = errors.New("full")
 	if got := plan(); len(got) != 0 {
 		t.Errorf("the stub is told of %+v by a ring that is broken", got)
 	}
 	stub.broken = nil
-	index := func(name string) uint16 { i, _ := p.encoder.names.outputIndex(name); return i }
+	index := func(name string) uint16 { i, _ := p.encoder.Names.outputIndex(name); return i }
 	want := []ipc.Place{
 		{Name: index("OUT1"), Kind: ipc.PlaceAllocation, Region: 1, Offset: 100, Length: 70_000},
 		{Name: index("OUT3"), Kind: ipc.PlaceAllocation, Region: 2, Offset: 7, Length: 4},
@@ -132,13 +132,13 @@ func TestClaimsOnDevicesAreChecked(t *testing.T) {
 		"as what it lends":         {change: func(d *ipc.Descriptor) { d.Region = ipc.InDevice }},
 		"it is not wanted":         {changes: func(*peer, *deviceMemory) places { return nil }},
 		"it may stay":              {changes: func(*peer, *deviceMemory) places { return infer.Anywhere }},
-		"the stub knows nothing":   {changes: func(p *peer, m *deviceMemory) places { p.decoder.SetAnnounced(nil); return wantedThere(m) }},
+		"the stub knows nothing":   {changes: func(p *peer, m *deviceMemory) places { p.decoder.Announced = nil; return wantedThere(m) }},
 		"the place of another request": {changes: func(*peer, *deviceMemory) places {
 			return wantedThere(newDeviceMemory(100, 70_000)) // unknown to the stub
 		}},
 		"it was unregistered": {changes: func(_ *peer, m *deviceMemory) places { m.allocation.Release(); return wantedThere(m) }},
 		"a region of the host is wanted": {changes: func(p *peer, _ *deviceMemory) places {
-			p.decoder.SetMapped(func(*shm.Shared, bool) (uint32, bool) { return 1, true })
+			p.decoder.Mapped = func(*shm.Shared, bool) (uint32, bool) { return 1, true }
 			return wantedIn(newClientMemory(t))
 		}},
 	} {
@@ -148,7 +148,7 @@ func TestClaimsOnDevicesAreChecked(t *testing.T) {
 			if _, err := stub.known.Announce(m.allocation); err != nil {
 				t.Fatal(err)
 			}
-			p.decoder.SetAnnounced(stub.known)
+			p.decoder.Announced = stub.known
 			wanted := wantedThere(m)
 			if test.changes != nil {
 				wanted = test.changes(p, m)
@@ -188,7 +188,7 @@ func TestAPlaceClaimedTwice(t *testing.T) {
 	if _, err := stub.known.Announce(m.allocation); err != nil {
 		t.Fatal(err)
 	}
-	p.decoder.SetAnnounced(stub.known)
+	p.decoder.Announced = stub.known
 	body := responseBody(claimThere(nil), claimThere(nil))
 	var parsed ipc.ResponseBody
 	if _, err := ipc.ParseResponse(body, &parsed); err != nil {
@@ -217,7 +217,7 @@ func TestGoldenPlaceOnADeviceIsDecoded(t *testing.T) {
 	if n, err := stub.known.Announce(m.allocation); err != nil || n != 6 {
 		t.Fatalf("got number %d and error %v, want 6", n, err)
 	}
-	p.decoder.SetAnnounced(stub.known)
+	p.decoder.Announced = stub.known
 	body := ipctest.Body(t, "executed_device_place")
 	e, err := ipc.ParseExecuted(body)
 	if err != nil {

@@ -22,9 +22,6 @@ var (
 	_ [infer.MaxTensors + 1]int = [ipc.AllOutputs]int{} // this number stands for all of them
 )
 
-// checkRequest checks a request for EXECUTE.
-func checkRequest(r *infer.Request) error { return r.Check() }
-
 // checkResponse checks a response for INFER_RESPONSE and makes its error text encodable.
 //
 // bound: maxErrorText

@@ -154,13 +154,13 @@ func FuzzDoor(f *testing.F) {
 	f.Cleanup(pool.Close)
 	f.Fuzz(func(t *testing.T, id, correlation, key, value string, rank uint16, data []byte, count, what uint8, offset, size uint32) {
 		e := NewEncoder(nil, pool, &shm.Loans{})
-		e.SetNames(mustName(t, []string{"IN0"}, []string{"OUT0"}))
+		e.Names = mustName(t, []string{"IN0"}, []string{"OUT0"})
 		stub := newAnnouncer()
 		defer stub.known.Close()
-		e.SetDevices(stub.known)
-		e.AllowDevicePlaces()
+		e.Announced = stub.known
+		e.PutsThere = true
 		if what&takes != 0 {
-			e.TakeDevices()
+			e.TakesDevices = true
 		}
 		if what&broken != 0 {
 			stub.broken = errors.New("the ring is full")

@@ -12,23 +12,26 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// Encoder encodes and sends the frames to one life of a stub. The caller holds its lock for
-// SetNames, Execute and Response.Send, which number loans and names. Any goroutine may call the
-// other methods.
+// Encoder encodes and sends the frames to one life of a stub. The caller holds its lock to set
+// fields, and for Execute and Response.Send, which number loans and names.
 type Encoder struct {
 	sync.Mutex
 
-	channel      *ipc.Channel
-	pool         *shm.Pool
-	loans        *shm.Loans
-	names        *Names // that the stub knows; guarded by the lock
-	mapped       Mapped
-	announced    *cudaipc.Announced // nil: the stub accepts no device memory
-	takesDevices bool               // its model accepts inputs on devices; guarded by the lock
-	putsThere    bool               // the stub writes outputs to devices
-	// mayLend and mayKeep limit the blocks that the stub keeps; see SetBounds.
-	mayLend func(n int64) (copies bool, err error)
-	mayKeep func(n int64) error
+	// Set before the first Execute.
+	Names        *Names             // of INITIALIZE, then all that the stub knows
+	Mapped       Mapped             // nil: no region is mapped
+	Announced    *cudaipc.Announced // device memory for responses to BLS requests; nil: none
+	TakesDevices bool               // the model accepts inputs on devices
+	PutsThere    bool               // the stub writes outputs to devices
+	// MayLend and MayKeep are called before the stub is lent n bytes in blocks, which it may keep
+	// for long: MayLend for the inputs of a batch, which the stub may also have to copy, and MayKeep
+	// for a response to a BLS request. If nil, nothing is refused.
+	MayLend func(n int64) (copies bool, err error)
+	MayKeep func(n int64) error
+
+	channel *ipc.Channel
+	pool    *shm.Pool
+	loans   *shm.Loans
 
 	// The batch that is being sent. The slices are reused; reset clears them. Guarded by the
 	// lock.
@@ -50,36 +53,9 @@ func NewEncoder(channel *ipc.Channel, pool *shm.Pool, loans *shm.Loans) *Encoder
 	return &Encoder{channel: channel, pool: pool, loans: loans}
 }
 
-// SetNames sets the names of INITIALIZE.
-func (e *Encoder) SetNames(names *Names) { e.names = names }
-
 // Mapped returns the number by which the stub knows a client's region, if it has mapped it: for
 // outputs if writable, otherwise for inputs.
 type Mapped func(region *shm.Shared, writable bool) (number uint32, ok bool)
-
-// SetMapped sets the lookup of regions that the stub has mapped. It is called before the first
-// Execute; without it no region is mapped.
-func (e *Encoder) SetMapped(mapped Mapped) { e.mapped = mapped }
-
-// SetDevices sets the device memory that the stub knows: responses to its BLS requests may lie
-// there.
-func (e *Encoder) SetDevices(announced *cudaipc.Announced) { e.announced = announced }
-
-// TakeDevices allows inputs on devices.
-func (e *Encoder) TakeDevices() { e.takesDevices = true }
-
-// AllowDevicePlaces allows places of outputs on devices. It is called before the first Execute.
-func (e *Encoder) AllowDevicePlaces() { e.putsThere = true }
-
-// SetBounds sets the functions that are called before the stub is lent n bytes in blocks, which it
-// may keep for long: mayLend for the inputs of a batch, which the stub may also have to copy, and
-// mayKeep for a response to a BLS request. Without them nothing is refused.
-func (e *Encoder) SetBounds(mayLend func(n int64) (copies bool, err error), mayKeep func(n int64) error) {
-	e.mayLend, e.mayKeep = mayLend, mayKeep
-}
-
-// Names returns the names that the stub knows.
-func (e *Encoder) Names() *Names { return e.names }
 
 // keptTraces limits the buffer for traces that an encoder keeps for its next batch, in bytes.
 const keptTraces = 64 << 10
@@ -145,7 +121,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 	e.reset()
 	e.size = ipc.ExecuteSize
 	for i, r := range requests {
-		if err := checkRequest(r); err != nil {
+		if err := r.Check(); err != nil {
 			return err
 		}
 		h := ipc.RequestHead{
@@ -166,7 +142,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 		if len(r.Outputs) > 0 {
 			h.Outputs = 0
 			for _, name := range r.Outputs {
-				if index, ok := e.names.outputIndex(name); ok {
+				if index, ok := e.Names.outputIndex(name); ok {
 					e.outputs = append(e.outputs, index)
 					h.Outputs++
 				}
@@ -192,11 +168,11 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 			}
 		}
 	}
-	if e.lent == 0 || e.mayLend == nil {
+	if e.lent == 0 || e.MayLend == nil {
 		return nil
 	}
 	var err error
-	if e.copies, err = e.mayLend(e.lent); err != nil {
+	if e.copies, err = e.MayLend(e.lent); err != nil {
 		e.undo()
 	}
 	return err
@@ -204,7 +180,7 @@ func (e *Encoder) plan(requests []*infer.Request, handles []uint64) error {
 
 // addInput chooses where one tensor's bytes travel.
 func (e *Encoder) addInput(t *infer.Tensor) error {
-	index, ok := e.names.index[t.Name]
+	index, ok := e.Names.index[t.Name]
 	if !ok {
 		return infer.Errorf(infer.Internal, "input %q is not in the model's table of names", t.Name)
 	}

@@ -2,4 +2,12 @@ package frames
 
 // Names for the tests in package frames_test.
 
-var ParseParameters = parseParameters
+const (
+	MaxHello    = maxHello
+	MaxMapDepth = maxMapDepth
+)
+
+var (
+	ParseParameters = parseParameters
+	SkimMap         = skimMap
+)

@@ -25,7 +25,7 @@ func TestGoldenExecuteIsEncoded(t *testing.T) {
 	loans := &shm.Loans{}
 	defer loans.Close()
 	e := NewEncoder(nil, pool, loans)
-	e.SetNames(mustName(t, []string{"IN0", "IN1"}, []string{"OUT0", "OUT1"}))
+	e.Names = mustName(t, []string{"IN0", "IN1"}, []string{"OUT0", "OUT1"})
 	requests := []*infer.Request{
 		{
 			ID: "ürgent", Correlation: infer.CorrelationID{Text: "seq"}, Flags: infer.SequenceStart | infer.SequenceEnd | 0x80010000,
@@ -91,7 +91,7 @@ func TestGoldenMapsAreDecoded(t *testing.T) {
 // block, one with a new name; an error; and the end of a stream.
 func TestGoldenInferResponsesAreEncoded(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
-	p.encoder.SetNames(mustName(t, []string{"IN0"}, []string{"OUT0"}))
+	p.encoder.Names = mustName(t, []string{"IN0"}, []string{"OUT0"})
 	for name, r := range map[string]*infer.Response{
 		"infer_response": {
 			Final:      true,

@@ -1,12 +1,13 @@
-package frames
+package frames_test
 
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"strings"
 	"testing"
 
+	"github.com/nereid-serving/nereid/backend/process/frames"
+	"github.com/nereid-serving/nereid/backend/process/processtest"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
@@ -33,14 +34,14 @@ func TestDecodingBoundsMemory(t *testing.T) {
 		want string // part of the error; "" for success
 	}{
 		"short":               {ipc.Initialized, text(5), ""},
-		"long":                {ipc.Initialized, text(MaxMap - 100), ""},
-		"too long":            {ipc.Initialized, text(MaxMap), "want at most 1048576"},
-		"hello":               {ipc.Hello, text(maxHello - 100), ""},
-		"hello, too long":     {ipc.Hello, text(maxHello), "want at most 65536"},
+		"long":                {ipc.Initialized, text(frames.MaxMap - 100), ""},
+		"too long":            {ipc.Initialized, text(frames.MaxMap), "want at most 1048576"},
+		"hello":               {ipc.Hello, text(frames.MaxHello - 100), ""},
+		"hello, too long":     {ipc.Hello, text(frames.MaxHello), "want at most 65536"},
 		"unknown field":       {ipc.Log, []byte("\x82\xa1x\x93\x01\xcb12345678\xde\x00\x01\xa1y\xc0\xa5level\x02"), ""},
-		"deep":                {ipc.Log, nested(maxMapDepth - 1), ""},
-		"too deep":            {ipc.Log, nested(maxMapDepth), "nests too deep"},
-		"a mebibyte of lists": {ipc.Initialized, nested(MaxMap - 10), "nests too deep"},
+		"deep":                {ipc.Log, nested(frames.MaxMapDepth - 1), ""},
+		"too deep":            {ipc.Log, nested(frames.MaxMapDepth), "nests too deep"},
+		"a mebibyte of lists": {ipc.Initialized, nested(frames.MaxMap - 10), "nests too deep"},
 		"empty":               {ipc.Log, nil, "is not a map"},
 		"list":                {ipc.Log, []byte{0x90}, "is not a map"},
 		"two maps":            {ipc.Log, []byte{0x80, 0x80}, "continues after its map"},
@@ -55,8 +56,8 @@ func TestDecodingBoundsMemory(t *testing.T) {
 			Error string `msgpack:"error"`
 		}
 		var err error
-		n := testkit.Allocated(func() { _, err = DecodeMap(nil, ipc.Frame{Kind: test.kind, Body: test.body}, &into) })
-		if (err == nil) != (test.want == "") || err != nil && (ruleOf(err) == "" || !strings.Contains(err.Error(), test.want)) {
+		n := testkit.Allocated(func() { _, err = frames.DecodeMap(nil, ipc.Frame{Kind: test.kind, Body: test.body}, &into) })
+		if (err == nil) != (test.want == "") || err != nil && (processtest.RuleOf(err) == "" || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got error %v, want one with %q", name, err, test.want)
 		}
 		if limit := 4*uint64(len(test.body)) + 64<<10; n > limit {
@@ -68,7 +69,7 @@ func TestDecodingBoundsMemory(t *testing.T) {
 // TestMapsAreChargedBeforeTheyAreDecoded decodes the values with the highest cost for their size.
 // It allocates no more than it charges, and nothing without room on the account.
 func TestMapsAreChargedBeforeTheyAreDecoded(t *testing.T) {
-	const size = MaxMap - 32
+	const size = frames.MaxMap - 32
 	list := func(field, element string) []byte {
 		n := size / len(element)
 		b := binary.BigEndian.AppendUint32(append([]byte{0x81, 0xa1}, field+"\xdd"...), uint32(n))
@@ -83,7 +84,7 @@ func TestMapsAreChargedBeforeTheyAreDecoded(t *testing.T) {
 		"long text":    append(binary.BigEndian.AppendUint32([]byte("\x81\xa1s\xdb"), size), strings.Repeat("x", size)...),
 	} {
 		for _, limit := range []int64{1 << 30, 1 << 20} {
-			heap := &Heap{Account: budget.New(budget.Config{Limit: limit})}
+			heap := &frames.Heap{Account: budget.New(budget.Config{Limit: limit})}
 			var into struct {
 				S string      `msgpack:"s"`
 				T []string    `msgpack:"t"`
@@ -94,8 +95,8 @@ func TestMapsAreChargedBeforeTheyAreDecoded(t *testing.T) {
 				charged int64
 				err     error
 			)
-			n := testkit.Allocated(func() { charged, err = DecodeMap(heap, ipc.Frame{Kind: ipc.Call, Body: body}, &into) })
-			if refused := limit < 1<<30; refused != (Refusal(err) != nil) || !refused && err != nil {
+			n := testkit.Allocated(func() { charged, err = frames.DecodeMap(heap, ipc.Frame{Kind: ipc.Call, Body: body}, &into) })
+			if refused := limit < 1<<30; refused != (frames.Refusal(err) != nil) || !refused && err != nil {
 				t.Errorf("%s with %d bytes: got error %v", name, limit, err)
 			}
 			if most := uint64(charged) + 64<<10; n > most {
@@ -106,16 +107,16 @@ func TestMapsAreChargedBeforeTheyAreDecoded(t *testing.T) {
 			}
 		}
 	}
-	heap := &Heap{Account: budget.New(budget.Config{Limit: 1 << 30})}
+	heap := &frames.Heap{Account: budget.New(budget.Config{Limit: 1 << 30})}
 	wrong := append(binary.BigEndian.AppendUint32([]byte("\x81\xa1s\x91\xdb"), size/2), strings.Repeat("x", size/2)...)
 	var into struct {
 		S string `msgpack:"s"`
 	}
-	if charged, err := DecodeMap(heap, ipc.Frame{Kind: ipc.Call, Body: wrong}, &into); err == nil || charged != 0 || heap.Account.Total() != 0 {
+	if charged, err := frames.DecodeMap(heap, ipc.Frame{Kind: ipc.Call, Body: wrong}, &into); err == nil || charged != 0 || heap.Account.Total() != 0 {
 		t.Errorf("a list in place of a text: got error %v, %d bytes charged, %d left", err, charged, heap.Account.Total())
 	}
-	full := &Heap{Account: budget.New(budget.Config{Limit: 64})}
-	if charged, err := DecodeMap(full, ipc.Frame{Kind: ipc.Log, Body: []byte("\x81\xa5level\x02")}, &struct{}{}); charged != 0 || err != nil {
+	full := &frames.Heap{Account: budget.New(budget.Config{Limit: 64})}
+	if charged, err := frames.DecodeMap(full, ipc.Frame{Kind: ipc.Log, Body: []byte("\x81\xa5level\x02")}, &struct{}{}); charged != 0 || err != nil {
 		t.Errorf("a small map: %d bytes are charged, error %v, want none", charged, err)
 	}
 }
@@ -125,10 +126,10 @@ func FuzzMaps(f *testing.F) {
 	for _, name := range []string{"hello", "initialized", "initialized_error", "finalized", "log", "initialize", "completed", "ready", "call_load", "call_new_metric"} {
 		f.Add(ipctest.Body(f, name))
 	}
-	f.Add(nested(maxMapDepth))
+	f.Add(nested(frames.MaxMapDepth))
 	f.Add([]byte("\x8f\x01\xd0\x01\xcc\x01\xd1\x01\x01\xcd\x01\x01\xd2\x01\x01\x01\x01\xca\x01\x01\x01\x01\xdc\x00\x01\xc4\x01\x01"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_, what := skimMap(body)
+		_, what := frames.SkimMap(body)
 		if what != "" {
 			return
 		}
@@ -137,13 +138,4 @@ func FuzzMaps(f *testing.F) {
 			t.Errorf("accepted, but the library says %v and leaves %d bytes", err, rest.Len())
 		}
 	})
-}
-
-// ruleOf returns the protocol rule that an error reports as broken, or "".
-func ruleOf(err error) string {
-	var broken *ipc.ProtocolError
-	if errors.As(err, &broken) {
-		return broken.Rule
-	}
-	return ""
 }

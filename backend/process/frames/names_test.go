@@ -60,7 +60,7 @@ func TestRefusedNamesLeaveTheTableInStep(t *testing.T) {
 	e := p.encoder
 	long := strings.Repeat("n", ipc.MaxFrame)
 	index, err := e.nameIndex(long)
-	if err != nil || int(index) != len(e.names.list)-1 || e.names.list[index] != long {
+	if err != nil || int(index) != len(e.Names.list)-1 || e.Names.list[index] != long {
 		t.Fatalf("got index %d, error %v, want the next one", index, err)
 	}
 	var held []*shm.Block
@@ -71,9 +71,9 @@ func TestRefusedNamesLeaveTheTableInStep(t *testing.T) {
 		}
 		held = append(held, block)
 	}
-	known := len(e.names.list)
-	if _, err := e.nameIndex("m" + long); Refusal(err) == nil || len(e.names.list) != known {
-		t.Errorf("got error %v and %d names, want a refusal and %d", err, len(e.names.list), known)
+	known := len(e.Names.list)
+	if _, err := e.nameIndex("m" + long); Refusal(err) == nil || len(e.Names.list) != known {
+		t.Errorf("got error %v and %d names, want a refusal and %d", err, len(e.Names.list), known)
 	}
 	if _, err := e.nameIndex("short"); err != nil {
 		t.Errorf("short name: got error %v, want none", err)

@@ -70,8 +70,8 @@ func TestStorageOfInputsOnDevices(t *testing.T) {
 				return nil
 			}, zerolog.Nop())
 			defer announced.Close()
-			p.encoder.SetDevices(announced)
-			p.encoder.TakeDevices()
+			p.encoder.Announced = announced
+			p.encoder.TakesDevices = true
 
 			var memory infer.Foreign
 			client := newDeviceMemory(100, 70_000)

@@ -42,8 +42,8 @@ func newPeer(t testing.TB, backing shm.Backing) *peer {
 	}
 	p.encoder, p.decoder = NewEncoder(p.channel, p.pool, p.loans), NewDecoder(p.channel, p.loans, nil)
 	inputs, outputs := []string{"IN0"}, []string{"OUT0", "OUT1", "OUT2", "OUT3"}
-	p.encoder.SetNames(mustName(t, inputs, outputs))
-	p.decoder.SetNames(mustName(t, inputs, outputs))
+	p.encoder.Names = mustName(t, inputs, outputs)
+	p.decoder.Names = mustName(t, inputs, outputs)
 	t.Cleanup(func() {
 		p.loans.Close()
 		if n := p.pool.Stats().Blocks; n != 0 {

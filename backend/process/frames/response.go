@@ -98,12 +98,12 @@ func (p *Response) addOutput(t *infer.Tensor, most int) error {
 	if !ok {
 		if _, lent := e.loans.Count(); int64(len(t.Data)) > e.channel.MaxArena()-lent {
 			return infer.Errorf(infer.Unavailable,
-				"Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: the model holds as many tensors as it may",
-				lent)
+				"Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: a tensor needs %d bytes, and the model's process holds %d bytes of others and may hold %d (shm-max-byte-size, --model-max-memory-share)",
+				lent, len(t.Data), lent, e.channel.MaxArena())
 		}
 		var err error
-		if e.mayKeep != nil {
-			err = e.mayKeep(int64(len(t.Data)))
+		if e.MayKeep != nil {
+			err = e.MayKeep(int64(len(t.Data)))
 		}
 		if err != nil {
 			return err
@@ -187,11 +187,11 @@ func (p *Response) write(body []byte) {
 //
 // bound: maxNames and maxNameBytes
 func (e *Encoder) nameIndex(name string) (uint16, error) {
-	if index, ok := e.names.index[name]; ok {
+	if index, ok := e.Names.index[name]; ok {
 		return index, nil
 	}
-	index := len(e.names.list)
-	if rule, detail := e.names.refuses([]byte(name)); rule != "" {
+	index := len(e.Names.list)
+	if rule, detail := e.Names.refuses([]byte(name)); rule != "" {
 		return 0, infer.Errorf(infer.Internal, "the models that were called have answered with %d different names of tensors, and now with %s: %s",
 			index, strconv.QuoteToASCII(output.CutAt(name, 64)), detail)
 	}
@@ -200,7 +200,7 @@ func (e *Encoder) nameIndex(name string) (uint16, error) {
 	if err := e.Send(ipc.Name, uint64(index), []byte(name)); err != nil {
 		return 0, err
 	}
-	e.names.append(name)
-	e.names.index[name] = uint16(index)
+	e.Names.append(name)
+	e.Names.index[name] = uint16(index)
 	return uint16(index), nil
 }

@@ -45,7 +45,7 @@ func sharedIn(memory infer.Memory) (s Shared, region *shm.Shared, offset int64) 
 // otherwise the requests pool. The copy is for the successor of a stub that was lost after the
 // request had passed the door; otherwise the copy is made there.
 func (e *Encoder) foreignStorage(t *infer.Tensor, foreign infer.Foreign) (storage, error) {
-	if e.takesDevices {
+	if e.TakesDevices {
 		if m := cudaipc.Of(t); m != nil {
 			p := onDevice(m)
 			return p, e.name(&p)
@@ -54,8 +54,8 @@ func (e *Encoder) foreignStorage(t *infer.Tensor, foreign infer.Foreign) (storag
 			return e.ofClient(c, allocation, offset)
 		}
 	}
-	if s, region, offset := SharedOf(t); s != nil && e.mapped != nil && region.Trusted() {
-		if number, ok := e.mapped(region, false); ok {
+	if s, region, offset := SharedOf(t); s != nil && e.Mapped != nil && region.Trusted() {
+		if number, ok := e.Mapped(region, false); ok {
 			s.Retain()
 			return storage{region: ipc.InClient, offset: uint64(offset), memory: s, mapped: number, length: uint64(s.Size())}, nil
 		}
@@ -87,18 +87,18 @@ func (e *Encoder) wantedPlaces(r *infer.Request) (n uint32) {
 			n += e.wantOnDevice(p, c, allocation, offset)
 			continue
 		}
-		if e.mapped == nil {
+		if e.Mapped == nil {
 			continue
 		}
 		s, region, offset := SharedAt(p)
 		if s == nil || !region.Trusted() || s.Size() < WriteFrom {
 			continue
 		}
-		name, ok := e.names.outputIndex(p.Output)
+		name, ok := e.Names.outputIndex(p.Output)
 		if !ok {
 			continue
 		}
-		if number, ok := e.mapped(region, true); ok {
+		if number, ok := e.Mapped(region, true); ok {
 			e.wanted = append(e.wanted, ipc.Place{Name: name, Region: number, Offset: uint64(offset), Length: uint64(s.Size())}) // bound: the places of a request
 			n++
 		}
@@ -135,16 +135,16 @@ func (d *Decoder) inPlace(described *ipc.Descriptor, name string, places []infer
 func (d *Decoder) numberOf(p *infer.Place, region uint32) (number uint32, offset uint64, ok bool) {
 	if region == ipc.InDevicePlace {
 		c, allocation, offset := cudaipc.ClientAt(p)
-		if c == nil || d.announced == nil {
+		if c == nil || d.Announced == nil {
 			return 0, 0, false
 		}
-		number, ok = d.announced.Number(allocation)
+		number, ok = d.Announced.Number(allocation)
 		return number, offset, ok
 	}
 	s, file, begin := SharedAt(p)
-	if s == nil || d.mapped == nil {
+	if s == nil || d.Mapped == nil {
 		return 0, 0, false
 	}
-	number, ok = d.mapped(file, true)
+	number, ok = d.Mapped(file, true)
 	return number, uint64(begin), ok
 }

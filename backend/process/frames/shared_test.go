@@ -51,7 +51,7 @@ func (c *clientMemory) Copy(context.Context) ([]byte, infer.Memory, error) {
 func TestStorageOfForeignInputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	mapped := true
-	p.encoder.SetMapped(func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, mapped && !writable })
+	p.encoder.Mapped = func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, mapped && !writable }
 	place := func(c *clientMemory) (*ipc.Descriptor, error) {
 		in := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{70_000}, Memory: c}
 		if err := p.encoder.plan([]*infer.Request{{Inputs: []infer.Tensor{in}}}, []uint64{1}); err != nil {
@@ -101,7 +101,7 @@ func mappedForOutputs(_ *shm.Shared, writable bool) (uint32, bool) { return 5, w
 func TestPlacesOfOutputs(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
 	mapped := true
-	p.encoder.SetMapped(func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, mapped && writable })
+	p.encoder.Mapped = func(_ *shm.Shared, writable bool) (uint32, bool) { return 5, mapped && writable }
 	c := newClientMemory(t)
 	small := &smallMemory{newClientMemory(t)}
 	requests := []*infer.Request{
@@ -115,7 +115,7 @@ func TestPlacesOfOutputs(t *testing.T) {
 		}
 		return p.encoder.wanted
 	}
-	index := func(name string) uint16 { i, _ := p.encoder.names.outputIndex(name); return i }
+	index := func(name string) uint16 { i, _ := p.encoder.Names.outputIndex(name); return i }
 	want := []ipc.Place{
 		{Name: index("OUT1"), Region: 5, Offset: 100, Length: 70_000},
 		{Name: index("OUT3"), Region: 5, Offset: 100, Length: 70_000},
@@ -177,13 +177,13 @@ func TestClaimsAreChecked(t *testing.T) {
 		"strings":                    {change: func(d *ipc.Descriptor) { d.Type = uint8(infer.Bytes) }},
 		"a shape that overflows":     {change: func(d *ipc.Descriptor) { d.Shape = []int64{math.MaxInt64, 2} }},
 		"it is not wanted":           {changes: func(*peer, *clientMemory) []infer.Place { return nil }},
-		"it is not mapped":           {changes: func(p *peer, c *clientMemory) []infer.Place { p.decoder.SetMapped(nil); return wantedIn(c) }},
-		"it is mapped for inputs":    {changes: func(p *peer, c *clientMemory) []infer.Place { p.decoder.SetMapped(forInputs); return wantedIn(c) }},
+		"it is not mapped":           {changes: func(p *peer, c *clientMemory) []infer.Place { p.decoder.Mapped = nil; return wantedIn(c) }},
+		"it is mapped for inputs":    {changes: func(p *peer, c *clientMemory) []infer.Place { p.decoder.Mapped = forInputs; return wantedIn(c) }},
 		"its file is not to be used": {changes: func(_ *peer, c *clientMemory) []infer.Place { c.shared = nil; return wantedIn(c) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t, shm.Memfd{})
-			p.decoder.SetMapped(mappedForOutputs)
+			p.decoder.Mapped = mappedForOutputs
 			c := newClientMemory(t)
 			places := wantedIn(c)
 			if test.changes != nil {
@@ -220,7 +220,7 @@ func forInputs(_ *shm.Shared, writable bool) (uint32, bool) { return 5, !writabl
 // place.
 func TestInputsOfModelsAreNotClaims(t *testing.T) {
 	p := newPeer(t, shm.Memfd{})
-	p.decoder.SetMapped(mappedForOutputs)
+	p.decoder.Mapped = mappedForOutputs
 	var request infer.Request
 	var broken *ipc.ProtocolError
 	if _, err := p.decoder.Request(&ipc.InferBody{RequestBody: ipc.RequestBody{Inputs: []ipc.Descriptor{claim(nil)}}}, new(ipc.Frame), &request, new(Kept), 0); !errors.As(err, &broken) {

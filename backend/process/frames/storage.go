@@ -83,8 +83,8 @@ func own(pool *shm.Pool, t *infer.Tensor) *shm.Block {
 func Copy(pool *shm.Pool, data []byte) (*shm.Block, error) {
 	block, err := pool.Alloc(len(data))
 	if err != nil {
-		return nil, infer.Errorf(infer.Unavailable, "Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: %v",
-			pool.Stats().Reserved, err)
+		return nil, infer.Errorf(infer.Unavailable, "Failed to increase the shared memory pool size to %d bytes. If you are running Triton inside docker, use '--shm-size' flag to control the shared memory region size. Error: a tensor needs %d bytes, and %v (--request-memory-byte-size)",
+			pool.Stats().Reserved, len(data), err)
 	}
 	copy(block.Bytes(), data)
 	return block, nil

@@ -263,7 +263,7 @@ func FuzzResponse(f *testing.F) {
 		}
 		var r infer.Response
 		c := newClientMemory(t)
-		p.decoder.SetMapped(mappedForOutputs)
+		p.decoder.Mapped = mappedForOutputs
 		lent := cudaipc.NewLent(p.channel.Arena(), nil)
 		defer lent.Close()
 		allocation := make([]byte, ipc.AllocationSize)
@@ -272,13 +272,13 @@ func FuzzResponse(f *testing.F) {
 			t.Fatal(err)
 		}
 		if !named { // otherwise it lends nothing
-			p.decoder.SetDevices(lent)
+			p.decoder.Devices = lent
 		}
 		stub, m := newAnnouncer(), newDeviceMemory(100, 70_000)
 		if _, err := stub.known.Announce(m.allocation); err != nil {
 			t.Fatal(err)
 		}
-		p.decoder.SetAnnounced(stub.known)
+		p.decoder.Announced = stub.known
 		places := []infer.Place{{Output: "OUT0", Memory: c}, {Output: "OUT1", OnDevice: true}, {Output: "OUT2", Memory: m}}
 		err = p.decoder.Response(&parsed, &ipc.Frame{Body: body}, "m", places, &r, new(Kept))
 		var broken *ipc.ProtocolError

@@ -59,7 +59,7 @@ func (c *Children) Close() {
 	signal.Stop(c.signals)
 	close(c.signals)
 	c.closing.Wait()
-	c.killMarked(c.token)
+	c.KillMarked(c.token)
 }
 
 // Later runs f in a goroutine for which Close waits.

@@ -169,15 +169,11 @@ func (p *Process) KillFamily() {
 }
 
 // KillOrphans ends the orphans of a process, which have its mark.
-func (c *Children) KillOrphans(of *Process) { c.killMarked(of.mark) }
+func (c *Children) KillOrphans(of *Process) { c.KillMarked(of.mark) }
 
-// KillMarked ends a process that was forked with this mark and has never been watched, if it
-// exists.
-func (c *Children) KillMarked(mark string) { c.killMarked(mark) }
-
-// killMarked ends the orphans whose mark has this prefix, and orphans that are reparented as a
+// KillMarked ends the orphans whose mark has this prefix, and orphans that are reparented as a
 // result. It returns when none is left, or after groupLimit.
-func (c *Children) killMarked(mark string) {
+func (c *Children) KillMarked(mark string) {
 	killed := make(map[relative]bool) // bound: the processes of the machine
 	for deadline := time.Now().Add(groupLimit); ; time.Sleep(groupPause) {
 		found := false
@@ -234,7 +230,7 @@ func (c *Children) KillAll() {
 		p.KillFamily()
 	}
 	c.mu.Unlock()
-	c.killMarked(c.token)
+	c.KillMarked(c.token)
 }
 
 // known returns the pids of the watched processes.

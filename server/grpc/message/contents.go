@@ -158,15 +158,6 @@ func storeBits(b []byte, num protowire.Number, v uint64, size int) []byte {
 	if num == 1 && v != 0 {
 		v = 1
 	}
-	switch size {
-	case 1:
-		b[0] = byte(v)
-	case 2:
-		binary.LittleEndian.PutUint16(b, uint16(v))
-	case 4:
-		binary.LittleEndian.PutUint32(b, uint32(v))
-	case 8:
-		binary.LittleEndian.PutUint64(b, v)
-	}
+	infer.PutBits(b[:size], v)
 	return b[size:]
 }

@@ -292,7 +292,7 @@ func (p *parser) filter(e expression) expression {
 	if e == nil {
 		e = blockText{}
 	}
-	f := &filtered{operand: e, line: p.peek().line}
+	f := &applied{operand: e, line: p.peek().line}
 	t := p.peek()
 	if f.apply = filterNamed(p.name()); f.apply == nil {
 		p.failf("No filter named '%s'.", t.text)
@@ -307,12 +307,14 @@ func (p *parser) filter(e expression) expression {
 var noOperand = []string{"else", "or", "and", "if", "is", "in", "not"}
 
 func (p *parser) test(e expression) expression {
-	t := &tested{operand: e, line: p.peek().line}
-	t.negated = p.take(tokenName, "not")
+	t := &applied{operand: e, line: p.peek().line}
+	negated := p.take(tokenName, "not")
 	name := p.peek()
-	if t.holds = tests[p.name()]; t.holds == nil {
+	holds := tests[p.name()]
+	if holds == nil {
 		p.failf("No test named '%s'.", name.text)
 	}
+	t.apply = func(_ *run, v Value, a *arguments) Value { return holds(v, a) != negated }
 	switch next := p.peek(); {
 	case next.is(tokenOperator, "("):
 		t.arguments = p.arguments()

@@ -304,35 +304,19 @@ func (c *call) value(r *run, f *frame) Value {
 	return r.atLine(c.line, v)
 }
 
-type filtered struct {
+// applied is a filter or a test of an operand.
+type applied struct {
 	operand   expression
 	apply     filter
 	arguments argumentList
 	line      int
 }
 
-func (e *filtered) value(r *run, f *frame) Value {
+func (e *applied) value(r *run, f *frame) Value {
 	v := r.eval(e.operand, f)
 	a := e.arguments.value(r, f)
 	if r.err != nil {
 		return nil
 	}
 	return r.atLine(e.line, e.apply(r, v, a))
-}
-
-type tested struct {
-	operand   expression
-	holds     test
-	negated   bool
-	arguments argumentList
-	line      int
-}
-
-func (e *tested) value(r *run, f *frame) Value {
-	v := r.eval(e.operand, f)
-	a := e.arguments.value(r, f)
-	if r.err != nil {
-		return nil
-	}
-	return r.atLine(e.line, e.holds(v, a) != e.negated)
 }

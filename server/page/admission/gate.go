@@ -51,7 +51,7 @@ func (r *Refusal) Error() string { return r.Text }
 func (g *Gate) Admit(r *http1.Request) error {
 	host, _ := r.Header("Host")
 	if !g.known(host) {
-		return &Refusal{http.StatusMisdirectedRequest, fmt.Sprintf("This is not served as %.100q. It is by its address and as localhost; --http-ui-host adds a name.", host)}
+		return &Refusal{http.StatusMisdirectedRequest, fmt.Sprintf("The page is not served under the name %.100q. Open it by the server's address or as localhost, or start the server with --http-ui-host=%s.", host, allowing(host))}
 	}
 	if err := fromElsewhere(r); err != nil {
 		return err
@@ -66,18 +66,32 @@ func (g *Gate) Admit(r *http1.Request) error {
 	origin, _ := r.Header("Origin")
 	scheme, from, ok := strings.Cut(strings.ToLower(origin), "://")                    // bound: a header
 	if !ok || scheme != "http" && scheme != "https" || from != strings.ToLower(host) { // bound: a header
-		return &Refusal{http.StatusForbidden, fmt.Sprintf("A request that changes something must come from the page itself, but this one has the origin %.100q.", origin)}
+		return &Refusal{http.StatusForbidden, fmt.Sprintf("A form must come from the page at %.100q, but this request has the origin %.100q. A proxy before the page must pass the browser's Host header on unchanged.", host, origin)}
 	}
 	return nil
+}
+
+// allowing returns the value of --http-ui-host that allows a host.
+func allowing(host string) string {
+	if name := nameOf(host); CheckHost(name) == nil && len(name) <= 100 {
+		return name
+	}
+	return "NAME"
+}
+
+// nameOf returns a host in lower case, without its port.
+func nameOf(host string) string {
+	name := strings.ToLower(host) // bound: a header
+	if end := strings.LastIndexByte(name, ':'); end > strings.LastIndexByte(name, ']') {
+		name = name[:end]
+	}
+	return name
 }
 
 // known reports whether a host is this page's. Another site can point its name at this machine, but
 // cannot use an address or localhost.
 func (g *Gate) known(host string) bool {
-	name := strings.ToLower(host) // bound: a header
-	if end := strings.LastIndexByte(name, ':'); end > strings.LastIndexByte(name, ']') {
-		name = name[:end]
-	}
+	name := nameOf(host)
 	if inner, ok := strings.CutPrefix(name, "["); ok {
 		name = strings.TrimSuffix(inner, "]")
 	}
@@ -87,7 +101,7 @@ func (g *Gate) known(host string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || g.hosts[name]
 }
 
-var errForeign = &Refusal{http.StatusForbidden, "Pages of other sites cannot use this page."}
+var errForeign = &Refusal{http.StatusForbidden, "Pages of other sites cannot use this page, and no setting allows it. Open the page in a tab of its own; programs use the HTTP endpoint."}
 
 // fromElsewhere rejects requests for pages of other sites, except navigation by a link. Old
 // browsers do not send the header.

@@ -84,6 +84,25 @@ func TestTokensAreOfOneServer(t *testing.T) {
 	}
 }
 
+// TestRefusalsNameTheRemedy checks that the texts of refusals name the settings to change.
+func TestRefusalsNameTheRemedy(t *testing.T) {
+	g, _ := admission.New(nil)
+	for headers, want := range map[string]string{
+		"Host: GPU1:8003": "or start the server with --http-ui-host=gpu1.",
+		"Host: a b":       "or start the server with --http-ui-host=NAME.",
+		"Host: localhost:8003|Origin: http://gpu1:8003": `"localhost:8003", but this request has the origin "http://gpu1:8003". A proxy before the page must pass the browser's Host header on unchanged.`,
+	} {
+		r := &http1.Request{Method: http.MethodPost}
+		for line := range strings.SplitSeq(headers, "|") {
+			name, value, _ := strings.Cut(line, ": ")
+			r.Fields = append(r.Fields, http1.Field{Name: name, Value: value})
+		}
+		if refusal := admission.AsRefusal(g.Admit(r)); refusal == nil || !strings.HasSuffix(refusal.Text, want) {
+			t.Errorf("%s: got %v, want %q", headers, refusal, want)
+		}
+	}
+}
+
 func TestHostsAreNames(t *testing.T) {
 	for _, host := range []string{"", "http://a", "a:8003", "a/b", "a b", "é"} {
 		if _, err := admission.New([]string{host}); err == nil {

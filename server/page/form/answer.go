@@ -302,31 +302,13 @@ func rows(t *infer.Tensor, n int) string {
 }
 
 func number(d infer.DataType, data []byte) string {
-	switch d {
-	case infer.Bool:
-		return strconv.FormatBool(data[0] != 0)
-	case infer.Uint8:
-		return strconv.FormatUint(uint64(data[0]), 10)
-	case infer.Uint16:
-		return strconv.FormatUint(uint64(binary.LittleEndian.Uint16(data)), 10)
-	case infer.Uint32:
-		return strconv.FormatUint(uint64(binary.LittleEndian.Uint32(data)), 10)
-	case infer.Uint64:
-		return strconv.FormatUint(binary.LittleEndian.Uint64(data), 10)
-	case infer.Int8:
-		return strconv.FormatInt(int64(int8(data[0])), 10)
-	case infer.Int16:
-		return strconv.FormatInt(int64(int16(binary.LittleEndian.Uint16(data))), 10)
-	case infer.Int32:
-		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(data))), 10)
-	case infer.Int64:
-		return strconv.FormatInt(int64(binary.LittleEndian.Uint64(data)), 10)
-	case infer.FP16, infer.BF16, infer.FP32:
-		return floatText(float(d, data), 32)
-	case infer.FP64:
-		return floatText(float(d, data), 64)
+	switch {
+	case d == infer.FP64:
+		return floatText(d.Float(data), 64)
+	case d.IsFloat():
+		return floatText(d.Float(data), 32)
 	default:
-		return fmt.Sprintf("%x", data)
+		return string(d.AppendNumber(nil, data)) // bound: a number
 	}
 }
 

@@ -53,12 +53,12 @@ func Fields(config *kserve.ModelConfig) []Field {
 
 // proposal returns a value that fills a tensor.
 func proposal(d infer.DataType) string {
-	switch d {
-	case infer.Bool:
+	switch {
+	case d == infer.Bool:
 		return "true"
-	case infer.Bytes:
+	case d == infer.Bytes:
 		return "hello"
-	case infer.FP16, infer.FP32, infer.FP64, infer.BF16:
+	case d.IsFloat():
 		return "1.0"
 	default:
 		return "1"

@@ -111,12 +111,11 @@ func (f *Field) fill(dst []byte, picture image.Image, l layout) {
 					i = (k*l.height+y)*l.width + x
 				}
 				element := dst[i*size : (i+1)*size]
-				switch f.Type {
-				case infer.FP16, infer.FP32, infer.FP64, infer.BF16:
-					putFloat(f.Type, element, float64(values[k]))
-				default:
-					putUint(element, uint64(values[k]))
+				bits := uint64(values[k])
+				if f.Type.IsFloat() {
+					bits = f.Type.FloatBits(float64(values[k]))
 				}
+				infer.PutBits(element, bits)
 			}
 		}
 	}
@@ -130,10 +129,10 @@ const leastFloats = 8
 // channels, too.
 func drawn(d infer.DataType, shape []int64) (l layout, ok bool) {
 	least := int64(2)
-	switch d {
-	case infer.Uint8:
+	switch {
+	case d == infer.Uint8:
 		l, ok = pixels(shape)
-	case infer.FP16, infer.BF16, infer.FP32, infer.FP64:
+	case d.IsFloat():
 		least = leastFloats
 		for len(shape) > 2 && shape[0] == 1 {
 			shape = shape[1:]
@@ -154,7 +153,7 @@ func samples(d infer.DataType, data []byte) []byte {
 	size := d.Size()
 	scale := 255.0
 	for i := 0; i < len(data); i += size {
-		switch v := float(d, data[i:]); {
+		switch v := d.Float(data[i:]); {
 		case !(v >= 0 && v <= 255): // or NaN
 			return nil
 		case v > 1:
@@ -163,7 +162,7 @@ func samples(d infer.DataType, data []byte) []byte {
 	}
 	values := make([]byte, len(data)/size) // bound: mostPicture
 	for i := range values {
-		values[i] = byte(float(d, data[i*size:])*scale + 0.5)
+		values[i] = byte(d.Float(data[i*size:])*scale + 0.5)
 	}
 	return values
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"math"
-	"strconv"
 	"strings"
 
 	"github.com/nereid-serving/nereid/budget"
@@ -112,59 +110,12 @@ func (f *Field) readNumbers(t *infer.Tensor, open int, room *Room) error {
 
 // put writes one value.
 func (f *Field) put(dst []byte, word string) error {
-	bits := 8 * len(dst)
-	var u uint64
-	var err error
-	switch f.Type {
-	case infer.Bool:
-		var on bool
-		if on, err = strconv.ParseBool(strings.ToLower(word)); on { // bound: charged with the form
-			u = 1
-		}
-	case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
-		u, err = strconv.ParseUint(word, 10, bits)
-	case infer.Int8, infer.Int16, infer.Int32, infer.Int64:
-		var i int64
-		i, err = strconv.ParseInt(word, 10, bits)
-		u = uint64(i)
-	default:
-		var v float64
-		if v, err = strconv.ParseFloat(word, 64); err == nil {
-			putFloat(f.Type, dst, v)
-			return nil
-		}
-	}
+	u, err := f.Type.ParseNumber(strings.ToLower(word)) // bound: charged with the form
 	if err != nil {
 		return f.refuse("%.40q is not a value of type %s", word, f.Type)
 	}
-	putUint(dst, u)
+	infer.PutBits(dst, u)
 	return nil
-}
-
-func putUint(dst []byte, u uint64) {
-	switch len(dst) {
-	case 1:
-		dst[0] = byte(u)
-	case 2:
-		binary.LittleEndian.PutUint16(dst, uint16(u))
-	case 4:
-		binary.LittleEndian.PutUint32(dst, uint32(u))
-	default:
-		binary.LittleEndian.PutUint64(dst, u)
-	}
-}
-
-func putFloat(d infer.DataType, dst []byte, v float64) {
-	switch d {
-	case infer.FP16:
-		putUint(dst, uint64(infer.ToFP16(float32(v))))
-	case infer.BF16:
-		putUint(dst, uint64(infer.ToBF16(float32(v))))
-	case infer.FP32:
-		putUint(dst, uint64(math.Float32bits(float32(v))))
-	default:
-		putUint(dst, math.Float64bits(v))
-	}
 }
 
 // readBytes reads texts, or the file as the only element. It reads them twice, since a list of them

@@ -20,28 +20,34 @@ type requestHead struct {
 }
 
 func readRequestHead(t *jsontext.Document) (h requestHead) {
-	for m := t.Root().Members(); ; {
-		name, v, ok := m.Next()
-		if !ok {
-			return h
-		}
-		switch {
-		case name.Is("id"):
-			setFirst(&h.id, v)
-		case name.Is("parameters"):
-			setFirst(&h.parameters, v)
-		case name.Is("inputs"):
-			setFirst(&h.inputs, v)
-		case name.Is("outputs"):
-			setFirst(&h.outputs, v)
-		}
-	}
+	_ = findMembers(t.Root(), nil, member{"id", &h.id}, member{"parameters", &h.parameters}, member{"inputs", &h.inputs}, member{"outputs", &h.outputs})
+	return h
 }
 
-// setFirst keeps the first of several members of one name.
-func setFirst(dst *jsontext.Value, v jsontext.Value) {
-	if !dst.Exists() {
-		*dst = v
+// member is a member of an object, and where its value goes.
+type member struct {
+	name  string
+	value *jsontext.Value
+}
+
+// findMembers sets the values of the wanted members of v. The first of several members of one name
+// counts. The error is that of check, which may be nil and is called for each member.
+func findMembers(v jsontext.Value, check func(name jsontext.String, value jsontext.Value) error, wanted ...member) error {
+	for m := v.Members(); ; {
+		name, value, ok := m.Next()
+		if !ok {
+			return nil
+		}
+		if check != nil {
+			if err := check(name, value); err != nil {
+				return err
+			}
+		}
+		for _, w := range wanted {
+			if !w.value.Exists() && name.Is(w.name) {
+				*w.value = value
+			}
+		}
 	}
 }
 
@@ -202,26 +208,11 @@ func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 
 func (q *Request) readOutput(v jsontext.Value) (form outputForm, err error) {
 	var binary, classes, region, regionOffset, regionLen jsontext.Value
-	for m := v.Member("parameters").Members(); ; {
-		name, value, ok := m.Next()
-		if !ok {
-			break
-		}
-		if err := q.all.Check(name, value); err != nil {
-			return form, err
-		}
-		switch {
-		case name.Is("binary_data"):
-			setFirst(&binary, value)
-		case name.Is("classification"):
-			setFirst(&classes, value)
-		case name.Is("shared_memory_region"):
-			setFirst(&region, value)
-		case name.Is("shared_memory_offset"):
-			setFirst(&regionOffset, value)
-		case name.Is("shared_memory_byte_size"):
-			setFirst(&regionLen, value)
-		}
+	err = findMembers(v.Member("parameters"), q.all.Check,
+		member{"binary_data", &binary}, member{"classification", &classes}, member{"shared_memory_region", &region},
+		member{"shared_memory_offset", &regionOffset}, member{"shared_memory_byte_size", &regionLen})
+	if err != nil {
+		return form, err
 	}
 	if region.Exists() {
 		if classes.Exists() {

@@ -20,43 +20,12 @@ type inputFields struct {
 
 func (q *Request) readInputFields(v jsontext.Value) (f inputFields, err error) {
 	var parameters jsontext.Value
-	for m := v.Members(); ; {
-		name, value, ok := m.Next()
-		if !ok {
-			break
-		}
-		switch {
-		case name.Is("name"):
-			setFirst(&f.name, value)
-		case name.Is("datatype"):
-			setFirst(&f.datatype, value)
-		case name.Is("shape"):
-			setFirst(&f.shape, value)
-		case name.Is("parameters"):
-			setFirst(&parameters, value)
-		case name.Is("data"):
-			setFirst(&f.data, value)
-		}
-	}
-	for m := parameters.Members(); ; {
-		name, value, ok := m.Next()
-		if !ok {
-			return f, nil
-		}
-		if err := q.all.Check(name, value); err != nil {
-			return f, err
-		}
-		switch {
-		case name.Is("binary_data_size"):
-			setFirst(&f.binarySize, value)
-		case name.Is("shared_memory_region"):
-			setFirst(&f.region, value)
-		case name.Is("shared_memory_offset"):
-			setFirst(&f.regionOffset, value)
-		case name.Is("shared_memory_byte_size"):
-			setFirst(&f.regionLen, value)
-		}
-	}
+	_ = findMembers(v, nil, member{"name", &f.name}, member{"datatype", &f.datatype}, member{"shape", &f.shape},
+		member{"parameters", &parameters}, member{"data", &f.data})
+	err = findMembers(parameters, q.all.Check,
+		member{"binary_data_size", &f.binarySize}, member{"shared_memory_region", &f.region},
+		member{"shared_memory_offset", &f.regionOffset}, member{"shared_memory_byte_size", &f.regionLen})
+	return f, err
 }
 
 // checkSource rejects an input with no source of data or with two.

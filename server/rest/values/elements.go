@@ -2,8 +2,6 @@ package values
 
 import (
 	"encoding/binary"
-	"math"
-	"strconv"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
@@ -26,21 +24,17 @@ func ReadNumbers(walk jsontext.Leaves, d infer.DataType, n int64, dst []byte) er
 		}
 		var u uint64
 		var err error
-		switch d {
-		case infer.FP32, infer.FP64:
+		switch {
+		case d.IsFloat():
 			var f float64
 			f, err = walk.Float()
-			if d == infer.FP64 {
-				u = math.Float64bits(f)
-			} else {
-				u = uint64(math.Float32bits(float32(f)))
-			}
-		case infer.Bool:
+			u = d.FloatBits(f)
+		case d == infer.Bool:
 			var on bool
 			if on, err = walk.Bool(); on {
 				u = 1
 			}
-		case infer.Uint8, infer.Uint16, infer.Uint32, infer.Uint64:
+		case d.IsUnsigned():
 			u, err = walk.Uint()
 		default:
 			var x int64
@@ -53,16 +47,7 @@ func ReadNumbers(walk jsontext.Leaves, d infer.DataType, n int64, dst []byte) er
 		if dst == nil {
 			continue
 		}
-		switch size {
-		case 1:
-			dst[0] = byte(u)
-		case 2:
-			binary.LittleEndian.PutUint16(dst, uint16(u))
-		case 4:
-			binary.LittleEndian.PutUint32(dst, uint32(u))
-		default:
-			binary.LittleEndian.PutUint64(dst, u)
-		}
+		infer.PutBits(dst[:size], u)
 		dst = dst[size:]
 	}
 	if n > 0 {
@@ -129,31 +114,13 @@ func AppendElements(c *budget.Charge, b []byte, t *infer.Tensor) ([]byte, error)
 		if i > 0 {
 			b = append(b, ',')
 		}
-		switch t.DataType {
-		case infer.Bool:
-			b = strconv.AppendBool(b, data[0] != 0)
-		case infer.Uint8:
-			b = strconv.AppendUint(b, uint64(data[0]), 10)
-		case infer.Uint16:
-			b = strconv.AppendUint(b, uint64(binary.LittleEndian.Uint16(data)), 10)
-		case infer.Uint32:
-			b = strconv.AppendUint(b, uint64(binary.LittleEndian.Uint32(data)), 10)
-		case infer.Uint64:
-			b = strconv.AppendUint(b, binary.LittleEndian.Uint64(data), 10)
-		case infer.Int8:
-			b = strconv.AppendInt(b, int64(int8(data[0])), 10)
-		case infer.Int16:
-			b = strconv.AppendInt(b, int64(int16(binary.LittleEndian.Uint16(data))), 10)
-		case infer.Int32:
-			b = strconv.AppendInt(b, int64(int32(binary.LittleEndian.Uint32(data))), 10)
-		case infer.Int64:
-			b = strconv.AppendInt(b, int64(binary.LittleEndian.Uint64(data)), 10)
-		case infer.FP32:
-			b = jsontext.AppendFloat(b, float64(math.Float32frombits(binary.LittleEndian.Uint32(data))))
-		case infer.FP64:
-			b = jsontext.AppendFloat(b, math.Float64frombits(binary.LittleEndian.Uint64(data)))
-		case infer.Bytes:
+		switch {
+		case t.DataType == infer.Bytes:
 			b = jsontext.AppendString(b, element)
+		case t.DataType.IsFloat():
+			b = jsontext.AppendFloat(b, t.DataType.Float(data))
+		case size > 0:
+			b = t.DataType.AppendNumber(b, data)
 		default:
 			return b, infer.Errorf(infer.Internal, "output '%s' has no data type", t.Name)
 		}
