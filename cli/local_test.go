@@ -72,8 +72,8 @@ func TestServeMistakes(t *testing.T) {
 			"stop the program that uses the port, or choose another with --http-port\n", port)},
 		{[]string{in("repository"), "--http-address=192.0.2.1", "--http-port=" + port}, 1, "nereid serve: HTTP cannot listen: listen tcp 192.0.2.1:" + port +
 			": bind: cannot assign requested address\n"},
-		{[]string{in("repository"), "--grpc-address=unix:" + in("file")}, 1, "nereid serve: GRPC cannot listen: " + in("file") + " exists and is not a Unix socket\n"},
-		{[]string{in("repository"), "--request-memory-byte-size=1000"}, 1, "error: creating server: Internal - RequestMemoryBytes (--request-memory-byte-size) is 1000, " +
+		{[]string{in("repository"), "--http-port=0", "--grpc-address=unix:" + in("file")}, 1, "nereid serve: GRPC cannot listen: " + in("file") + " exists and is not a Unix socket\n"},
+		{[]string{in("repository"), "--http-port=0", "--allow-grpc=false", "--allow-metrics=false", "--request-memory-byte-size=1000"}, 1, "error: creating server: Internal - RequestMemoryBytes (--request-memory-byte-size) is 1000, " +
 			"want at least 1048576 bytes, or 0 for half of the memory\n"},
 	} {
 		status, stdout, stderr := RunAs("nereid", append([]string{"serve"}, test.args...)...)
