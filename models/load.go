@@ -39,7 +39,7 @@ func (c *change) load(ctx context.Context, id repository.Identity, s *catalog.So
 	files := &fetched{fetch: func() (repository.Fetched, error) {
 		return r.roots.Fetch(ctx, d, s.Files, c.work.reread(id))
 	}}
-	defer files.got.Drop() // the versions hold them by then
+	defer func() { files.got.Drop() }() // the versions hold them by then
 	if slices.Contains(serving, nil) {
 		if now := files.successor(s); now != nil { // the model changed while it was copied
 			begun := fresh
