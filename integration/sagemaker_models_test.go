@@ -78,7 +78,7 @@ func TestSageMakersModelsAreServedAsByTriton(t *testing.T) {
 	base := platformModels(t)
 	flags, port := platformFlags(t, "--sagemaker-model-directory="+base)
 	start(t, testkit.Python(t).Path, t.TempDir(), flags...)
-	checkClouds(t, "sagemaker_models.jsonl", map[string]int{"S": port}, base, true)
+	checkPlatforms(t, "sagemaker_models.jsonl", map[string]int{"S": port}, base, true)
 }
 
 // TestSageMakersModelsSameAsTriton checks the recorded replies against a real Triton.
@@ -87,7 +87,7 @@ func TestSageMakersModelsSameAsTriton(t *testing.T) {
 	flags, port := platformFlags(t)
 	startTriton(t, dir, t.TempDir(), flags...)
 	awaitPorts(t, map[string]int{"S": port})
-	checkClouds(t, "sagemaker_models.jsonl", map[string]int{"S": port}, platformModels(t), false)
+	checkPlatforms(t, "sagemaker_models.jsonl", map[string]int{"S": port}, platformModels(t), false)
 }
 
 // platform sends requests to the SageMaker endpoint as the platform does.

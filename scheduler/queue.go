@@ -44,7 +44,7 @@ func newLines(levels []batching.Policy) lines {
 	}
 }
 
-// fresh returns the queue of a level, late that of its requests past their deadline.
+// fresh returns the index of a level's queue, and late that of its overdue requests.
 func fresh(level int) int { return 2 * level }
 func late(level int) int  { return 2*level + 1 }
 

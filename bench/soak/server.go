@@ -164,7 +164,7 @@ func (v *server) stubs() []int {
 	return stubs
 }
 
-// stop stops the server like an operator and returns its leftovers.
+// stop stops the server with SIGTERM and returns the processes and files that it left.
 func (v *server) stop() (left []string, err error) {
 	v.Signal(unix.SIGTERM)
 	select {

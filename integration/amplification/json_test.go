@@ -151,7 +151,7 @@ func formsOfSchema(s *schema, at string, wrap func([]byte) []byte, depth int) (l
 	return list
 }
 
-// knownParameters returns a form whose copies have each known parameter with each kind of value.
+// knownParameters returns a form with one variant for each known parameter and kind of value.
 func knownParameters(at string, wrap func([]byte) []byte) jsonForm {
 	names := parameterNames()
 	values := []func(size int) []byte{

@@ -117,7 +117,7 @@ func formsOfOutputs(method protoreflect.MethodDescriptor) (list []messageForm) {
 	return list
 }
 
-// knownValues returns a form whose copies have each known parameter with each kind of value.
+// knownValues returns a form with one variant for each known parameter and kind of value.
 func knownValues(f protoreflect.FieldDescriptor, at string, wrap func([]byte) []byte) messageForm {
 	names, kinds := parameterNames(), f.MapValue().Message().Fields()
 	return messageForm{kind: at + "{}: known parameters", copies: len(names) * kinds.Len(), each: func(i, size int) []byte {

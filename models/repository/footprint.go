@@ -284,8 +284,9 @@ func (p Footprint) Same(later Footprint) bool {
 	return true
 }
 
-// differences lists the sources that exist in only one footprint or differ: in the model's
-// directory by relative path, outside it, if both cover them, by absolute path.
+// differences lists the sources that differ or that only one footprint has. Sources in the model's
+// directory have relative paths. Others have absolute paths, and are compared only if both
+// footprints cover them.
 //
 // bound: the files of both
 func (p Footprint) differences(later Footprint) (paths []string) {

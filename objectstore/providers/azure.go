@@ -97,8 +97,8 @@ func isLoopback(at string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// newIdentity makes the source of tokens. The chain of "default" covers servers, without
-// developers' tools, which the SDK would start through a shell.
+// newIdentity makes the source of tokens. The chain of "default" leaves out developers' tools,
+// which the SDK would start through a shell.
 func newIdentity(c objectstore.Credential, options policy.ClientOptions) (azcore.TokenCredential, error) {
 	managedOptions := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
 	if c.ClientID != "" {

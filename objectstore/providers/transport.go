@@ -21,8 +21,9 @@ const (
 	stallTime = 30 * time.Second // without a byte in either direction
 	idleTime  = 20 * time.Second // less than stallTime, which ends idle connections as well
 	mostReply = 16 << 20         // bytes of a reply that is no object's body: 1000 keys have 1 MiB of names, and with Azure 8 MiB of metadata
-	// For S3 the bounds are closer, as a model may name any server: 1000 keys, encoded threefold at
-	// most, have some 400 bytes and 30 tags beside each. Small tags take many times their length.
+	// S3 has stricter bounds, because a model may name any server. A page has 1,000 keys, each up to
+	// three times as long when encoded, with about 400 bytes and 30 tags. Small tags take many times
+	// their length.
 	mostS3Reply = 6 << 20
 	mostS3Marks = 100_000 // tags and attributes
 )

@@ -81,7 +81,7 @@ func (c *call) holder() *budget.Holder {
 	return &c.conn.member.Holder
 }
 
-// client returns how replies to the client are sent and timed out.
+// client returns the limits on sending replies to the client.
 func (c *call) client() message.Overdue {
 	if c.conn == nil {
 		return message.Overdue{}

@@ -63,8 +63,8 @@ func awaitPorts(t *testing.T, ports map[string]int) {
 	}
 }
 
-// checkClouds sends the requests of a file in order. BASE in them stands for base.
-func checkClouds(t *testing.T, file string, ports map[string]int, base string, differing bool) {
+// checkPlatforms sends the requests of a file in order. BASE in them stands for base.
+func checkPlatforms(t *testing.T, file string, ports map[string]int, base string, differing bool) {
 	t.Helper()
 	checkRows(t, filepath.Join("testdata", file), func(row cloudRequest) {
 		row.Body, row.Reply = strings.ReplaceAll(row.Body, "BASE", base), strings.ReplaceAll(row.Reply, "BASE", base)
@@ -128,21 +128,21 @@ func bytesOf(text string) string {
 	return string(b)
 }
 
-// TestCloudsAreAnsweredAsByTriton compares replies with the rows of testdata/clouds.jsonl. They are
-// Triton's replies, except in rows marked as different.
-func TestCloudsAreAnsweredAsByTriton(t *testing.T) {
+// TestPlatformsAreAnsweredAsByTriton compares replies with the rows of testdata/platforms.jsonl.
+// They are Triton's replies, except in rows marked as different.
+func TestPlatformsAreAnsweredAsByTriton(t *testing.T) {
 	flags, ports := cloudFlags(t)
 	start(t, testkit.Python(t).Path, cloudRepository(t), flags...)
-	checkClouds(t, "clouds.jsonl", ports, "", true)
+	checkPlatforms(t, "platforms.jsonl", ports, "", true)
 }
 
-// TestCloudsSameAsTriton checks the recorded replies against a real Triton.
-func TestCloudsSameAsTriton(t *testing.T) {
+// TestPlatformsSameAsTriton checks the recorded replies against a real Triton.
+func TestPlatformsSameAsTriton(t *testing.T) {
 	dir := yardstick(t)
 	flags, ports := cloudFlags(t)
 	startTriton(t, dir, cloudRepository(t), flags...)
 	awaitPorts(t, ports)
-	checkClouds(t, "clouds.jsonl", ports, "", false)
+	checkPlatforms(t, "platforms.jsonl", ports, "", false)
 }
 
 // TestSageMakerGenerates checks the reply for each SAGEMAKER_TRITON_INFERENCE_TYPE.
@@ -196,9 +196,9 @@ func TestVertexEnvironmentIsEnough(t *testing.T) {
 	}
 }
 
-// TestCloudsThatCannotStartSayWhy checks that a failed start of the Vertex AI endpoint prints
+// TestPlatformsThatCannotStartSayWhy checks that a failed start of the Vertex AI endpoint prints
 // Triton's error.
-func TestCloudsThatCannotStartSayWhy(t *testing.T) {
+func TestPlatformsThatCannotStartSayWhy(t *testing.T) {
 	repository := cloudRepository(t)
 	for _, tt := range []struct {
 		environment map[string]string
