@@ -42,6 +42,7 @@ func troubles(flag string) map[string][2]string {
 		"raises":      {tensors, troubledModel("raise ValueError('no')")},
 		"hoards":      {strings.ReplaceAll(tensors, "[ 4 ]", "[ -1 ]"), troubledModel("self.kept = getattr(self, 'kept', []) + [r.inputs()[0].as_numpy() for r in requests]", "return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4, np.float32))]) for r in requests]")},
 		"dies":        {tensors, troubledModel("os._exit(1)")},
+		"outgrows":    {strings.ReplaceAll(tensors, "[ 4 ]", "[ -1 ]"), troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(1 << 25, np.float32))]) for r in requests]")},
 		"complex":     {tensors, troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4, np.complex64))]) for r in requests]")},
 		"none":        {tensors, troubledModel("return None")},
 		"short":       {tensors, troubledModel("return []")},
@@ -91,7 +92,7 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 		return `{"inputs": [{"name": "` + name + `", "shape": ` + shape + `, "datatype": "` + datatype + `", "data": [1, 2, 3, 4]}]}`
 	}
 	plain, row := tensor("X", "[4]", "FP32"), tensor("X", "[1, 4]", "FP32")
-	for _, name := range []string{"bare", "raises", "dies", "complex", "none", "short", "many", "circle", "importing", "missing"} {
+	for _, name := range []string{"bare", "raises", "dies", "complex", "none", "short", "many", "circle", "outgrows", "importing", "missing"} {
 		ask("/v2/models/"+name+"/infer", plain)
 	}
 	for _, body := range []string{
