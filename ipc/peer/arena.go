@@ -222,6 +222,7 @@ func (p *Peer) patience() time.Duration {
 	// Nothing is above the default, so there will be nothing to give back.
 	if a.backed <= a.sizes.Default || a.backed == a.used && a.outstanding == 0 {
 		a.since = time.Time{}
+		a.tellLessLocked()
 		return -1
 	}
 	now := time.Now()

@@ -78,6 +78,15 @@ func (a *Arena) tellLocked(total int64) uint64 {
 	return a.asked
 }
 
+// tellLessLocked tells the server once that less is in use than it has granted. A request that was
+// refused may have given back more than it took, and no later look reports that.
+func (a *Arena) tellLessLocked() {
+	granted, wanted := a.peer.down.Uint64(shm.GrantOffset), a.peer.up.Uint64(shm.GrantOffset)
+	if uint64(max(a.backed, a.sizes.Default)) < granted.Load() && wanted.Load() != uint64(a.backed) {
+		a.tellLocked(a.backed)
+	}
+}
+
 // giveBackLocked gives back about surplus bytes: first bytes reserved ahead, then free blocks,
 // large and old ones first.
 func (a *Arena) giveBackLocked(surplus int64) {

@@ -260,6 +260,10 @@ class Pool:
                     self._tell(self.backed)
             if self.backed <= self._default or (self.backed == self.used and not self._outstanding):
                 self._since = 0.0
+                # A request that was refused may have released more than it took, and no later check
+                # reports that.
+                if max(self.backed, self._default) < self._peer[_GRANTED] and self._words[_WANTED] != self.backed:
+                    self._tell(self.backed)
                 return None
             if not self._since:
                 self._since = now
