@@ -84,6 +84,22 @@ func TestOutputsStayWithinAShare(t *testing.T) {
 	m.mustGive(1, large).Release()
 }
 
+// TestRefusedOutputsReturnEarlierMemory checks that the memory of an earlier output is not charged
+// any more once the process has released it for an output that is refused nevertheless.
+func TestRefusedOutputsReturnEarlierMemory(t *testing.T) {
+	c := newCharged(t, 64<<20)
+	m := c.openSized("sized", 2)
+	kept := m.mustGive(1, 11)
+	rest := c.held(m, budget.Arenas)
+	m.mustGive(0, 11).Release()
+	refused := m.give(0, 20)
+	if refused.Err == nil {
+		t.Error("an output beyond the share is not refused")
+	}
+	testkit.Eventually(t, patience, func() bool { return c.held(m, budget.Arenas) <= rest })
+	releaseAll([]*infer.Response{kept, refused})
+}
+
 // TestOutputsBeyondTheAccountAreItsFault checks that an output without room in the account does not
 // blame the share of its model.
 func TestOutputsBeyondTheAccountAreItsFault(t *testing.T) {
