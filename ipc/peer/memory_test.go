@@ -205,6 +205,42 @@ func TestIdlePeerGivesMemoryBack(t *testing.T) {
 	again.Release()
 }
 
+// TestRefusedBlockReturnsEarlierMemory checks that the server refunds the memory of earlier blocks
+// that the peer has freed for a block that is refused nevertheless.
+func TestRefusedBlockReturnsEarlierMemory(t *testing.T) {
+	var charged atomic.Int64
+	box := peer.NewBox()
+	r := peer.NewFixture(t, ipc.Config{
+		MaxArena: 32 << 20, FreeArena: 1 << 20, Refund: func(n int64) { charged.Add(-n) },
+		Charge: func(n int64) bool {
+			if charged.Load()+n > 20<<20 {
+				return false
+			}
+			charged.Add(n)
+			return true
+		},
+	}, nil, peer.Into(box))
+	arena := r.Peer.OpenArena(peer.Sizes{Default: 1 << 20, Growth: 1 << 20, Max: 32 << 20})
+	block, err := arena.Take(8 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block.Release()
+	wantExhausted(t, arena, 22<<20, "the model's share")
+	received := make(chan error, 1)
+	go func() {
+		_, err := r.Peer.Receive(box, nil, 0)
+		received <- err
+	}()
+	testkit.Eventually(t, peer.Patience, func() bool { return charged.Load() == 0 })
+	if err := r.Channel.Send(ipc.Cancel, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.Within(t, "frame", received); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTicketThatWasNotOutEndsTheConnection checks that a ticket returned twice is a ProtocolError.
 func TestTicketThatWasNotOutEndsTheConnection(t *testing.T) {
 	r := peer.NewFixture(t, ipc.Config{}, nil, peer.Into(peer.NewBox()))
