@@ -20,6 +20,7 @@ import (
 	"github.com/nereid-serving/nereid"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // These are the models of the hostile plugin.
@@ -182,6 +183,7 @@ func TestLiveHeapFollowsTheAccountOfStarts(t *testing.T) {
 					})
 					v.judge(t, form, peak, fmt.Sprintf("load %d, unload %d, %v", loaded, unloaded, time.Since(begun).Round(time.Millisecond)))
 					rest = v.recover(t, form, rest)
+					v.unloaded(t, hostileModel)
 					v.understood(t, form, malformed)
 				}
 			})
@@ -190,6 +192,21 @@ func TestLiveHeapFollowsTheAccountOfStarts(t *testing.T) {
 			t.Errorf("no golden frame of kind %v was sent", kind)
 		}
 	}
+}
+
+// unloaded waits until the processes of a model have ended, because an unload does not. Their last
+// frames are counted then.
+func (v *victim) unloaded(t *testing.T, model string) {
+	t.Helper()
+	testkit.Eventually(t, patience, func() bool {
+		index, err := v.Registry().Index(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(index, func(one *kserve.RepositoryIndexResponse_ModelIndex) bool {
+			return one.GetName() == model && one.GetState() != "UNAVAILABLE"
+		})
+	})
 }
 
 var malformedBodies = regexp.MustCompile(`nereid_stub_protocol_errors_total\{rule="(?:msgpack|frame)"\} (\d+)`)
