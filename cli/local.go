@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -187,23 +186,16 @@ func parentOf(path string) string {
 // checkFree finds occupied ports before models are loaded, which may take minutes.
 func checkFree(o *flags.Options) error {
 	for _, e := range o.Endpoints() {
-		if _, unix := connections.UnixPath(e.Address); unix && e.On {
-			if err := connections.Check(e.Address, 0); err != nil {
-				return fmt.Errorf("%s cannot listen: %w", e.Name, err)
-			}
+		if _, unix := connections.UnixPath(e.Address); !e.On || !unix && (e.Port == 0 || e.Reuse) {
 			continue
 		}
-		if !e.On || e.Port == 0 || e.Reuse {
-			continue
-		}
-		listener, err := net.Listen("tcp", net.JoinHostPort(e.Address, strconv.Itoa(e.Port)))
+		err := connections.CheckFree(e.Address, e.Port)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("%s cannot listen: %w: stop the program that uses the port, or choose another with --%s", e.Name, err, e.Flag)
 		}
 		if err != nil {
 			return fmt.Errorf("%s cannot listen: %w", e.Name, err)
 		}
-		_ = listener.Close()
 	}
 	return nil
 }

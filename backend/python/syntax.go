@@ -50,7 +50,8 @@ func (b *Backend) CheckSyntax(ctx context.Context, files []string) (found []Synt
 	return found, nil
 }
 
-// parse parses files with the first interpreter that has numpy, or else the first one that works.
+// parse parses files with the first interpreter that has numpy. If none has it, it uses the first
+// interpreter that runs.
 func (b *Backend) parse(ctx context.Context, interpreters, files []string) (found []SyntaxError, err error) {
 	var failures []error
 	works := false

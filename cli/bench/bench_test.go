@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/recording"
@@ -420,14 +421,7 @@ func TestRepliesOverGRPCAreBounded(t *testing.T) {
 	}
 	calls := grpc.NewServer()
 	grpcservice.RegisterGRPCInferenceServiceServer(calls, largeReplies{})
-	served := make(chan error, 1)
-	go func() { served <- calls.Serve(listener) }()
-	defer func() {
-		calls.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Serve(t, listener, calls)
 	r, status, stderr := bench(t, "--url", listener.Addr().String(), "--protocol=grpc", "--max-reply-bytes=1000")
 	if len(r.Levels) != 1 || status != 1 || len(r.Levels[0].Texts) != 1 || !strings.Contains(r.Levels[0].Texts[0], "received message larger than max") {
 		t.Errorf("got status %d, %s, %+v", status, stderr, r.Levels)

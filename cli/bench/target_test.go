@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve/grpcservice"
 )
 
@@ -38,14 +39,7 @@ func TestPortsOfAnotherProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls := grpc.NewServer()
-	served := make(chan error, 1)
-	go func() { served <- calls.Serve(listener) }()
-	defer func() {
-		calls.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Serve(t, listener, calls)
 	for _, c := range []struct{ url, protocol, want string }{
 		{listener.Addr().String(), "http", "it is a gRPC endpoint: give the address of the HTTP endpoint; its port is 8000 unless the server has another --http-port, or use --protocol grpc"},
 		{web.URL, "grpc", "it is an HTTP endpoint: give the address of the gRPC endpoint; its port is 8001 unless the server has another --grpc-port, or use --protocol http"},
@@ -98,14 +92,7 @@ func TestUnixSockets(t *testing.T) {
 	listener, remote := socket("grpc")
 	calls := grpc.NewServer()
 	grpcservice.RegisterGRPCInferenceServiceServer(calls, largeReplies{})
-	served := make(chan error, 1)
-	go func() { served <- calls.Serve(listener) }()
-	defer func() {
-		calls.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Serve(t, listener, calls)
 	for protocol, url := range map[string]string{"http": web, "grpc": remote} {
 		r, status, stderr := bench(t, "--url", url, "--protocol", protocol)
 		if status != 0 || len(r.Levels) != 1 || r.Levels[0].Requests == 0 || r.URL != url {

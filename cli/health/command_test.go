@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nereid-serving/nereid/cli/health"
+	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
 func TestHealthIsThatOfTheEndpoint(t *testing.T) {
@@ -37,14 +38,7 @@ func TestHealthIsThatOfTheEndpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- remote.Serve(grpcPort) }()
-	defer func() {
-		remote.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Serve(t, grpcPort, remote)
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -344,14 +344,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	calls := grpc.NewServer()
 	grpcservice.RegisterGRPCInferenceServiceServer(calls, endlessServer{block: block})
-	served := make(chan error, 1)
-	go func() { served <- calls.Serve(listener) }()
-	defer func() {
-		calls.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Serve(t, listener, calls)
 	directory := t.TempDir()
 	answers := []recording.Message{outputs(raw("A", infer.Uint8, 1))}
 	for number, decoupled := range []bool{false, true} {

@@ -323,7 +323,7 @@ func (v *victim) suffer(t *testing.T, client *attacker, a *attack, which, k int)
 		what := fmt.Sprintf("%s, %d × %d bytes (%d sent)", a.Kind, a.Volleys[k].Copies, a.Volleys[k].Size, o.Sent)
 		more := fmt.Sprintf("account in the end %.1f MiB; %v, %v", mebibytes(total), o.Statuses, time.Since(begun).Round(time.Millisecond))
 		if try < volleyTries && exceeds(peak) {
-			t.Logf("repeated: %s: peak live %.1f MiB, charged %.1f MiB, %s", what, mebibytes(peak.Live), mebibytes(peak.Charged), more)
+			report(t.Logf, "repeated: "+what, peak, more)
 			continue
 		}
 		v.judge(t, what, peak, more)
@@ -341,6 +341,10 @@ func (v *victim) judge(t *testing.T, what string, peak testkit.Peak, more string
 	if exceeds(peak) {
 		say = t.Errorf
 	}
+	report(say, what, peak, more)
+}
+
+func report(say func(string, ...any), what string, peak testkit.Peak, more string) {
 	say("%s: peak live %.1f MiB, charged %.1f MiB, %s", what, mebibytes(peak.Live), mebibytes(peak.Charged), more)
 }
 

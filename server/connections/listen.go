@@ -54,13 +54,18 @@ func Listen(address string, port int, reuse bool, permissions UnixSocket) (net.L
 // Check reports why Listen cannot use an address. An address in use is no error, because it may be
 // free when Listen is called.
 func Check(address string, port int) error {
+	if err := CheckFree(address, port); !errors.Is(err, unix.EADDRINUSE) {
+		return err
+	}
+	return nil
+}
+
+// CheckFree is Check for an address whose port must not be in use.
+func CheckFree(address string, port int) error {
 	if path, ok := UnixPath(address); ok {
 		return checkUnix(path)
 	}
 	listener, err := Listen(address, port, false, UnixSocket{})
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
