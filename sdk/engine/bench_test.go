@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
 // forward responds with the bytes of the input, without a copy.
@@ -65,7 +66,7 @@ func BenchmarkIdentity(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%s-%d", c.name, c.bytes), func(b *testing.B) {
 			a := &author{execute: c.execute}
-			r := start(b, a, with(""), func(_ *fixture, env *Environment) { env.Allocate = nil })
+			r := start(b, a, with(""), func(_ *fixture, env *engine.Environment) { env.Allocate = nil })
 			got := make(chan struct{}, 1)
 			task := &backend.Task{Context: context.Background(), Send: func(*infer.Response) { got <- struct{}{} }, Request: &infer.Request{
 				Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{c.bytes / 4}, Data: make([]byte, c.bytes), Memory: free{}}},
@@ -97,12 +98,12 @@ func (*countingAuthor) NewModel(*sdk.ModelEnv) (sdk.Model, error) { return &coun
 // BenchmarkStrategy compares calls of the strategy by the scheduler with direct calls of the same
 // functions. A batch of four takes five calls.
 func BenchmarkStrategy(b *testing.B) {
-	back, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &countingAuthor{}, nil }, Environment{Name: "b"})
+	back, err := engine.Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &countingAuthor{}, nil }, engine.Environment{Name: "b"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer back.Close()
-	m := back.Model(Version{Name: "m"})
+	m := back.Model(engine.Version{Name: "m"})
 	defer m.Close()
 	if err := m.Start(b.Context(), &kserve.ModelConfig{}, nil); err != nil {
 		b.Fatal(err)
@@ -115,7 +116,7 @@ func BenchmarkStrategy(b *testing.B) {
 	}{
 		{"asked", s.Begin},
 		{"called", func() func(*infer.Request) bool {
-			include := m.model.(sdk.Strategist).BeginBatch()
+			include := (&countingStrategist{}).BeginBatch()
 			return func(*infer.Request) bool { return include(8) }
 		}},
 	} {

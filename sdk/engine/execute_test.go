@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
 // ordered checks that the times of a report are after begun and in order.
@@ -47,7 +48,7 @@ func TestExecuteAnswersABatch(t *testing.T) {
 func TestDoneComesBeforeTheAnswersOfExecute(t *testing.T) {
 	for name, first := range map[string]bool{"done": false, "answers": true} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, &author{execute: identity}, with(""), func(_ *fixture, env *Environment) { env.AnswersFirst = first })
+			r := start(t, &author{execute: identity}, with(""), func(_ *fixture, env *engine.Environment) { env.AnswersFirst = first })
 			var order []string // written by the instance's goroutine
 			c := ask(t, 1)
 			send := c.task.Send
@@ -132,6 +133,7 @@ func TestExecuteThatFailsHasTakenNothing(t *testing.T) {
 // the log names the fault, and nothing leaks.
 func TestFaultsAreNamedAndContained(t *testing.T) {
 	release := func(r *sdk.Request) error { return r.Release(sdk.ReleaseAll) }
+	var statistics sdk.Statistics // of the instance that executes
 	for name, test := range map[string]struct {
 		execute   func(t *testing.T, r *sdk.Request) error
 		decoupled bool
@@ -201,7 +203,7 @@ func TestFaultsAreNamedAndContained(t *testing.T) {
 			mustNot(t, answer(r, sdk.SendFinal))
 			mustNot(t, release(r))
 			now := sdk.Now()
-			must(t, (&statistics{}).Request(r, true, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: now, ExecEnd: now}), "statistics were reported after the release of the request")
+			must(t, statistics.Request(r, true, sdk.Times{ExecStart: now, ComputeStart: now, ComputeEnd: now, ExecEnd: now}), "statistics were reported after the release of the request")
 			return nil
 		}, want: "ok", fault: "statistics were reported after the release of the request"},
 	} {
@@ -211,6 +213,7 @@ func TestFaultsAreNamedAndContained(t *testing.T) {
 				config = with(`"model_transaction_policy":{"decoupled":true}`)
 			}
 			r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error { return test.execute(t, requests[0]) }}, config)
+			statistics = r.author().Statistics
 			c := ask(t, 1)
 			<-r.execute(c)
 			c.wantInput(1)
@@ -417,9 +420,9 @@ func TestErrorsOfHooks(t *testing.T) {
 	}
 }
 
-// TestRequestsTellWhatTheyAre checks the accessors of a request and their error texts, which are
+// TestRequestsReportTheirFields checks the accessors of a request and their error texts, which are
 // Triton's.
-func TestRequestsTellWhatTheyAre(t *testing.T) {
+func TestRequestsReportTheirFields(t *testing.T) {
 	var r *sdk.Request
 	fixture := start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
 		r = requests[0]

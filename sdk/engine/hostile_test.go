@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
 // trap is an error whose Error method panics or ends its goroutine.
@@ -36,7 +37,7 @@ func TestErrorsOfAllKinds(t *testing.T) {
 		code infer.Code
 	}{
 		"nil in an error": {(*sdk.Error)(nil), "", 0},
-		"panics":          {trap{}, "the backend has failed with an error of type engine.trap, a method of which panics", infer.Internal},
+		"panics":          {trap{}, "the backend has failed with an error of type engine_test.trap, a method of which panics", infer.Internal},
 		"another's":       {errors.Join(errors.New("a"), sdk.Errorf(sdk.NotFound, "b")), "b", infer.NotFound},
 		"of no code":      {&sdk.Error{Code: 99, Message: "odd"}, "odd", infer.Internal},
 		"of no UTF-8":     {errors.New("a\xffb"), "a\uFFFDb", infer.Internal},
@@ -214,11 +215,11 @@ func TestStrategiesThatFail(t *testing.T) {
 		for _, deep := range []bool{false, true} {
 			var log testkit.Buffer
 			w := &wildStrategist{fails: fails, deep: deep}
-			b, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &wildAuthor{model: w}, nil }, Environment{Name: "b", Own: zerolog.New(&log)})
+			b, err := engine.Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &wildAuthor{model: w}, nil }, engine.Environment{Name: "b", Own: zerolog.New(&log)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := b.Model(Version{Name: "m"})
+			m := b.Model(engine.Version{Name: "m"})
 			mustNot(t, m.Start(t.Context(), &kserve.ModelConfig{}, nil))
 			s := m.Strategy()
 			for range 3 {

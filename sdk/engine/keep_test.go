@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
 const (
@@ -122,9 +123,9 @@ func TestRequestsThatAreDropped(t *testing.T) {
 	}
 }
 
-// TestWhatAnInstanceStillHasAtItsEnd checks that requests left at Close get an error, are released
-// and logged. Later responses have no effect.
-func TestWhatAnInstanceStillHasAtItsEnd(t *testing.T) {
+// TestCloseFailsRemainingRequests checks that requests left at Close get an error, are released and
+// logged. Later responses have no effect.
+func TestCloseFailsRemainingRequests(t *testing.T) {
 	k := &kept{}
 	r, err := tryStart(t, &author{execute: k.execute}, with(""))
 	if err != nil {
@@ -212,7 +213,7 @@ func TestAnExecuteThatHangs(t *testing.T) {
 // TestOutputsAreNotLeaked checks that output memory is freed by the response that holds it or by
 // its receiver.
 func TestOutputsAreNotLeaked(t *testing.T) {
-	shape := []int64{SmallOutput}
+	shape := []int64{engine.SmallOutput}
 	var p *sdk.Response
 	r := start(t, &author{execute: func(_ context.Context, requests []*sdk.Request) error {
 		q := requests[0]
@@ -241,7 +242,7 @@ func TestOutputsAreNotLeaked(t *testing.T) {
 	c.keep = true
 	<-r.execute(c)
 	got := c.wait(2)
-	if got[0].Err == nil || got[0].Outputs != nil || got[0].Final || len(got[1].Outputs[0].Data) != 4*SmallOutput {
+	if got[0].Err == nil || got[0].Outputs != nil || got[0].Final || len(got[1].Outputs[0].Data) != 4*engine.SmallOutput {
 		t.Errorf("got %+v, %+v", got[0], got[1])
 	}
 	if n := r.memory[2].refs.Load(); n != 1 {
@@ -260,7 +261,7 @@ func TestResponsesThatAreDroppedUnsent(t *testing.T) {
 		for range 2 { // the first one is part of the request's allocation
 			p, err := requests[0].NewResponse()
 			mustNot(t, err)
-			_, err = p.Output("OUT", sdk.Int32, []int64{SmallOutput})
+			_, err = p.Output("OUT", sdk.Int32, []int64{engine.SmallOutput})
 			mustNot(t, err)
 		}
 		mustNot(t, requests[0].Factory().SendFlags(sdk.SendFinal))
@@ -297,15 +298,15 @@ func TestForwardedInputsAreNotCopied(t *testing.T) {
 // its client.
 func TestSendWaitsForRoom(t *testing.T) {
 	for name, test := range map[string]struct {
-		window WindowLimits
+		window engine.WindowLimits
 		n      int // responses that fit in the window
 	}{
-		"responses": {WindowLimits{Responses: 3}, 3}, "bytes": {WindowLimits{Bytes: 9}, 3}, "default": {WindowLimits{}, 64},
+		"responses": {engine.WindowLimits{Responses: 3}, 3}, "bytes": {engine.WindowLimits{Bytes: 9}, 3}, "default": {engine.WindowLimits{}, 64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sent sync.WaitGroup
 			k := &kept{}
-			r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *fixture, env *Environment) { env.Window = test.window })
+			r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *fixture, env *engine.Environment) { env.Window = test.window })
 			c := ask(t, 1)
 			c.keep = true
 			<-r.execute(c)
@@ -334,7 +335,7 @@ func TestSendWaitsForRoom(t *testing.T) {
 // window and returns Cancelled. The final response is still sent.
 func TestCancelledRequestsDoNotWait(t *testing.T) {
 	k := &kept{}
-	r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *fixture, env *Environment) { env.Window.Responses = 1 })
+	r := start(t, &author{execute: k.execute}, with(decoupled), func(_ *fixture, env *engine.Environment) { env.Window.Responses = 1 })
 	c := ask(t, 1)
 	c.keep = true
 	<-r.execute(c)
@@ -455,7 +456,7 @@ func TestASendThatWaitsEndsWithItsInstance(t *testing.T) {
 		mustNot(t, answer(q, 0))
 		failed <- answer(q, 0)
 		return nil
-	}}, with(decoupled), func(_ *fixture, env *Environment) { env.Window.Responses = 1 })
+	}}, with(decoupled), func(_ *fixture, env *engine.Environment) { env.Window.Responses = 1 })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
 // TestConfigIsCompleted checks that SetConfig works only within NewModel and only with
@@ -28,12 +29,12 @@ func TestConfigIsCompleted(t *testing.T) {
 		c.MaxBatchSize = 8
 		return e.SetConfig(c)
 	}}
-	b, err := Open(a.open, Environment{Name: "b", Settings: map[string]string{"k": "v"}})
+	b, err := engine.Open(a.open, engine.Environment{Name: "b", Settings: map[string]string{"k": "v"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	m := b.Model(Version{Name: "m", Version: 3, Directory: "/d"})
+	m := b.Model(engine.Version{Name: "m", Version: 3, Directory: "/d"})
 	answer, err := m.Complete(t.Context(), []byte(with("")))
 	if err != nil || !strings.Contains(string(answer), `"max_batch_size":8`) {
 		t.Errorf("got %s, %v, want the config with max_batch_size 8", answer, err)
@@ -58,7 +59,7 @@ func TestConfigIsCompleted(t *testing.T) {
 		must(t, err, "SetConfig is called though the config is not to be completed (AutoComplete is false)")
 	})
 	t.Run("nothing to say", func(t *testing.T) {
-		m := b.Model(Version{Name: "m"})
+		m := b.Model(engine.Version{Name: "m"})
 		a.newModel = nil
 		if answer, err := m.Complete(t.Context(), []byte(with(""))); answer != nil || err != nil {
 			t.Errorf("got %s, %v, want nothing", answer, err)
@@ -85,15 +86,15 @@ func TestHooksThatHang(t *testing.T) {
 			} else {
 				a.newInstance = func(*sdk.InstanceEnv) error { return hang() }
 			}
-			b, err := Open(a.open, Environment{Name: "b"})
+			b, err := engine.Open(a.open, engine.Environment{Name: "b"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := b.Model(Version{Name: "m"})
+			m := b.Model(engine.Version{Name: "m"})
 			err = m.Start(ctx, &kserve.ModelConfig{}, nil)
 			if hook == "NewInstance" {
 				mustNot(t, err)
-				_, err = m.Instance(ctx, InstanceSpec{Name: "m_0"})
+				_, err = m.Instance(ctx, engine.InstanceSpec{Name: "m_0"})
 			}
 			if err == nil {
 				t.Error("got no error")
@@ -126,18 +127,18 @@ func TestInstancesAreMadeOneAfterAnother(t *testing.T) {
 				<-free
 				return nil
 			}}
-			b, err := Open(a.open, Environment{Name: "b"})
+			b, err := engine.Open(a.open, engine.Environment{Name: "b"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer b.Close()
-			m := b.Model(Version{Name: "m"})
+			m := b.Model(engine.Version{Name: "m"})
 			defer m.Close()
 			mustNot(t, m.Start(t.Context(), &kserve.ModelConfig{}, nil))
-			made := make(chan *Instance, 2)
+			made := make(chan *engine.Instance, 2)
 			for i := range 2 {
 				go func() {
-					in, err := m.Instance(t.Context(), InstanceSpec{Name: fmt.Sprint(i)})
+					in, err := m.Instance(t.Context(), engine.InstanceSpec{Name: fmt.Sprint(i)})
 					if err != nil {
 						t.Error(err)
 					}
@@ -164,7 +165,7 @@ func TestInstancesAreMadeOneAfterAnother(t *testing.T) {
 func TestCustomMetrics(t *testing.T) {
 	registry := metrics.New(metrics.Config{})
 	holder := registry.Custom("m")
-	r := start(t, &author{execute: identity}, with(""), func(r *fixture, _ *Environment) { r.metrics = holder })
+	r := start(t, &author{execute: identity}, with(""), func(r *fixture, _ *engine.Environment) { r.metrics = holder })
 	m := r.author().Model.Metrics
 	counters, err := m.NewFamily(sdk.Counter, "calls", "Calls.")
 	mustNot(t, err)
@@ -199,7 +200,7 @@ func TestCustomMetrics(t *testing.T) {
 
 // TestLog checks that log messages carry their source file, and attributes follow the text.
 func TestLog(t *testing.T) {
-	r := start(t, &author{execute: identity}, with(""), func(_ *fixture, env *Environment) {
+	r := start(t, &author{execute: identity}, with(""), func(_ *fixture, env *engine.Environment) {
 		env.Enabled = func(level slog.Level) bool { return level > slog.LevelDebug }
 	})
 	log := r.author().Log
@@ -231,12 +232,12 @@ type strategicAuthor struct{ author }
 func (a *strategicAuthor) NewModel(*sdk.ModelEnv) (sdk.Model, error) { return &strategist{}, nil }
 
 func TestStrategies(t *testing.T) {
-	b, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &strategicAuthor{}, nil }, Environment{Name: "b"})
+	b, err := engine.Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &strategicAuthor{}, nil }, engine.Environment{Name: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	m := b.Model(Version{Name: "m"})
+	m := b.Model(engine.Version{Name: "m"})
 	defer m.Close()
 	if m.Strategy() != nil {
 		t.Error("a model that has not been made has a strategy")
@@ -261,13 +262,13 @@ func TestModelClosedTwiceAtOnce(t *testing.T) {
 	var closed atomic.Int32
 	made := &wildStrategist{fails: func() {}}
 	made.closed = func(string) { closed.Add(1) }
-	b, err := Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &wildAuthor{model: made}, nil }, Environment{Name: "b"})
+	b, err := engine.Open(func(*sdk.BackendEnv) (sdk.Backend, error) { return &wildAuthor{model: made}, nil }, engine.Environment{Name: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	for n := range int32(50) {
-		m := b.Model(Version{Name: "m"})
+		m := b.Model(engine.Version{Name: "m"})
 		mustNot(t, m.Start(t.Context(), &kserve.ModelConfig{}, nil))
 		s := m.Strategy()
 		s.Begin()

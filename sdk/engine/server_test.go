@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/engine"
 )
 
 // called is a model of a fakeHost. It runs in its own goroutine.
@@ -94,7 +95,7 @@ func calling(t *testing.T, h *fakeHost, execute func(ctx context.Context, s sdk.
 	r = start(t, &author{execute: func(ctx context.Context, requests []*sdk.Request) error {
 		execute(ctx, r.author().Model.Server, requests[0])
 		return identity(ctx, requests)
-	}}, with(""), func(r *fixture, _ *Environment) { r.host = h })
+	}}, with(""), func(r *fixture, _ *engine.Environment) { r.host = h })
 	return r
 }
 

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -63,7 +63,7 @@ func TestStatistics(t *testing.T) {
 			}
 		})
 	}
-	s := &statistics{}
+	s := start(t, &author{execute: identity}, with("")).author().Statistics
 	must(t, s.Response(nil, 0, 2, 1, 3, nil), "Response start cannot happen after compute output start")
 	must(t, s.Response(nil, 0, 1, 3, 2, nil), "Compute output start cannot happen after response end")
 	must(t, s.Response(nil, 0, 2, 0, 1, nil), "Response start cannot happen after response end")
