@@ -1,4 +1,4 @@
-package plugin
+package plugin_test
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type actorInstance struct {
 	derived []context.Context // derived from request contexts
 }
 
-func NewActor(env *sdk.BackendEnv) (sdk.Backend, error) {
+func newActor(env *sdk.BackendEnv) (sdk.Backend, error) {
 	if env.Settings["refuse"] != "" {
 		return nil, sdk.Errorf(sdk.Unavailable, "not today: %s", env.Settings["refuse"])
 	}

@@ -1,33 +1,38 @@
-package plugin
+package plugin_test
 
 import (
 	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
-	"github.com/nereid-serving/nereid/ipc/peer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/shm"
 )
 
-// server is the server's side of a session in this process. Its real channel sends whatever a test
-// wants.
+// server is the server's side of a plugin's process. Its real channel sends whatever a test wants.
 type server struct {
 	t        *testing.T
 	channel  *ipc.Channel
 	requests *shm.Region
 	frames   chan ipc.Frame
-	exit     chan int
-	failed   chan error
+	exited   chan struct{} // closed when the process has ended with exit
+	exit     error
 }
 
-// newServer starts a session of the actor and waits for HELLO.
+// newServer starts a process of the actor and waits for HELLO.
 func newServer(t *testing.T) *server {
 	t.Helper()
 	channel, err := ipc.New(ipc.Config{Life: 1, UpSize: 64 << 20})
@@ -46,32 +51,40 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	files := channel.Peer()
-	v := &server{t: t, channel: channel, requests: requests, frames: make(chan ipc.Frame, 1000), exit: make(chan int, 1), failed: make(chan error, 1)}
-	s := newSession(NewActor)
-	ran := make(chan error, 1)
-	go func() { ran <- channel.Run(func(f ipc.Frame) error { v.frames <- f; return nil }) }()
-	if err := s.attach(&inherited{files: peer.Files{Down: files.Down, Up: files.Up, Requests: file, DownBell: files.DownBell, UpBell: files.UpBell}}); err != nil {
+	self, err := os.Executable()
+	if err != nil {
 		t.Fatal(err)
 	}
-	over := make(chan struct{})
+	// Once the protocol has begun, the process prints to the two last files.
+	var printed testkit.Buffer
+	process := exec.Command(self)
+	process.Stdout, process.Stderr = &printed, &printed
+	process.ExtraFiles = []*os.File{files.Down, files.Up, file, files.DownBell, files.UpBell, files.Lifeline, os.Stdout, os.Stderr}
+	process.Env = append(os.Environ(), ipc.PluginCookieKey+"="+ipc.PluginCookieValue, ipc.PluginFilesEnv+"=3,4,5,6,7,8,9,10",
+		ipc.PluginVersionsEnv+"="+strconv.Itoa(ipc.PluginVersion))
+	err = process.Start()
+	files.Close()
+	_ = file.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &server{t: t, channel: channel, requests: requests, frames: make(chan ipc.Frame, 1000), exited: make(chan struct{})}
+	ran := make(chan error, 1)
+	go func() { ran <- channel.Run(func(f ipc.Frame) error { v.frames <- f; return nil }) }()
 	go func() {
-		defer close(over)
-		code, err := s.run()
-		v.exit <- code
-		v.failed <- err
+		defer close(v.exited)
+		v.exit = process.Wait()
 	}()
 	t.Cleanup(func() {
 		channel.Close()
-		_ = files.Lifeline.Close()
 		if err := <-ran; err != nil {
-			t.Errorf("the session broke the protocol: %v", err)
+			t.Errorf("the process broke the protocol: %v", err)
 		}
-		<-over
-		if s.instance != nil {
-			<-s.instance.Ended()
-		}
-		s.peer.Close()
+		<-v.exited
 		requests.Release()
+		if t.Failed() {
+			t.Logf("printed:\n%s", &printed)
+		}
 	})
 	v.expect(ipc.Hello)
 	return v
@@ -168,7 +181,7 @@ func (v *server) executed(number uint64) (body ipc.ExecutedBody, tickets []uint6
 	return body, tickets
 }
 
-// TestFramesThatAreNotUnderstoodArePassedOver sends frames that no supervisor sends. The session
+// TestFramesThatAreNotUnderstoodArePassedOver sends frames that no supervisor sends. The process
 // handles each as docs/protocol.md specifies, and keeps serving.
 func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 	v := newServer(t)
@@ -205,7 +218,7 @@ func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 			v.complaint(test.words)
 		}()
 	}
-	// These refer to nothing known. The session ignores or refuses them.
+	// These refer to nothing known. The process ignores or refuses them.
 	v.send(ipc.Allocation, 3, make([]byte, ipc.AllocationSize))
 	v.send(ipc.Freed, 3, nil)
 	v.send(ipc.Result, 99, nil)
@@ -245,8 +258,8 @@ func TestFramesThatAreNotUnderstoodArePassedOver(t *testing.T) {
 	}
 	v.send(ipc.Finalize, 0, nil)
 	v.expect(ipc.Finalized)
-	if code, err := <-v.exit, <-v.failed; code != 0 || err != nil {
-		t.Errorf("got exit code %d, error %v", code, err)
+	if <-v.exited; v.exit != nil {
+		t.Errorf("the process ended with %v, want exit code 0", v.exit)
 	}
 }
 
@@ -319,27 +332,19 @@ func TestCreditThatIsNotUnderstoodEndsTheStream(t *testing.T) {
 	v.expect(ipc.Finalized)
 }
 
-// TestServerThatGoesEndsTheSession closes the server's side during an execution and while the
-// session is idle, and expects the exit code for a lost server.
-func TestServerThatGoesEndsTheSession(t *testing.T) {
-	for _, model := range []string{"identity", "refuses"} {
+// TestServerThatGoesEndsTheProcess closes the server's side before and after the start of a model,
+// and expects that the process is killed.
+func TestServerThatGoesEndsTheProcess(t *testing.T) {
+	for _, started := range []bool{false, true} {
 		v := newServer(t)
-		if model == "identity" {
-			v.initialize(model, nil)
+		if started {
+			v.initialize("identity", nil)
 		}
 		v.channel.Close()
-		if code, err := <-v.exit, <-v.failed; err == nil {
-			t.Errorf("%s: got exit code %d without an error", model, code)
-		} else if code := complainTo(err); code != exitLost {
-			t.Errorf("%s: got exit code %d of %v", model, code, err)
+		<-v.exited
+		var exit *exec.ExitError
+		if !errors.As(v.exit, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+			t.Errorf("started %v: the process ended with %v, want SIGKILL", started, v.exit)
 		}
 	}
-}
-
-// complainTo is complain without ending the process group.
-func complainTo(err error) int {
-	if err == peer.ErrGone {
-		return exitLost
-	}
-	return complain(err)
 }

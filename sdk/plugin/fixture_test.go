@@ -1,4 +1,4 @@
-package plugin
+package plugin_test
 
 import (
 	"bytes"
@@ -16,10 +16,24 @@ import (
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
+	"github.com/nereid-serving/nereid/sdk/plugin"
 	"github.com/nereid-serving/nereid/shm"
 )
+
+// TestMain runs this binary as a plugin if a server has started it.
+func TestMain(m *testing.M) {
+	if os.Getenv(ipc.PluginCookieKey) == ipc.PluginCookieValue {
+		plugin.Serve(newActor)
+	}
+	// By default, a process with the race detector sleeps for a second before it exits.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
+	testkit.Main(m)
+}
 
 // patience bounds every wait of these tests. It is long enough for a busy machine.
 const patience = 60 * time.Second

@@ -11,7 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/ipc/peer"
 )
 
-// TestGoldenFramesOfPluginsAlone checks the golden frames that only plugins send or receive.
+// TestGoldenFramesOfPluginsAlone checks the golden frames that only plugins send or receive. It is
+// internal because golden frames have fixed times, and those of a process vary.
 func TestGoldenFramesOfPluginsAlone(t *testing.T) {
 	body, err := msgpack.Marshal(&decoupledCall{Operation: "decoupled", Model: "m", Version: versionText(2)})
 	if err != nil {

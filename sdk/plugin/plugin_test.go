@@ -1,4 +1,4 @@
-package plugin
+package plugin_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/sdk/plugin"
 )
 
 // TestIdentityOfAllSizes forwards and copies inputs of all sizes and responds after Execute has
@@ -404,10 +405,10 @@ func TestServerThatGoesTakesItsPluginsAlong(t *testing.T) {
 	}
 }
 
-// TestProgramStartedByHandSaysWhatItIs runs a plugin as a user would and expects a message.
-func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
+// TestProgramStartedByHandPrintsHowToUseIt runs a plugin as a user would and expects a message.
+func TestProgramStartedByHandPrintsHowToUseIt(t *testing.T) {
 	if os.Getenv("NEREID_TEST_BY_HAND") != "" {
-		Serve(NewActor)
+		plugin.Serve(newActor)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -424,7 +425,7 @@ func TestProgramStartedByHandSaysWhatItIs(t *testing.T) {
 	wrong := exec.Command(self)
 	wrong.Env = append(os.Environ(), ipc.PluginCookieKey+"="+ipc.PluginCookieValue)
 	said, err = wrong.CombinedOutput()
-	if !errors.As(err, &exit) || exit.ExitCode() != exitLost || !strings.Contains(string(said), ipc.PluginFilesEnv) {
+	if !errors.As(err, &exit) || exit.ExitCode() != 70 || !strings.Contains(string(said), ipc.PluginFilesEnv) {
 		t.Errorf("got error %v and %q", err, said)
 	}
 }

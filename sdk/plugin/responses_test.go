@@ -1,4 +1,4 @@
-package plugin
+package plugin_test
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 )
 
-// TestAnswersDoNotWaitForWhatFollowsThem checks that clients get responses at once, although a
+// TestResponsesDoNotWaitForTheEndOfTheBatch checks that clients get responses at once, although a
 // decoupled Execute continues or a sequence's request is released later.
-func TestAnswersDoNotWaitForWhatFollowsThem(t *testing.T) {
+func TestResponsesDoNotWaitForTheEndOfTheBatch(t *testing.T) {
 	for name, change := range map[string]func(*kserve.ModelConfig){
 		"lingers": func(c *kserve.ModelConfig) {
 			c.ModelTransactionPolicy = &kserve.ModelTransactionPolicy{Decoupled: true}
