@@ -1,4 +1,4 @@
-package linked
+package linked_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/linked"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -45,6 +46,13 @@ func (a *author) note(format string, args ...any) error {
 		return sdk.Errorf(sdk.Unsupported, "%s fails", text)
 	}
 	return nil
+}
+
+// noted returns the calls since heard was last called.
+func (a *author) noted() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return strings.Join(a.notes, ", ")
 }
 
 // heard returns the calls since it was last called.
@@ -142,19 +150,26 @@ func groups(text string) *kserve.ModelConfig {
 	return config
 }
 
+// opened is a model with its backend and the config that it was opened with.
+type opened struct {
+	*linked.Model
+	backend *linked.Backend
+	written *kserve.ModelConfig
+}
+
 // open opens a model of the author's backend. The backend is closed with the test.
-func open(t *testing.T, a *author, config Config) *Model {
+func open(t *testing.T, a *author, config linked.Config) *opened {
 	t.Helper()
 	if config.Settings == nil {
 		config.Settings = func() (map[string]string, string) { return map[string]string{"k": "v"}, "" }
 	}
-	b := New("b", a.open, config)
+	b, written := linked.New("b", a.open, config), groups("a1")
 	t.Cleanup(b.Close)
-	m, err := b.Open(backend.Env{Name: "m", Version: 1, Config: groups("a1")})
+	m, err := b.Open(backend.Env{Name: "m", Version: 1, Config: written})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.(*Model)
+	return &opened{m.(*linked.Model), b, written}
 }
 
 func want(t *testing.T, got, want string) {
@@ -166,7 +181,7 @@ func want(t *testing.T, got, want string) {
 
 func TestAModelComesUpAndGoes(t *testing.T) {
 	a, e := &author{}, &events{}
-	m := open(t, a, Config{})
+	m := open(t, a, linked.Config{})
 	if err := m.Start(t.Context(), groups("a2 b1p"), []byte("{}"), e); err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +193,8 @@ func TestAModelComesUpAndGoes(t *testing.T) {
 		names = append(names, fmt.Sprint(in.Name(), member.Group().GetName(), member.Device()))
 	}
 	want(t, fmt.Sprint(names), "[a_0a0 a_1a0 b_0b0]")
-	if !m.asksReady() || m.Capabilities().ReportMemory() != 5 || m.strategy() != nil {
-		t.Errorf("AsksReady is %v and ReportMemory %d, want true and 5, and no strategy", m.asksReady(), m.Capabilities().ReportMemory())
+	if c := m.Capabilities(); !c.AsksReady() || c.ReportMemory() != 5 || c.Strategy() != nil {
+		t.Errorf("AsksReady is %v and ReportMemory %d, want true and 5, and no strategy", c.AsksReady(), c.ReportMemory())
 	}
 	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -203,7 +218,7 @@ func TestAModelComesUpAndGoes(t *testing.T) {
 // config also runs it.
 func TestTheModelThatCompletesTheConfigIsTheOneThatRuns(t *testing.T) {
 	a := &author{}
-	m := open(t, a, Config{})
+	m := open(t, a, linked.Config{})
 	if answer, err := m.AutoComplete(t.Context(), []byte(`{"name":"m"}`)); answer != nil || err != nil {
 		t.Errorf("got %s, %v, want nothing", answer, err)
 	}
@@ -226,7 +241,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 		t.Run(breaks, func(t *testing.T) {
 			a, e := &author{breaks: breaks}, &events{}
 			registry := metrics.New(metrics.Config{})
-			m := open(t, a, Config{Metrics: func(model string) CustomMetrics { return registry.Custom(model) }})
+			m := open(t, a, linked.Config{Metrics: func(model string) linked.CustomMetrics { return registry.Custom(model) }})
 			err := m.Start(t.Context(), groups("a3"), []byte("{}"), e)
 			if err == nil || infer.AsError(err).Code != infer.Unsupported || err.Error() != breaks+" fails" {
 				t.Errorf("got %v, want that %s fails", err, breaks)
@@ -246,7 +261,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	}
 	t.Run("New", func(t *testing.T) {
 		a := &author{breaks: "New b v"}
-		b := New("b", a.open, Config{Settings: func() (map[string]string, string) { return map[string]string{"k": "v"}, "" }})
+		b := linked.New("b", a.open, linked.Config{Settings: func() (map[string]string, string) { return map[string]string{"k": "v"}, "" }})
 		defer b.Close()
 		if _, err := b.Open(backend.Env{Name: "m"}); err == nil || err.Error() != "New b v fails" {
 			t.Errorf("got %v", err)
@@ -257,7 +272,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 		}
 	})
 	t.Run("too many instances", func(t *testing.T) {
-		m := open(t, &author{}, Config{MaxInstances: 2})
+		m := open(t, &author{}, linked.Config{MaxInstances: 2})
 		if err := m.Start(t.Context(), groups("a3"), nil, &events{}); err == nil || err.Error() != "instance group a of model m asks for 3 instances, a model has 2 at most" {
 			t.Errorf("got %v", err)
 		}
@@ -268,21 +283,19 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 // and the model are closed.
 func TestInstancesMadeAtTheSameTime(t *testing.T) {
 	a := &author{attributes: sdk.Attributes{ParallelInstances: true}, breaks: "NewInstance a_2"}
-	m := open(t, a, Config{})
+	m := open(t, a, linked.Config{})
 	if err := m.Start(t.Context(), groups("a4"), nil, &events{}); err == nil || err.Error() != "NewInstance a_2 fails" {
 		t.Errorf("got %v, want that the third one fails", err)
 	}
 	testkit.Eventually(t, patience, func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		text := strings.Join(a.notes, ", ")
+		text := a.noted()
 		return strings.Count(text, "NewInstance") == strings.Count(text, "Instance.Close")+1 && strings.Contains(text, "Model.Close")
 	})
 }
 
 func TestInstancesAreExchanged(t *testing.T) {
 	a, e := &author{}, &events{}
-	m := open(t, a, Config{})
+	m := open(t, a, linked.Config{})
 	if err := m.Start(t.Context(), groups("a2"), nil, e); err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +333,7 @@ func TestInstancesAreExchanged(t *testing.T) {
 // before its first model.
 func TestGroupsThatTheBackendPrefers(t *testing.T) {
 	a := &author{attributes: sdk.Attributes{Groups: []sdk.Group{{Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 2}}}}
-	b := New("b", a.open, Config{})
+	b := linked.New("b", a.open, linked.Config{})
 	got := b.Groups()
 	if len(got) != 1 || got[0].GetKind() != kserve.ModelInstanceGroup_KIND_CPU || got[0].GetCount() != 2 {
 		t.Errorf("got %v, want two on the CPU", got)
@@ -335,12 +348,12 @@ func TestGroupsThatTheBackendPrefers(t *testing.T) {
 // for models with dynamic_batching.
 func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 	a := &author{strategic: true}
-	m := open(t, a, Config{})
-	if m.strategy() != nil {
+	m := open(t, a, linked.Config{})
+	if m.Capabilities().Strategy() != nil {
 		t.Error("a model without dynamic_batching has a strategy")
 	}
-	m.env.Config.SchedulingChoice = &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{}}
-	s := m.strategy()
+	m.written.SchedulingChoice = &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{}}
+	s := m.Capabilities().Strategy()
 	if s == nil || s.Begin()(&infer.Request{}) {
 		t.Errorf("got strategy %v, want that of the author", s)
 	}
@@ -352,9 +365,9 @@ func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 		t.Error(err)
 	}
 
-	failing := open(t, &author{breaks: "NewModel false"}, Config{})
-	failing.env.Config.SchedulingChoice = m.env.Config.SchedulingChoice
-	if failing.strategy() != nil {
+	failing := open(t, &author{breaks: "NewModel false"}, linked.Config{})
+	failing.written.SchedulingChoice = m.written.SchedulingChoice
+	if failing.Capabilities().Strategy() != nil {
 		t.Error("a model that was not made has a strategy")
 	}
 	if err := failing.Start(t.Context(), groups("a1"), nil, &events{}); err == nil || err.Error() != "NewModel false fails" {
@@ -367,7 +380,7 @@ func TestStrategiesAreAskedForBeforeStart(t *testing.T) {
 func TestCodeThatDoesNotReturn(t *testing.T) {
 	var log testkit.Buffer
 	a := &author{hangs: make(chan struct{})}
-	m := open(t, a, Config{Log: zerolog.New(&log)})
+	m := open(t, a, linked.Config{Log: zerolog.New(&log)})
 	if err := m.Start(t.Context(), groups("a1"), nil, &events{}); err != nil {
 		t.Fatal(err)
 	}
@@ -397,10 +410,8 @@ func TestCodeThatDoesNotReturn(t *testing.T) {
 	}
 	close(a.hangs)
 	testkit.Eventually(t, patience, func() bool {
-		m.backend.mu.Lock()
-		defer m.backend.mu.Unlock()
-		return m.backend.models == 0
+		m.backend.Close() // does nothing until the model is closed
+		return strings.HasSuffix(a.noted(), ", Close")
 	})
-	m.backend.Close()
 	want(t, a.heard(), "Instance.Close a_0, Model.Close, Close")
 }
