@@ -1,4 +1,4 @@
-package conformance
+package conformance_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/sdk"
+	"github.com/nereid-serving/nereid/sdk/conformance"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -151,17 +152,17 @@ func (m reporting) NewInstance(env *sdk.InstanceEnv) (sdk.Instance, error) {
 const short = 2 * time.Second
 
 func TestRulesAreKept(t *testing.T) {
-	report, err := Check(t.Context(), Linked((&parrot{}).open), Options{}, Model{Config: written})
+	report, err := conformance.Check(t.Context(), conformance.Linked((&parrot{}).open), conformance.Options{}, conformance.Model{Config: written})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Status != Passed && r.Rule != ruleProcess { // does not apply
+		if r.Status != conformance.Passed && r.Rule != "process" { // does not apply
 			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
 		}
 	}
-	if len(report.Results) != len(rules) || len(report.Notes) != 0 {
-		t.Errorf("got %d results and notes %q, want %d and none", len(report.Results), report.Notes, len(rules))
+	if len(report.Results) != 16 || len(report.Notes) != 0 {
+		t.Errorf("got %d results and notes %q, want one for each of the 16 rules and none", len(report.Results), report.Notes)
 	}
 }
 
@@ -176,39 +177,39 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		says    string        // part of the reason
 		backend *parrot
 	}{
-		{"no model", ruleHooks, 0, "NewModel returned no model", &parrot{newModel: func(*parrot) (sdk.Model, error) { return nil, nil }}},
-		{"a model that is refused", ruleHooks, 0, "no, thanks", &parrot{newModel: func(*parrot) (sdk.Model, error) { return nil, errors.New("no, thanks") }}},
-		{"one instance alone", ruleHooks, 0, "there is one", &parrot{newInstance: func(p *parrot) (sdk.Instance, error) {
+		{"no model", "hooks", 0, "NewModel returned no model", &parrot{newModel: func(*parrot) (sdk.Model, error) { return nil, nil }}},
+		{"a model that is refused", "hooks", 0, "no, thanks", &parrot{newModel: func(*parrot) (sdk.Model, error) { return nil, errors.New("no, thanks") }}},
+		{"one instance alone", "hooks", 0, "there is one", &parrot{newInstance: func(p *parrot) (sdk.Instance, error) {
 			if p.instances > 1 {
 				return nil, errors.New("there is one")
 			}
 			return &parrotInstance{p: p, statistics: none{}}, nil
 		}}},
-		{"panics", rulePanics, 0, "Execute panicked", &parrot{execute: each(func(*parrot, *sdk.Request) { panic("boo") })}},
-		{"panics at the end", rulePanics, 0, "Instance.Close panicked", &parrot{closed: func(*parrot) { panic("boo") }}},
-		{"no answer", ruleAnswers, short, "had no final response", &parrot{execute: each(func(_ *parrot, r *sdk.Request) { _ = r.Release(sdk.ReleaseAll) })}},
-		{"two answers", ruleAnswers, 0, "a response was sent after the final one", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+		{"panics", "panics", 0, "Execute panicked", &parrot{execute: each(func(*parrot, *sdk.Request) { panic("boo") })}},
+		{"panics at the end", "panics", 0, "Instance.Close panicked", &parrot{closed: func(*parrot) { panic("boo") }}},
+		{"no answer", "one-answer", short, "had no final response", &parrot{execute: each(func(_ *parrot, r *sdk.Request) { _ = r.Release(sdk.ReleaseAll) })}},
+		{"two answers", "one-answer", 0, "a response was sent after the final one", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			f := r.Factory()
 			reply(r)
 			_ = f.SendFlags(sdk.SendFinal)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"no release", ruleReleases, short, "answered and not released", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+		{"no release", "one-release", short, "answered and not released", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			reply(r)
 			p.kept = append(p.kept, r)
 		})}},
-		{"two releases", ruleReleases, 0, "the request was released twice", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+		{"two releases", "one-release", 0, "the request was released twice", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
 			reply(r)
 			_ = r.Release(sdk.ReleaseAll)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"an error after answers", ruleTaken, 0, "Execute has returned an error, though", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
+		{"an error after answers", "nothing-taken", 0, "Execute has returned an error, though", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
 			for _, r := range requests {
 				reply(r)
 			}
 			return errors.New("no more")
 		}}},
-		{"another type", ruleOutputs, 0, "OUT is TYPE_UINT32, want TYPE_INT32", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+		{"another type", "outputs", 0, "OUT is TYPE_UINT32, want TYPE_INT32", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
 			input, err := r.Input("IN")
 			response, _ := r.NewResponse()
 			if err == nil {
@@ -217,13 +218,13 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			_ = response.Send(sdk.SendFinal, err)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"another shape", ruleOutputs, 0, "OUT has shape [3], want 1 rows", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+		{"another shape", "outputs", 0, "OUT has shape [3], want 1 rows", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
 			response, _ := r.NewResponse()
 			_, err := response.Output("OUT", sdk.Int32, []int64{3})
 			_ = response.Send(sdk.SendFinal, err)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"answers of others", ruleOwn, 0, "request 0 got another response", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
+		{"answers of others", "own-answers", 0, "request 0 got another response", &parrot{execute: func(_ *parrot, requests []*sdk.Request) error {
 			turned := slices.Clone(requests)
 			slices.Reverse(turned)
 			var data [][]byte
@@ -244,14 +245,14 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			}
 			return nil
 		}}},
-		{"writes to inputs", ruleInputs, 0, "its inputs have other bytes", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
+		{"writes to inputs", "inputs-unchanged", 0, "its inputs have other bytes", &parrot{execute: each(func(_ *parrot, r *sdk.Request) {
 			if input, err := r.Input("IN"); err == nil && len(input.Data()) > 0 {
 				input.Data()[0]++
 			}
 			reply(r)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"writes to what it has sent", ruleSent, 0, "other bytes than when it was sent", &parrot{execute: func(p *parrot, requests []*sdk.Request) error {
+		{"writes to what it has sent", "sent-unchanged", 0, "other bytes than when it was sent", &parrot{execute: func(p *parrot, requests []*sdk.Request) error {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if len(p.bytes) > 0 {
@@ -265,7 +266,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			}
 			return nil
 		}}},
-		{"nothing for nothing", ruleEmpty, short, "the request was not answered", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+		{"nothing for nothing", "empty-tensors", short, "the request was not answered", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			if input, err := r.Input("IN"); err == nil && len(input.Data()) == 0 {
 				p.kept = append(p.kept, r)
 				return
@@ -273,7 +274,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			reply(r)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"nothing for those who leave", ruleCancelled, short, "its request was not answered", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+		{"nothing for those who leave", "cancelled", short, "its request was not answered", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			if r.Cancelled() {
 				p.kept = append(p.kept, r)
 				return
@@ -281,7 +282,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			reply(r)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"waits for the other instance", ruleConcurrent, short, "was not answered and released", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+		{"waits for the other instance", "instances", short, "was not answered and released", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if p.instances > 1 {
@@ -291,7 +292,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			reply(r)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"drops what it has at the end", ruleUnload, short, "when its instance was closed", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
+		{"drops what it has at the end", "unload", short, "when its instance was closed", &parrot{execute: each(func(p *parrot, r *sdk.Request) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if p.opens == 3 { // the life that ends during requests
@@ -301,21 +302,21 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			reply(r)
 			_ = r.Release(sdk.ReleaseAll)
 		})}},
-		{"statistics after the release", ruleStatistics, 0, "statistics were reported after the release", &parrot{newModel: func(p *parrot) (sdk.Model, error) {
+		{"statistics after the release", "statistics", 0, "statistics were reported after the release", &parrot{newModel: func(p *parrot) (sdk.Model, error) {
 			return reporting{parrotModel{p}}, nil
 		}}},
-		{"a goroutine too many", ruleGoroutines, short, "goroutines are there", &parrot{closed: func(*parrot) { go func() { <-end }() }}},
+		{"a goroutine too many", "goroutines", short, "goroutines are there", &parrot{closed: func(*parrot) { go func() { <-end }() }}},
 	}
 	// Backends that never respond are checked concurrently. The others follow one by one because
 	// goroutines are counted.
-	reports := make([]*Report, len(tests))
+	reports := make([]*conformance.Report, len(tests))
 	check := func(i int) (err error) {
-		reports[i], err = Check(t.Context(), Linked(tests[i].backend.open), Options{Limit: tests[i].limit}, Model{Config: written})
+		reports[i], err = conformance.Check(t.Context(), conformance.Linked(tests[i].backend.open), conformance.Options{Limit: tests[i].limit}, conformance.Model{Config: written})
 		return err
 	}
 	var waiting sync.WaitGroup
 	for i, test := range tests {
-		if test.limit > 0 && test.rule != ruleGoroutines {
+		if test.limit > 0 && test.rule != "goroutines" {
 			waiting.Go(func() {
 				if err := check(i); err != nil {
 					t.Error(err)
@@ -337,9 +338,9 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			for _, r := range reports[i].Results {
 				why := strings.Join(r.Why, "\n")
 				switch {
-				case r.Rule == test.rule && (r.Status != Failed || !strings.Contains(why, test.says)):
+				case r.Rule == test.rule && (r.Status != conformance.Failed || !strings.Contains(why, test.says)):
 					t.Errorf("%s: got %s (%s), want it broken because of %q", r.Rule, r.Status, why, test.says)
-				case r.Rule != test.rule && r.Status == Failed && test.limit == 0:
+				case r.Rule != test.rule && r.Status == conformance.Failed && test.limit == 0:
 					t.Errorf("%s: got it broken too: %s", r.Rule, why)
 				}
 			}
@@ -382,12 +383,12 @@ func (b completing) NewModel(env *sdk.ModelEnv) (sdk.Model, error) {
 // TestRequestsAreAsTheCompletedConfigSays checks a model whose config has no inputs and outputs
 // before its backend completes it.
 func TestRequestsAreAsTheCompletedConfigSays(t *testing.T) {
-	report, err := Check(t.Context(), Linked(completing{&parrot{}}.open), Options{}, Model{Config: `name: "m" backend: "parrot"`})
+	report, err := conformance.Check(t.Context(), conformance.Linked(completing{&parrot{}}.open), conformance.Options{}, conformance.Model{Config: `name: "m" backend: "parrot"`})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range report.Results {
-		if r.Status != Passed && r.Rule != ruleProcess { // does not apply
+		if r.Status != conformance.Passed && r.Rule != "process" { // does not apply
 			t.Errorf("%s: got %s (%v), want it passed", r.Rule, r.Status, r.Why)
 		}
 	}
