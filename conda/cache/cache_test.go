@@ -1,4 +1,4 @@
-package cache
+package cache_test
 
 import (
 	"context"
@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/conda/cache"
 )
 
 // TestASecondStartReadsNothing checks that another Cache, as after a restart of the server, finds
@@ -43,7 +46,7 @@ func TestASecondStartReadsNothing(t *testing.T) {
 func TestATouchedArchiveIsReadButNotUnpacked(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
-	c, log := open(t, Options{Directory: dir})
+	c, log := open(t, cache.Options{Directory: dir})
 	first := take(t, c, path)
 	if err := os.Chtimes(path, time.Time{}, time.Unix(2e9, 0)); err != nil {
 		t.Fatal(err)
@@ -66,7 +69,7 @@ func TestACopyIsNotUnpacked(t *testing.T) {
 	if err := os.WriteFile(other, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, log := open(t, Options{Directory: dir})
+	c, log := open(t, cache.Options{Directory: dir})
 	var wg sync.WaitGroup
 	for _, path := range []string{path, other, path, other} {
 		wg.Go(func() {
@@ -110,16 +113,16 @@ func TestAReplacedArchiveGetsADirectoryOfItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 			pack(t, path, aPython("a"))
-			c, _ := open(t, Options{Directory: dir})
+			c, _ := open(t, cache.Options{Directory: dir})
 			old := take(t, c, path)
 			replace(t, path)
 			fresh := take(t, c, path)
-			for env, want := range map[*Environment]string{old: "a", fresh: "b"} {
+			for env, want := range map[*cache.Environment]string{old: "a", fresh: "b"} {
 				if got, err := os.ReadFile(filepath.Join(env.Directory, "lib", "mark")); err != nil || string(got) != want {
 					t.Errorf("%s: got %q, %v, want %q", env.Directory, got, err, want)
 				}
 			}
-			removed, err := c.Prune(t.Context(), Selection{All: true})
+			removed, err := c.Prune(t.Context(), cache.Selection{All: true})
 			if err != nil || len(removed) != 0 {
 				t.Errorf("Prune: got %v, %v, want nothing removed of what is in use", removed, err)
 			}
@@ -130,7 +133,7 @@ func TestAReplacedArchiveGetsADirectoryOfItsOwn(t *testing.T) {
 func TestADeletedArchiveLeavesItsEnvironmentToItsUsers(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
-	c, _ := open(t, Options{Directory: dir})
+	c, _ := open(t, cache.Options{Directory: dir})
 	env := take(t, c, path)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -146,9 +149,9 @@ func TestADeletedArchiveLeavesItsEnvironmentToItsUsers(t *testing.T) {
 func TestManyGoroutinesUnpackOnce(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, largeEnvironment(300))
-	c, log := open(t, Options{Directory: dir})
+	c, log := open(t, cache.Options{Directory: dir})
 	var wg sync.WaitGroup
-	environments := make([]*Environment, 20)
+	environments := make([]*cache.Environment, 20)
 	for i := range environments {
 		wg.Go(func() {
 			env, err := c.Archive(t.Context(), path)
@@ -174,7 +177,7 @@ func TestManyGoroutinesUnpackOnce(t *testing.T) {
 		env.Release()
 		env.Release() // the second call does nothing
 	}
-	if removed, err := c.Prune(t.Context(), Selection{All: true}); err != nil || len(removed) != 1 {
+	if removed, err := c.Prune(t.Context(), cache.Selection{All: true}); err != nil || len(removed) != 1 {
 		t.Errorf("Prune after all releases: got %v, %v, want the environment removed", removed, err)
 	}
 	if environments, rest := contents(t, dir); len(environments)+len(rest) > 0 {
@@ -194,7 +197,7 @@ func TestABadArchiveLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(path, content[:len(content)*2/3], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := open(t, Options{Directory: dir})
+	c, _ := open(t, cache.Options{Directory: dir})
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
@@ -220,20 +223,20 @@ func TestAFaultAtAnyStepLeavesNothing(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 			pack(t, path, aPython("a"))
-			c, _ := open(t, Options{Directory: dir})
-			c.step = func(name string) error {
+			c, _ := open(t, cache.Options{Directory: dir})
+			c.SetStep(func(name string) error {
 				if name == step {
 					return &os.PathError{Op: "write", Path: "x", Err: unix.ENOSPC}
 				}
 				return nil
-			}
+			})
 			if _, err := c.Archive(t.Context(), path); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), path) && step != "index" {
 				t.Errorf("got %v, want the fault and the archive's name", err)
 			}
 			if environments, rest := contents(t, dir); len(environments)+len(rest) > 0 && step != "index" {
 				t.Errorf("there are %v and %v, want nothing", environments, rest)
 			}
-			c.step = func(string) error { return nil }
+			c.SetStep(func(string) error { return nil })
 			whole(t, c, take(t, c, path))
 		})
 	}
@@ -243,15 +246,15 @@ func TestAFaultAtAnyStepLeavesNothing(t *testing.T) {
 func TestAWaiterGivesUpAlone(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
-	c, log := open(t, Options{Directory: dir})
+	c, log := open(t, cache.Options{Directory: dir})
 	at, on := make(chan struct{}), make(chan struct{})
-	c.step = func(name string) error {
+	c.SetStep(func(name string) error {
 		if name == "fill" {
 			close(at)
 			<-on
 		}
 		return nil
-	}
+	})
 	made := make(chan error, 1)
 	go func() {
 		env, err := c.Archive(context.Background(), path)
@@ -277,15 +280,15 @@ func TestAWaiterGivesUpAlone(t *testing.T) {
 func TestAWaiterTakesOver(t *testing.T) {
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
-	c, log := open(t, Options{Directory: dir})
+	c, log := open(t, cache.Options{Directory: dir})
 	first, on := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	c.step = func(name string) error {
+	c.SetStep(func(name string) error {
 		if name == "fill" {
 			once.Do(func() { close(first); <-on })
 		}
 		return nil
-	}
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() {
@@ -315,16 +318,16 @@ func TestAWaiterTakesOver(t *testing.T) {
 // other is being unpacked.
 func TestDifferentArchivesAreUnpackedAtTheSameTime(t *testing.T) {
 	dir, folder := t.TempDir(), t.TempDir()
-	c, _ := open(t, Options{Directory: dir})
+	c, _ := open(t, cache.Options{Directory: dir})
 	var both sync.WaitGroup
 	both.Add(2)
-	c.step = func(name string) error {
+	c.SetStep(func(name string) error {
 		if name == "fill" {
 			both.Done()
 			both.Wait()
 		}
 		return nil
-	}
+	})
 	var wg sync.WaitGroup
 	for _, mark := range []string{"a", "b"} {
 		path := filepath.Join(folder, mark)
@@ -341,6 +344,49 @@ func TestDifferentArchivesAreUnpackedAtTheSameTime(t *testing.T) {
 	wg.Wait()
 }
 
+// TestFewArchivesAreUnpackedAtATime checks that an archive waits until another one has been
+// unpacked.
+func TestFewArchivesAreUnpackedAtATime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "env.tar.gz")
+	pack(t, path, aPython("a"))
+	c, _ := open(t, cache.Options{Directory: t.TempDir()})
+	for range cache.MostUnpacking {
+		c.Unpacking() <- struct{}{}
+	}
+	var ended, early atomic.Bool // another archive has been unpacked; this one was unpacked before
+	began := make(chan struct{})
+	c.SetStep(func(name string) error {
+		switch name {
+		case "fill":
+			close(began)
+		case "relocate":
+			early.Store(!ended.Load())
+			if len(c.Unpacking()) != cache.MostUnpacking-1 {
+				t.Errorf("conda-unpack: got %d archives that are being unpacked, want %d", len(c.Unpacking()), cache.MostUnpacking-1)
+			}
+		}
+		return nil
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		env, err := c.Archive(t.Context(), path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		whole(t, c, env)
+		env.Release()
+	}()
+	<-began
+	ended.Store(true)
+	<-c.Unpacking()
+	<-done
+	if early.Load() {
+		t.Error("got an unpacked archive while others were unpacked, want that it waits")
+	}
+}
+
 // TestCondaUnpackRunsWhereTheEnvironmentStays checks that conda-unpack runs in the environment's
 // final directory, before any caller gets it.
 func TestCondaUnpackRunsWhereTheEnvironmentStays(t *testing.T) {
@@ -348,7 +394,7 @@ func TestCondaUnpackRunsWhereTheEnvironmentStays(t *testing.T) {
 	files := aPython("a")
 	files["bin/conda-unpack"] = "cd \"$CONDA_PREFIX\" && pwd > prefix && echo \"$0\" >> prefix\n"
 	pack(t, path, files)
-	c, _ := open(t, Options{Directory: dir})
+	c, _ := open(t, cache.Options{Directory: dir})
 	env := take(t, c, path)
 	got, err := os.ReadFile(filepath.Join(env.Directory, "prefix"))
 	if want := env.Directory + "\n" + filepath.Join(env.Directory, "bin", "conda-unpack") + "\n"; err != nil || string(got) != want {
@@ -362,7 +408,7 @@ func TestCondaUnpackFails(t *testing.T) {
 	files := aPython("a")
 	files["bin/conda-unpack"] = "echo 'prefix too long' >&2; exit 3\n"
 	pack(t, path, files)
-	c, _ := open(t, Options{Directory: dir})
+	c, _ := open(t, cache.Options{Directory: dir})
 	_, err := c.Archive(t.Context(), path)
 	if err == nil || !strings.Contains(err.Error(), "prefix too long") || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v, want the archive, the status and what was printed", err)
@@ -375,10 +421,10 @@ func TestCondaUnpackFails(t *testing.T) {
 // TestBuildMakesOnceForAKey checks that Build calls its function once per key, with the
 // environment's final directory.
 func TestBuildMakesOnceForAKey(t *testing.T) {
-	c, _ := open(t, Options{Directory: t.TempDir()})
+	c, _ := open(t, cache.Options{Directory: t.TempDir()})
 	var mu sync.Mutex
 	made := []string{}
-	build := func(key string) *Environment {
+	build := func(key string) *cache.Environment {
 		env, err := c.Build(t.Context(), key, func(_ context.Context, dir string) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -410,12 +456,12 @@ func TestBuildMakesOnceForAKey(t *testing.T) {
 	}
 }
 
-// TestWhatIsRemovedByHandIsMadeAnew checks that an environment that was removed by hand is created
-// again while the server runs, even if it is in use.
-func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
+// TestEnvironmentsRemovedByHandAreMadeAnew checks that an environment that was removed by hand is
+// created again while the server runs, even if it is in use.
+func TestEnvironmentsRemovedByHandAreMadeAnew(t *testing.T) {
 	dir, path := filepath.Join(t.TempDir(), "cache"), filepath.Join(t.TempDir(), "env.tar.gz")
 	pack(t, path, aPython("a"))
-	c, _ := open(t, Options{Directory: dir})
+	c, _ := open(t, cache.Options{Directory: dir})
 	first := take(t, c, path)
 	if err := os.RemoveAll(first.Directory); err != nil {
 		t.Fatal(err)
@@ -433,7 +479,7 @@ func TestWhatIsRemovedByHandIsMadeAnew(t *testing.T) {
 
 // TestDamageOfTheCacheIsRepaired checks that an unreadable entry counts as missing.
 func TestDamageOfTheCacheIsRepaired(t *testing.T) {
-	for _, what := range []string{indexDir, recordsDir, locksDir, "environment"} {
+	for _, what := range []string{"index", "records", "locks", "environment"} {
 		for _, damage := range []string{"removed", "emptied", "scribbled on"} {
 			if what == "environment" && damage != "removed" {
 				continue // Verify reports damaged files
@@ -441,7 +487,7 @@ func TestDamageOfTheCacheIsRepaired(t *testing.T) {
 			t.Run(what+" "+damage, func(t *testing.T) {
 				dir, path := t.TempDir(), filepath.Join(t.TempDir(), "env.tar.gz")
 				pack(t, path, aPython("a"))
-				c, _ := open(t, Options{Directory: dir})
+				c, _ := open(t, cache.Options{Directory: dir})
 				env, err := c.Archive(t.Context(), path)
 				if err != nil {
 					t.Fatal(err)
@@ -468,7 +514,7 @@ func TestDamageOfTheCacheIsRepaired(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				again, _ := open(t, Options{Directory: dir})
+				again, _ := open(t, cache.Options{Directory: dir})
 				env = take(t, again, path)
 				whole(t, again, env)
 			})

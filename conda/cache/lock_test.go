@@ -12,6 +12,8 @@ import (
 	"testing"
 )
 
+// The tests of this file are internal because other packages cannot take locks.
+
 // TestARemovedLockExcludesNobody checks that a lock has one holder at a time, although each holder
 // removes its file while others have it open.
 func TestARemovedLockExcludesNobody(t *testing.T) {

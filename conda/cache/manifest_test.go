@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,83 +16,6 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestCompareTellsEachDifference damages an environment in one way at a time and checks the report.
-func TestCompareTellsEachDifference(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		spoil func(dir string) error
-		want  string // the only line, or ""
-		deep  bool   // found only by a deep comparison
-	}{
-		{"nothing", func(string) error { return nil }, "", false},
-		{"missing", func(dir string) error { return os.Remove(filepath.Join(dir, "lib", "a.py")) }, "lib/a.py is missing", false},
-		{"added", func(dir string) error { return os.WriteFile(filepath.Join(dir, "x y"), nil, 0o600) }, "x y was added", false},
-		{"longer", func(dir string) error { return os.WriteFile(filepath.Join(dir, "lib", "a.py"), []byte("12345"), 0o600) }, "lib/a.py has 5 bytes, had 4", false},
-		{"other bytes", func(dir string) error { return os.WriteFile(filepath.Join(dir, "lib", "a.py"), []byte("4321"), 0o600) }, "lib/a.py has different content", true},
-		{"mode", func(dir string) error { return os.Chmod(filepath.Join(dir, "lib", "a.py"), 0o500) }, "lib/a.py has mode 0500, had 0644", false},
-		{"opened to others", func(dir string) error { return os.Chmod(filepath.Join(dir, "lib"), 0o755) }, "", false},
-		{"link", func(dir string) error {
-			return replaced(filepath.Join(dir, "link"), func(path string) error { return os.Symlink("lib", path) })
-		}, "link leads to lib, led to lib/a.py", false},
-		{"kind", func(dir string) error {
-			return replaced(filepath.Join(dir, "link"), func(path string) error { return os.Mkdir(path, 0o700) })
-		}, "link is a directory, was a symbolic link", false},
-		{"compiled", func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, "lib", "__pycache__", "a.cpython-312.pyc"), []byte("new"), 0o600)
-		}, "", false},
-		{"compiled anew", func(dir string) error { return os.RemoveAll(filepath.Join(dir, "lib", "__pycache__")) }, "", false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			dir := t.TempDir()
-			for name, mode := range map[string]fs.FileMode{"lib/a.py": 0o644, "lib/__pycache__/a.cpython-312.pyc": 0o644, "bin/\n\"python": 0o755} {
-				path := filepath.Join(dir, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte("1234"), mode); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := os.Symlink("lib/a.py", filepath.Join(dir, "link")); err != nil {
-				t.Fatal(err)
-			}
-			made, err := list(t.Context(), zerolog.Nop(), dir, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var text bytes.Buffer
-			files, _, err := writeManifest(t.Context(), zerolog.Nop(), dir, &text)
-			if err != nil || files != int64(len(made.files)) {
-				t.Fatalf("got a manifest of %d files (%v), want %d", files, err, len(made.files))
-			}
-			kept, err := decodeManifest(text.Bytes())
-			if err != nil {
-				t.Fatal(err)
-			}
-			kept.sort()
-			if !slices.Equal(kept.files, made.files) {
-				t.Fatalf("a manifest and what it is read as differ: %+v, %+v", made.files, kept.files)
-			}
-			if err := test.spoil(dir); err != nil {
-				t.Fatal(err)
-			}
-			now, err := list(t.Context(), zerolog.Nop(), dir, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, deep := range []bool{false, true} {
-				want := test.want
-				if test.deep && !deep {
-					want = ""
-				}
-				if got := strings.Join(kept.compare(now, deep), "; "); got != want {
-					t.Errorf("deep = %v: got %q, want %q", deep, got, want)
-				}
-			}
-		})
-	}
-}
-
 // encode makes the text of a manifest.
 func (m *manifest) encode() []byte {
 	var text bytes.Buffer
@@ -105,7 +27,8 @@ func (m *manifest) encode() []byte {
 }
 
 // TestAManifestOfManyFilesTakesLittleMemory lists more files than are held at a time, with links to
-// the same file, and checks their count, their bytes and the memory.
+// the same file, and checks their count, their bytes and the memory. It is internal because it
+// measures the memory while the manifest is written.
 func TestAManifestOfManyFilesTakesLittleMemory(t *testing.T) {
 	dir := t.TempDir()
 	const links, long = 16 * batchFiles, 200
@@ -161,15 +84,8 @@ func (h *held) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-func replaced(path string, by func(path string) error) error {
-	if err := os.Remove(path); err != nil {
-		return err
-	}
-	return by(path)
-}
-
 // FuzzManifest checks that an arbitrary manifest is refused, or is the same after encoding and
-// decoding.
+// decoding. It is internal because only a Cache writes manifests.
 func FuzzManifest(f *testing.F) {
 	m := &manifest{files: []file{
 		{path: "bin/python", kind: 'f', mode: 0o755, size: 7, sum: 0xdeadbeef}, {path: "lib", kind: 'd', mode: 0o700},
@@ -191,6 +107,7 @@ func FuzzManifest(f *testing.F) {
 	})
 }
 
+// TestATruncatedManifestIsDamaged is internal because it cuts a manifest at each byte.
 func TestATruncatedManifestIsDamaged(t *testing.T) {
 	text := (&manifest{files: []file{{path: "a", kind: 'f'}, {path: "b", kind: 'd'}}}).encode()
 	for end := range len(text) - 1 {

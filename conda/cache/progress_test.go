@@ -12,6 +12,7 @@ import (
 )
 
 // TestTheLogHasTheProgress checks that progress is logged every five seconds and not after the end.
+// It is internal because unpacking takes no fake time.
 func TestTheLogHasTheProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &testkit.Buffer{}
@@ -44,6 +45,7 @@ func TestTheLogHasTheProgress(t *testing.T) {
 	})
 }
 
+// TestTheRestIsEstimated is internal because the speed of unpacking varies.
 func TestTheRestIsEstimated(t *testing.T) {
 	for _, test := range []struct {
 		read, size int64

@@ -1,4 +1,4 @@
-package cache
+package cache_test
 
 import (
 	"archive/tar"
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,11 +21,19 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/nereid-serving/nereid/conda/cache"
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// RoleVariable makes the test binary run as one of the processes that share a cache.
-const RoleVariable = "NEREID_CACHE_TEST_ROLE"
+func TestMain(m *testing.M) {
+	if text := os.Getenv(roleVariable); text != "" {
+		os.Exit(play(text))
+	}
+	testkit.Main(m)
+}
+
+// roleVariable makes the test binary run as one of the processes that share a cache.
+const roleVariable = "NEREID_CACHE_TEST_ROLE"
 
 // role is the job of such a process. It gets an archive's environment, reports its outcome and
 // keeps the environment until its standard input ends.
@@ -45,7 +54,7 @@ type outcome struct {
 	Error     string
 }
 
-func Play(text string) int {
+func play(text string) int {
 	var r role
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		panic(err)
@@ -58,20 +67,20 @@ func Play(text string) int {
 	}
 	var said outcome
 	log := &testkit.Buffer{}
-	c, err := Open(Options{Directory: r.Directory, MaxBytes: r.MaxBytes, Log: zerolog.New(log), Run: run})
+	c, err := cache.Open(cache.Options{Directory: r.Directory, MaxBytes: r.MaxBytes, Log: zerolog.New(log), Run: run})
 	if err == nil {
-		c.step = func(name string) error {
+		c.SetStep(func(name string) error {
 			if name == r.Kill {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
 			return nil
-		}
+		})
 		if r.Announce {
 			_ = json.NewEncoder(os.Stdout).Encode(outcome{})
 		}
 		before := readSoFar()
-		var env *Environment
+		var env *cache.Environment
 		if env, err = c.Archive(context.Background(), r.Archive); err == nil {
 			said.Directory = env.Directory
 			defer env.Release()
@@ -162,7 +171,7 @@ func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 		t.Fatal(err)
 	}
 	p := &process{t: t, command: exec.Command(os.Args[0], "-test.run=^$")}
-	p.command.Env = append(os.Environ(), RoleVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	p.command.Env = append(os.Environ(), roleVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	p.command.Stderr = os.Stderr
 	if p.stdin, err = p.command.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -186,14 +195,14 @@ func begin(t *testing.T, r role, change ...func(*exec.Cmd)) *process {
 }
 
 // open opens a cache that is closed with the test.
-func open(t *testing.T, options Options) (*Cache, *testkit.Buffer) {
+func open(t *testing.T, options cache.Options) (*cache.Cache, *testkit.Buffer) {
 	t.Helper()
 	log := &testkit.Buffer{}
 	options.Log = zerolog.New(log)
 	if options.Run == nil {
 		options.Run = run
 	}
-	c, err := Open(options)
+	c, err := cache.Open(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +215,7 @@ func open(t *testing.T, options Options) (*Cache, *testkit.Buffer) {
 }
 
 // take returns the environment of an archive. It is released at the end of the test, if not before.
-func take(t *testing.T, c *Cache, path string) *Environment {
+func take(t *testing.T, c *cache.Cache, path string) *cache.Environment {
 	t.Helper()
 	env, err := c.Archive(t.Context(), path)
 	if err != nil {
@@ -275,10 +284,13 @@ func largeEnvironment(files int) map[string]string {
 	return all
 }
 
+// named matches names of environments.
+var named = regexp.MustCompile(`^[0-9a-f]{12}-[0-9a-f]{8}$`)
+
 // contents lists a cache's environments and the other files that belong to entries.
 func contents(t *testing.T, root string) (environments, rest []string) {
 	t.Helper()
-	for _, dir := range []string{".", recordsDir, manifestsDir, indexDir, locksDir, newDir} {
+	for _, dir := range []string{".", "records", "manifests", "index", "locks", "new"} {
 		entries, err := os.ReadDir(filepath.Join(root, dir))
 		if os.IsNotExist(err) {
 			continue
@@ -288,9 +300,9 @@ func contents(t *testing.T, root string) (environments, rest []string) {
 		}
 		for _, entry := range entries {
 			switch name := entry.Name(); {
-			case dir == "." && environmentName.MatchString(name):
+			case dir == "." && named.MatchString(name):
 				environments = append(environments, name)
-			case dir == "." || dir == locksDir && name == "probe":
+			case dir == "." || dir == "locks" && name == "probe":
 			default:
 				rest = append(rest, dir+"/"+name)
 			}
@@ -301,7 +313,7 @@ func contents(t *testing.T, root string) (environments, rest []string) {
 
 // whole fails the test unless the cache contains exactly one undamaged environment and nothing
 // else.
-func whole(t *testing.T, c *Cache, env *Environment) {
+func whole(t *testing.T, c *cache.Cache, env *cache.Environment) {
 	t.Helper()
 	root := filepath.Dir(env.Directory)
 	var environments, rest []string
