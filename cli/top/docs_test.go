@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 )
 
-// TestThePageNamesWhatThereIs checks that docs/top.md names the columns, flags and keys of the
-// command.
-func TestThePageNamesWhatThereIs(t *testing.T) {
+// TestPageNamesColumnsFlagsAndKeys checks that docs/top.md names the columns, flags and keys of the
+// command. It is internal because only a terminal has keys.
+func TestPageNamesColumnsFlagsAndKeys(t *testing.T) {
 	text, err := os.ReadFile("../../docs/top.md")
 	if err != nil {
 		t.Fatal(err)

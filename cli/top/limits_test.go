@@ -18,6 +18,8 @@ import (
 // ofManyModels is the number of models that a server may have.
 const ofManyModels = 10_000
 
+// The tests of this file are internal because the limits of replies are.
+
 // TestTheStatusOfManyModelsIsRead checks that a status of 10,000 models with requests stays below
 // the limits.
 func TestTheStatusOfManyModelsIsRead(t *testing.T) {

@@ -3,10 +3,6 @@ package top
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,15 +12,15 @@ import (
 )
 
 // TestMetricsAreFound checks that metrics are read from the address that the server names, or from
-// a guessed address with a note.
+// a guessed address with a note. It is internal because notes name only guessed addresses.
 func TestMetricsAreFound(t *testing.T) {
-	metrics := newFakeServer(t)
-	metrics.reply("GET /metrics", "nv_cpu_utilization 0.25\n")
+	metrics := NewFakeServer(t)
+	metrics.Reply("GET /metrics", "nv_cpu_utilization 0.25\n")
 	port := mustParse(t, metrics.URL).Port()
-	look := func(f *fakeServer, server string) (*poller, *View) {
+	look := func(f *FakeServer, server string) (*poller, *View) {
 		t.Helper()
-		f.reply("POST /v2/repository/index", "[]")
-		f.reply("GET /v2/models/stats", `{"model_stats":[]}`)
+		f.Reply("POST /v2/repository/index", "[]")
+		f.Reply("GET /v2/models/stats", `{"model_stats":[]}`)
 		o, err := parse(command.Flags("top"), []string{"--url", server})
 		if err != nil {
 			t.Fatal(err)
@@ -37,25 +33,25 @@ func TestMetricsAreFound(t *testing.T) {
 		return slices.ContainsFunc(v.Notes, func(note string) bool { return strings.Contains(note, text) })
 	}
 
-	named := newFakeServer(t)
-	named.reply("GET /docs", "Nereid: KServe v2\n\ngRPC: port 8001\nMetrics for Prometheus: port "+port+", /metrics\n")
+	named := NewFakeServer(t)
+	named.Reply("GET /docs", "Nereid: KServe v2\n\ngRPC: port 8001\nMetrics for Prometheus: port "+port+", /metrics\n")
 	p, v := look(named, named.URL)
 	if !is(v.Server.MachineCPU, 0.25) || p.where.url.Host != "127.0.0.1:"+port || says(v, "guess") {
 		t.Errorf("a port that the server names: got %v, notes %q", p.where, v.Notes)
 	}
-	named.reply("GET /docs", "Nereid: KServe v2\n\nMetrics for Prometheus: port 1, /metrics\n")
+	named.Reply("GET /docs", "Nereid: KServe v2\n\nMetrics for Prometheus: port 1, /metrics\n")
 	p.poll(t.Context())
 	if p.where.url.Host != "127.0.0.1:"+port {
 		t.Errorf("a place that was settled: got %v", p.where)
 	}
 
-	none := newFakeServer(t)
-	none.reply("GET /docs", "Nereid: KServe v2\n\ngRPC: port 8001\n")
+	none := NewFakeServer(t)
+	none.Reply("GET /docs", "Nereid: KServe v2\n\ngRPC: port 8001\n")
 	if p, v := look(none, none.URL); p.where.url != nil || !says(v, "no metrics: the server names no port for them (--allow-metrics=false); give one with --metrics-url") || !says(v, "no status: ") {
 		t.Errorf("a server without metrics: got %v, notes %q", p.where, v.Notes)
 	}
 
-	silent := newFakeServer(t)
+	silent := NewFakeServer(t)
 	own, _ := strconv.Atoi(mustParse(t, silent.URL).Port())
 	want := fmt.Sprintf("127.0.0.1:%d", own+2)
 	if p, v := look(silent, silent.URL); p.where.url.Host != want || !says(v, "the server does not name its metrics endpoint, and "+want+" is a guess: set it with --metrics-url") {
@@ -67,7 +63,7 @@ func TestMetricsAreFound(t *testing.T) {
 	}
 
 	for server, want := range map[string]string{"http://127.0.0.1:1": "127.0.0.1:3", "https://[::1]:1": "[::1]:3"} {
-		if p, v := look(newFakeServer(t), server); p.where.url.Host != want || p.where.settled || v.Lost == "" {
+		if p, v := look(NewFakeServer(t), server); p.where.url.Host != want || p.where.settled || v.Lost == "" {
 			t.Errorf("%s, where nothing answers: got %v, want %s, not settled", server, p.where, want)
 		}
 	}
@@ -87,31 +83,5 @@ func TestMetricsAreFound(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", server, p.where, want)
 		}
 		p.close()
-	}
-}
-
-// TestUnixSocketOfTheServer polls a server at a Unix socket, whose metrics have a port.
-func TestUnixSocketOfTheServer(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "http")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics := newFakeServer(t)
-	metrics.reply("GET /metrics", "nv_cpu_utilization 0.25\n")
-	f := newFakeServer(t)
-	f.reply("POST /v2/repository/index", `[{"name":"m","version":"1","state":"READY"}]`)
-	f.reply("GET /docs", "Nereid: KServe v2\n\nMetrics for Prometheus: port "+mustParse(t, metrics.URL).Port()+", /metrics\n")
-	local := &httptest.Server{Listener: listener, Config: &http.Server{Handler: f.Config.Handler}}
-	local.Start()
-	defer local.Close()
-	o, err := parse(command.Flags("top"), []string{"--url", "unix:" + path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newPoller(o)
-	defer p.close()
-	if v := p.poll(t.Context()); v.Lost != "" || v.URL != "unix:"+path || v.row(t, "m").State != "READY" || !is(v.Server.MachineCPU, 0.25) {
-		t.Errorf("got %+v, want the model and the metrics", v)
 	}
 }
