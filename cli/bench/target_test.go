@@ -1,4 +1,4 @@
-package bench
+package bench_test
 
 import (
 	"io"
@@ -24,7 +24,7 @@ func TestServersThatAreNone(t *testing.T) {
 	address := listener.Addr().String()
 	_ = listener.Close()
 	for _, protocol := range []string{"http", "grpc", "stream"} {
-		if _, status, stderr := bench(t, "--url", address, "--protocol", protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, "no server answers at "+address+" over "+protocol) {
+		if _, status, stderr := run(t, "--url", address, "--protocol", protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, "no server answers at "+address+" over "+protocol) {
 			t.Errorf("%s: exit status %d: %s", protocol, status, stderr)
 		}
 	}
@@ -46,7 +46,7 @@ func TestPortsOfAnotherProtocol(t *testing.T) {
 		{strings.Replace(web.URL, "http:", "https:", 1), "http", "it is an endpoint without TLS: leave out https://"},
 		{strings.Replace(web.URL, "http:", "https:", 1), "grpc", "it is an endpoint without TLS: leave out https://"},
 	} {
-		if _, status, stderr := bench(t, "--url", c.url, "--protocol", c.protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, c.want) {
+		if _, status, stderr := run(t, "--url", c.url, "--protocol", c.protocol, "--timeout=5s"); status != 1 || !strings.Contains(stderr, c.want) {
 			t.Errorf("%s over %s: exit status %d: %s, want %q", c.url, c.protocol, status, stderr, c.want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestMetricsPort(t *testing.T) {
 		"http": "it is a metrics endpoint: give the address of the HTTP endpoint; its port is 8000 unless the server has another --http-port",
 		"grpc": "it is a metrics endpoint: give the address of the gRPC endpoint; its port is 8001 unless the server has another --grpc-port",
 	} {
-		if _, status, stderr := bench(t, "--url", metrics.URL, "--protocol", protocol, "--timeout=5s"); status != 1 || !strings.HasSuffix(stderr, want+"\n") {
+		if _, status, stderr := run(t, "--url", metrics.URL, "--protocol", protocol, "--timeout=5s"); status != 1 || !strings.HasSuffix(stderr, want+"\n") {
 			t.Errorf("%s: exit status %d: %s, want %q", protocol, status, stderr, want)
 		}
 	}
@@ -84,7 +84,7 @@ func TestUnixSockets(t *testing.T) {
 		return listener, "unix:" + path
 	}
 	listener, web := socket("http")
-	over := httptest.NewUnstartedServer(fakeHandler("", func(http.ResponseWriter, *http.Request) {}))
+	over := httptest.NewUnstartedServer(fakeHandler(`{"name":"m"}`, func(http.ResponseWriter, *http.Request) {}))
 	over.Listener.Close()
 	over.Listener = listener
 	over.Start()
@@ -94,7 +94,7 @@ func TestUnixSockets(t *testing.T) {
 	grpcservice.RegisterGRPCInferenceServiceServer(calls, largeReplies{})
 	testkit.Serve(t, listener, calls)
 	for protocol, url := range map[string]string{"http": web, "grpc": remote} {
-		r, status, stderr := bench(t, "--url", url, "--protocol", protocol)
+		r, status, stderr := run(t, "--url", url, "--protocol", protocol)
 		if status != 0 || len(r.Levels) != 1 || r.Levels[0].Requests == 0 || r.URL != url {
 			t.Errorf("%s: exit status %d: %s, got %+v", protocol, status, stderr, r)
 		}
