@@ -162,7 +162,8 @@ func (m *message) proto(t *testing.T, like *kserve.ModelInferRequest) *kserve.Mo
 }
 
 // FuzzDecode checks for arbitrary bytes in frames of any size that the decoder accepts the same
-// messages as the protobuf library and agrees on their content.
+// messages as the protobuf library and agrees on their content. It is internal because a Request
+// has no message.
 func FuzzDecode(f *testing.F) {
 	whole, err := proto.Marshal(example())
 	if err != nil {
@@ -197,145 +198,11 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeTakesNestedGroups checks that groups may be nested as deeply as the library allows.
+// TestDecodeTakesNestedGroups checks that groups may be nested as deeply as the library allows. It
+// is internal like FuzzDecode.
 func TestDecodeTakesNestedGroups(t *testing.T) {
 	for _, depth := range []int{1, 100, maxDepth - 1, 2 * maxDepth} {
 		b := append(bytes.Repeat([]byte{0x43}, depth), bytes.Repeat([]byte{0x44}, depth)...)
 		checkDecode(t, b, 1000)
 	}
-}
-
-// TestDecodeAllocatesWhatArrives checks that nothing large is allocated for messages that announce
-// bytes that never arrive.
-func TestDecodeAllocatesWhatArrives(t *testing.T) {
-	for _, head := range [][]byte{
-		{0x3a, 0x80, 0x80, 0x80, 0x80, 0x07}, // raw contents of 1.75 GiB
-		{0x2a, 0x80, 0x80, 0x80, 0x80, 0x07}, // an input of 1.75 GiB
-		{0x32, 0x80, 0x80, 0x80, 0x80, 0x07}, // an output of 1.75 GiB
-	} {
-		m := &message{}
-		m.charge.Account = budget.New(budget.Config{Limit: 1 << 30})
-		sent := 0
-		s := source{charge: &m.charge, read: func(n int) (mem.BufferSlice, error) {
-			if sent >= 1<<20 {
-				return nil, io.ErrUnexpectedEOF
-			}
-			b := make([]byte, n)
-			sent += copy(b, head)
-			head = nil
-			sent += n
-			return mem.BufferSlice{mem.SliceBuffer(b)}, nil
-		}}
-		s.reset(math.MaxInt32, nil)
-		err := m.decode(&s, func(n int) ([]byte, infer.Memory, error) {
-			t.Errorf("allocated %d bytes of which %d had arrived", n, sent)
-			return nil, nil, errWeight
-		})
-		s.close()
-		if err != io.ErrUnexpectedEOF {
-			t.Errorf("decode: got error %v, want %v", err, io.ErrUnexpectedEOF)
-		}
-		if used := m.charge.Account.Total(); used > 8<<20 {
-			t.Errorf("%d bytes were charged for 1 MiB that arrived", used)
-		}
-		m.release()
-		if used := m.charge.Account.Total(); used != 0 {
-			t.Errorf("%d bytes are still charged", used)
-		}
-	}
-}
-
-// TestDecodeRefusesHeavyMessages checks that messages that are small on the wire but large in
-// memory are rejected.
-func TestDecodeRefusesHeavyMessages(t *testing.T) {
-	for name, bit := range map[string][]byte{
-		"inputs": {0x2a, 0}, "outputs": {0x32, 0}, "raw": {0x3a, 0}, "parameters": {0x22, 0},
-		"dimensions": append([]byte{0x2a, 0x82, 0x20, 0x1a, 0xff, 0x1f}, make([]byte, 4095)...),
-	} {
-		b := bytes.Repeat(bit, 4<<20/len(bit))
-		m, err := decodeBytes(b, 16384, nil)
-		m.release()
-		if err != errWeight {
-			t.Errorf("%s: got error %v, want %v", name, err, errWeight)
-		}
-	}
-}
-
-// TestTypedContentsBecomeBytes checks the conversion of each field of InferTensorContents to bytes.
-func TestTypedContentsBecomeBytes(t *testing.T) {
-	for _, test := range []struct {
-		typ  infer.DataType
-		in   *kserve.InferTensorContents
-		want string
-		err  string
-	}{
-		{infer.Bool, &kserve.InferTensorContents{BoolContents: []bool{true, false}}, "\x01\x00", ""},
-		{infer.Int8, &kserve.InferTensorContents{IntContents: []int32{-1, 300}}, "\xff\x2c", ""},
-		{infer.Int16, &kserve.InferTensorContents{IntContents: []int32{-2}}, "\xfe\xff", ""},
-		{infer.Int32, &kserve.InferTensorContents{IntContents: []int32{-2}}, "\xfe\xff\xff\xff", ""},
-		{infer.Int64, &kserve.InferTensorContents{Int64Contents: []int64{-2}}, "\xfe\xff\xff\xff\xff\xff\xff\xff", ""},
-		{infer.Uint8, &kserve.InferTensorContents{UintContents: []uint32{257}}, "\x01", ""},
-		{infer.Uint16, &kserve.InferTensorContents{UintContents: []uint32{257}}, "\x01\x01", ""},
-		{infer.Uint32, &kserve.InferTensorContents{UintContents: []uint32{257}}, "\x01\x01\x00\x00", ""},
-		{infer.Uint64, &kserve.InferTensorContents{Uint64Contents: []uint64{257}}, "\x01\x01\x00\x00\x00\x00\x00\x00", ""},
-		{infer.FP32, &kserve.InferTensorContents{Fp32Contents: []float32{1}}, "\x00\x00\x80?", ""},
-		{infer.FP64, &kserve.InferTensorContents{Fp64Contents: []float64{1}}, "\x00\x00\x00\x00\x00\x00\xf0?", ""},
-		{infer.Bytes, &kserve.InferTensorContents{BytesContents: [][]byte{[]byte("ab"), nil}}, "\x02\x00\x00\x00ab\x00\x00\x00\x00", ""},
-		{infer.FP32, &kserve.InferTensorContents{}, "", ""},
-		{infer.FP32, &kserve.InferTensorContents{IntContents: []int32{1}}, "",
-			"unexpected explicit tensor data for input tensor 'IN' for model 'M' of type 'INT32', expected datatype 'FP32'"},
-		{infer.Int64, &kserve.InferTensorContents{Int64Contents: []int64{1}, Fp32Contents: []float32{1}}, "",
-			"unexpected explicit tensor data for input tensor 'IN' for model 'M', binary data was already supplied."},
-	} {
-		packed, err := proto.Marshal(test.in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, contents := range [][]byte{packed, unpack(t, packed)} {
-			m := &message{charge: budget.Charge{Account: budget.New(budget.Config{Limit: 1 << 30})}}
-			in := &input{name: "IN", dataType: test.typ}
-			if err := m.decodeContents(&in.contents, contents, false); err != nil {
-				t.Fatal(err)
-			}
-			got, _, err := m.typed(in, "M", nil)
-			if test.err != "" {
-				if err == nil || err.Error() != test.err {
-					t.Errorf("%s: got error %v, want %s", test.typ, err, test.err)
-				}
-				continue
-			}
-			if err != nil || string(got) != test.want {
-				t.Errorf("%s: got %q and error %v, want %q", test.typ, got, err, test.want)
-			}
-		}
-	}
-}
-
-// unpack rewrites packed fields as one field per value.
-func unpack(t *testing.T, b []byte) (out []byte) {
-	t.Helper()
-	for len(b) > 0 {
-		num, _, n := protowire.ConsumeTag(b)
-		packed, m := protowire.ConsumeBytes(b[n:])
-		b = b[n+m:]
-		if num == 8 {
-			out = protowire.AppendBytes(protowire.AppendTag(out, num, protowire.BytesType), packed)
-			continue
-		}
-		typ := protowire.VarintType
-		if num == 6 {
-			typ = protowire.Fixed32Type
-		} else if num == 7 {
-			typ = protowire.Fixed64Type
-		}
-		for len(packed) > 0 {
-			k := protowire.ConsumeFieldValue(num, typ, packed)
-			if k < 0 {
-				t.Fatal(protowire.ParseError(k))
-			}
-			out = append(protowire.AppendTag(out, num, typ), packed[:k]...)
-			packed = packed[k:]
-		}
-	}
-	return out
 }

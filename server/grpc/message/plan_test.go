@@ -2,7 +2,6 @@ package message
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -12,9 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/kserve"
 )
 
 // worst returns messages of about size bytes that need far more memory once decoded: as many
@@ -62,9 +59,9 @@ func worst(d protoreflect.MessageDescriptor, size, depth int) map[string][]byte 
 	return bodies
 }
 
-// TestPlansWeighWhatIsDecoded checks that no message of the service needs more memory than its plan
-// estimates.
-func TestPlansWeighWhatIsDecoded(t *testing.T) {
+// TestPlansCoverDecodedMessages checks that no message of the service needs more memory than its
+// plan estimates. It is internal because a receiver charges more than the plan.
+func TestPlansCoverDecodedMessages(t *testing.T) {
 	service, err := protoregistry.GlobalFiles.FindDescriptorByName("inference.GRPCInferenceService")
 	if err != nil {
 		t.Fatal(err)
@@ -94,24 +91,5 @@ func TestPlansWeighWhatIsDecoded(t *testing.T) {
 				t.Errorf("%s %s: %d bytes become %d, weighed %d", d.Name(), name, len(b), took, weight)
 			}
 		}
-	}
-}
-
-// TestPlansRefuseManyEntriesAndDepth checks the limits of map entries and of nested messages.
-func TestPlansRefuseManyEntriesAndDepth(t *testing.T) {
-	plan := PlanOf(&kserve.RepositoryModelLoadRequest{})
-	_, err := plan.weigh(bytes.Repeat([]byte{0x1a, 0}, 1001), 1000, 0)
-	var refused *infer.Error
-	if !errors.As(err, &refused) || refused.Code != infer.InvalidArg || refused.Message != "'parameters' has 1001 entries, but at most 1000 are allowed" {
-		t.Errorf("many entries: got %v", err)
-	}
-	itself := &Plan{fields: map[protowire.Number]*planned{}}
-	itself.fields[1] = &planned{wire: protowire.BytesType, message: itself}
-	b := []byte{}
-	for range deepest + 2 {
-		b = protowire.AppendBytes([]byte{0x0a}, b)
-	}
-	if _, err := itself.weigh(b, 0, 0); err != errUnparsable {
-		t.Errorf("a deep message: got %v, want %v", err, errUnparsable)
 	}
 }

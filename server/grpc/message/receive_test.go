@@ -11,7 +11,8 @@ import (
 )
 
 // TestTransportHandsOverPieces checks that messages can be read while they arrive. Without this
-// feature of the library everything would work, but more slowly.
+// feature of the library everything would work, but more slowly. It is internal because the feature
+// is not part of the library's API.
 func TestTransportHandsOverPieces(t *testing.T) {
 	found := make(chan bool, 1)
 	srv := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
