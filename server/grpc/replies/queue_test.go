@@ -1,33 +1,43 @@
-package replies
+package replies_test
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/server/grpc/replies"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
+
+// wantStalled checks that the stream has ended because its client does not read.
+func wantStalled(t *testing.T, q *replies.Queue) {
+	t.Helper()
+	if got := status.Convert(q.Reason()); got.Code() != codes.ResourceExhausted || got.Message() != "the client does not read the responses of its stream" {
+		t.Errorf("the stream ended with %v, want that its client does not read", got)
+	}
+}
 
 // TestStallIsSeenWithoutFurtherReplies checks that a client that does not read the first of several
 // queued replies loses its stream, even if no further reply is queued.
 func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall = time.Second
-		streams := NewStreams(budget.New(budget.Config{Limit: 1 << 20}))
-		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 1 << 20, Stall: stall, Log: zerolog.Nop()}, streams)
+		streams := replies.NewStreams(budget.New(budget.Config{Limit: 1 << 20}))
+		q := replies.NewQueue(replies.Limits{Requests: 1, Responses: 10, Bytes: 1 << 20, Stall: stall, Log: zerolog.Nop()}, streams)
 		streams.Enter(q)
 		defer streams.Leave(q)
 		q.Begin(false)
-		origin := &Origin{Model: "m"}
+		origin := &replies.Origin{Model: "m"}
 		for range 3 {
-			q.Add(nil, Reply{Origin: origin, Response: &infer.Response{}})
+			q.Add(nil, replies.Reply{Origin: origin, Response: &infer.Response{}})
 		}
 		if r, err := q.Next(t.Context(), nil); r == nil || err != nil {
 			t.Fatalf("got %v and error %v, want the first reply", r, err)
@@ -37,9 +47,7 @@ func TestStallIsSeenWithoutFurtherReplies(t *testing.T) {
 		case <-time.After(10 * stall):
 			t.Fatal("the stream goes on")
 		}
-		if err := q.Reason(); err != errStalled {
-			t.Errorf("got %v, want %v", err, errStalled)
-		}
+		wantStalled(t, q)
 	})
 }
 
@@ -54,15 +62,15 @@ func (slot) Release() {}
 func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const full = time.Second
-		streams := NewStreams(budget.New(budget.Config{Limit: 1 << 20}))
-		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 8, Full: full, Stall: time.Hour, Log: zerolog.Nop()}, streams)
+		streams := replies.NewStreams(budget.New(budget.Config{Limit: 1 << 20}))
+		q := replies.NewQueue(replies.Limits{Requests: 1, Responses: 10, Bytes: 8, Full: full, Stall: time.Hour, Log: zerolog.Nop()}, streams)
 		streams.Enter(q)
 		defer streams.Leave(q)
 		q.Begin(false)
-		origin := &Origin{Model: "m"}
+		origin := &replies.Origin{Model: "m"}
 		add := func() {
 			output := infer.Tensor{Name: "o", DataType: infer.Uint8, Shape: []int64{8}, Data: make([]byte, 8)}
-			q.Add(nil, Reply{Origin: origin, Response: &infer.Response{Outputs: []infer.Tensor{output}, Slot: slot{}}})
+			q.Add(nil, replies.Reply{Origin: origin, Response: &infer.Response{Outputs: []infer.Tensor{output}, Slot: slot{}}})
 		}
 		add()
 		if r, err := q.Next(t.Context(), nil); r == nil || err != nil {
@@ -76,41 +84,6 @@ func TestFullStreamIsGivenUpEarlier(t *testing.T) {
 		}
 		<-time.After(full)
 		add()
-		if err := q.Reason(); err != errStalled {
-			t.Errorf("got %v, want %v", err, errStalled)
-		}
+		wantStalled(t, q)
 	})
-}
-
-// TestOneStreamEndsForAllThatFindNoRoom checks that only the stream with the largest charge ends
-// when many goroutines find the account full at once. The others use the memory that this frees.
-func TestOneStreamEndsForAllThatFindNoRoom(t *testing.T) {
-	account := budget.New(budget.Config{Limit: 1 << 20})
-	streams := NewStreams(account)
-	most := account.Most(budget.Replies)
-	fill := func(bytes int64) *Queue {
-		q := NewQueue(Limits{Requests: 1, Responses: 10, Bytes: 1 << 20, Log: zerolog.Nop()}, streams)
-		streams.Enter(q)
-		q.Begin(false)
-		q.Add(nil, Reply{Origin: &Origin{Model: strings.Repeat("m", int(bytes)-replyCost)}, Response: &infer.Response{}})
-		return q
-	}
-	worst, other, own := fill(most/2), fill(most/4), fill(most/4-replyCost)
-	for range 100 {
-		streams.relieve(own, 2*replyCost)
-	}
-	for _, tt := range []struct {
-		name string
-		q    *Queue
-		want error
-	}{{"the stream with most", worst, errFull}, {"another stream", other, nil}, {"the stream that adds", own, nil}} {
-		if err := tt.q.Reason(); err != tt.want {
-			t.Errorf("%s: ended with %v, want %v", tt.name, err, tt.want)
-		}
-		tt.q.Close(ErrGone)
-		streams.Leave(tt.q)
-	}
-	if n := account.Total(); n != 0 {
-		t.Errorf("%d bytes are still charged", n)
-	}
 }
