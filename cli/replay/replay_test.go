@@ -32,11 +32,6 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// raw returns a tensor with one dimension.
-func raw(name string, d infer.DataType, data ...byte) recording.Tensor {
-	return recording.Tensor{Tensor: infer.Tensor{Name: name, DataType: d, Shape: []int64{int64(len(data) / d.Size())}, Data: data}}
-}
-
 // report is the output of --json.
 type report struct {
 	Requests []outcome `json:"requests"`
@@ -252,7 +247,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	grpcservice.RegisterGRPCInferenceServiceServer(calls, endlessServer{block: block})
 	testkit.Serve(t, listener, calls)
 	directory := t.TempDir()
-	answers := []recording.Message{{Tensors: []recording.Tensor{raw("A", infer.Uint8, 1)}}}
+	answers := []recording.Message{outputs(raw("A", infer.Uint8, 1))}
 	for number, decoupled := range []bool{false, true} {
 		record(t, directory, number, &recording.Record{Model: "m", Version: 1, Decoupled: decoupled, Received: time.Now(), Answers: answers})
 	}
