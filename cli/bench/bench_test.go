@@ -228,7 +228,7 @@ func TestRepliesAreBounded(t *testing.T) {
 				return
 			}
 		}
-	}))
+	}), "--duration=1s")
 	if len(head.Levels) != 1 || status != 1 || len(head.Levels[0].Texts) != 1 || head.Levels[0].Texts[0] != "the head of the reply has more than 1048576 bytes" {
 		t.Errorf("heads: got status %d, %s, %+v", status, stderr, head.Levels)
 	}

@@ -1,20 +1,71 @@
-package bench
+package bench_test
 
 import (
 	"bytes"
+	"context"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
+
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/kserve/grpcservice"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
-// The tests of this file are internal because they compare the bytes of samples, before any
-// protocol encodes them.
+// keeping is a server for the model of a config, which keeps the first two requests.
+type keeping struct {
+	grpcservice.UnimplementedGRPCInferenceServiceServer
+	config   *kserve.ModelConfig
+	mu       sync.Mutex
+	requests []*kserve.ModelInferRequest
+}
+
+func (*keeping) ServerMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {
+	return &kserve.ServerMetadataResponse{}, nil
+}
+
+func (k *keeping) ModelConfig(context.Context, *kserve.ModelConfigRequest) (*kserve.ModelConfigResponse, error) {
+	return &kserve.ModelConfigResponse{Config: k.config}, nil
+}
+
+func (k *keeping) ModelInfer(_ context.Context, q *kserve.ModelInferRequest) (*kserve.ModelInferResponse, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.requests) < 2 {
+		k.requests = append(k.requests, q)
+	}
+	return &kserve.ModelInferResponse{}, nil
+}
+
+// requests returns the first two requests of a run against a model.
+func requests(t *testing.T, config *kserve.ModelConfig, arguments ...string) []*kserve.ModelInferRequest {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, calls := &keeping{config: config}, grpc.NewServer()
+	grpcservice.RegisterGRPCInferenceServiceServer(calls, k)
+	testkit.Serve(t, listener, calls)
+	if _, status, stderr := run(t, append(arguments, "--url", listener.Addr().String(), "--protocol=grpc", "--duration=500ms")...); status != 0 {
+		t.Fatalf("%q: got status %d, %s", arguments, status, stderr)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.requests) != 2 {
+		t.Fatalf("%q: got %d requests, want two", arguments, len(k.requests))
+	}
+	return k.requests
+}
 
 func config() *kserve.ModelConfig {
 	return &kserve.ModelConfig{Name: "m", MaxBatchSize: 4, Input: []*kserve.ModelInput{
@@ -32,22 +83,19 @@ func TestDataOfFiles(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	samples, err := makeSamples(&options{data: path, batch: 2}, config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(samples) != 2 || len(samples[0]) != 2 || len(samples[1]) != 3 {
-		t.Fatalf("got %d samples, %+v", len(samples), samples)
+	got := requests(t, config(), "--data", path, "--batch=2")
+	if len(got[0].Inputs) != 2 || len(got[1].Inputs) != 3 {
+		t.Fatalf("got %v, want two and three inputs", got)
 	}
 	first := []byte{0, 0, 128, 63, 0, 0, 32, 64}
-	if f := samples[0][0]; !slices.Equal(f.Shape, []int64{2, 2}) || !bytes.Equal(f.Data, append(slices.Clone(first), first...)) {
-		t.Errorf("F: got shape %v, bytes %v", f.Shape, f.Data)
+	if shape, data := got[0].Inputs[0].Shape, got[0].RawInputContents[0]; !slices.Equal(shape, []int64{2, 2}) || !bytes.Equal(data, append(slices.Clone(first), first...)) {
+		t.Errorf("F: got shape %v, bytes %v", shape, data)
 	}
-	if text := samples[0][1]; !slices.Equal(text.Shape, []int64{2, 2}) || string(text.Data) != strings.Repeat("\x01\x00\x00\x00a\x02\x00\x00\x00bc", 2) {
-		t.Errorf("T: got shape %v, bytes %q", text.Shape, text.Data)
+	if shape, data := got[0].Inputs[1].Shape, got[0].RawInputContents[1]; !slices.Equal(shape, []int64{2, 2}) || string(data) != strings.Repeat("\x01\x00\x00\x00a\x02\x00\x00\x00bc", 2) {
+		t.Errorf("T: got shape %v, bytes %q", shape, data)
 	}
-	if o := samples[1][2]; !bytes.Equal(o.Data[:8], []byte{255, 255, 255, 255, 255, 255, 255, 127}) {
-		t.Errorf("O: got %v", o.Data)
+	if data := got[1].RawInputContents[2]; !bytes.Equal(data[:8], []byte{255, 255, 255, 255, 255, 255, 255, 127}) {
+		t.Errorf("O: got %v", data)
 	}
 }
 
@@ -57,25 +105,18 @@ func TestFilesAreElements(t *testing.T) {
 	if err := os.WriteFile(path, []byte("abc"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	samples, err := makeSamples(&options{inputs: map[string]string{"T": "@" + path}, batch: 1, textLength: 10}, config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := samples[0][1]; !slices.Equal(text.Shape, []int64{1, 1}) || string(text.Data) != "\x03\x00\x00\x00abc" {
-		t.Errorf("got shape %v, bytes %q", text.Shape, text.Data)
+	got := requests(t, config(), "--input", "T=@"+path)[0]
+	if shape, data := got.Inputs[1].Shape, got.RawInputContents[1]; !slices.Equal(shape, []int64{1, 1}) || string(data) != "\x03\x00\x00\x00abc" {
+		t.Errorf("got shape %v, bytes %q", shape, data)
 	}
 }
 
-// TestDimensionsOfAnySizeAreOne checks that dimensions of any size become 1 in generated inputs,
-// and that the model's configuration is not changed.
+// TestDimensionsOfAnySizeAreOne checks that dimensions of any size become 1 in generated inputs.
 func TestDimensionsOfAnySizeAreOne(t *testing.T) {
-	c := config()
-	samples, err := makeSamples(&options{batch: 2, textLength: 10}, c)
-	if err != nil || !slices.Equal(samples[0][1].Shape, []int64{2, 1}) {
-		t.Errorf("got %+v, %v", samples, err)
-	}
-	if dims := c.GetInput()[1].GetDims(); !slices.Equal(dims, []int64{-1}) {
-		t.Errorf("the configuration has changed to %v", dims)
+	for i, got := range requests(t, config(), "--batch=2") {
+		if shape := got.Inputs[1].Shape; !slices.Equal(shape, []int64{2, 1}) {
+			t.Errorf("request %d: got shape %v", i, shape)
+		}
 	}
 }
 
@@ -97,32 +138,44 @@ func TestRecordedInputsAreSamples(t *testing.T) {
 		}
 		_ = f.Close()
 	}
-	samples, err := makeSamples(&options{record: directory, model: "m"}, config())
-	if err != nil || len(samples) != 2 || samples[1][0].Data[0] != 3 || len(samples[0][1].Data) != 4 {
-		t.Errorf("got %+v, %v", samples, err)
+	got := requests(t, config(), "--input-record", directory)
+	if first, second := got[0].RawInputContents, got[1].RawInputContents; first[0][0] != 1 || second[0][0] != 3 || !bytes.Equal(first[1], make([]byte, 4)) {
+		t.Errorf("got %v and %v", first, second)
 	}
-	if _, err := makeSamples(&options{record: directory, model: "n"}, config()); err == nil || !strings.Contains(err.Error(), "has no recorded requests to model n") {
-		t.Errorf("got %v", err)
+	for _, name := range []string{"a", "c"} { // leaves the other model's
+		if err := os.Remove(filepath.Join(directory, name+recording.Extension)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, status, stderr := run(t, "--url", fake(t, func(http.ResponseWriter, *http.Request) {}), "--input-record", directory); status != 1 || !strings.Contains(stderr, "has no recorded requests to model m") {
+		t.Errorf("got status %d, %s", status, stderr)
 	}
 }
 
 // TestRandomValuesFitTheirTypes generates random values and zeros of each data type, and checks
 // their bytes.
 func TestRandomValuesFitTheirTypes(t *testing.T) {
+	c := &kserve.ModelConfig{Name: "m"}
 	for d := infer.Bool; d <= infer.BF16; d++ {
-		c := &kserve.ModelConfig{Name: "m", Input: []*kserve.ModelInput{{Name: "X", DataType: kserve.DataType(d), Dims: []int64{7, 3}}}}
-		for _, fill := range []string{random, zero} {
-			s, err := makeSamples(&options{batch: 1, textLength: 5, inputs: map[string]string{"X": fill}}, c)
-			if err != nil {
-				t.Errorf("%s: %v", d, err)
-				continue
+		c.Input = append(c.Input, &kserve.ModelInput{Name: d.String(), DataType: kserve.DataType(d), Dims: []int64{7, 3}})
+	}
+	for _, fill := range []string{"random", "zero"} {
+		arguments := []string{"--string-length=5"}
+		for _, input := range c.Input {
+			arguments = append(arguments, "--input", input.Name+"="+fill)
+		}
+		got := requests(t, c, arguments...)[0]
+		for i, data := range got.RawInputContents {
+			d := infer.ParseDataType(got.Inputs[i].Datatype)
+			if d == infer.Bool && slices.Max(data) > 1 {
+				t.Errorf("%s: got %v", d, data)
 			}
-			if d == infer.Bool && slices.Max(s[0][0].Data) > 1 {
-				t.Errorf("%s: got %v", d, s[0][0].Data)
+			if zeros := bytes.Count(data, []byte{0}) == len(data); zeros != (fill == "zero") && d != infer.Bytes {
+				t.Errorf("%s filled with %s: got %v", d, fill, data)
 			}
-			if zeros := bytes.Count(s[0][0].Data, []byte{0}) == len(s[0][0].Data); zeros != (fill == zero) && d != infer.Bytes {
-				t.Errorf("%s filled with %s: got %v", d, fill, s[0][0].Data)
-			}
+		}
+		if len(got.RawInputContents) != len(c.Input) {
+			t.Errorf("got the bytes of %d inputs, want %d", len(got.RawInputContents), len(c.Input))
 		}
 	}
 }
