@@ -114,7 +114,7 @@ func TestPollerFollowsTheStatus(t *testing.T) {
 	// The server stops, the metrics endpoint last.
 	ending := NewFakeServer(t)
 	ending.Reply("GET /metrics", "nv_cpu_utilization 0.5\n")
-	p.options.metrics = mustParse(t, ending.URL)
+	p.place(whereabouts{url: mustParse(t, ending.URL), settled: true})
 	ending.mu.Lock()
 	ending.replies["GET /status"] = "close"
 	ending.mu.Unlock()
