@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -10,21 +10,14 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// oneInput returns a request with one input for the latest version of a fake model.
-func oneInput(model string) *infer.Request {
-	return &infer.Request{Model: model, Version: infer.LatestVersion, Inputs: []infer.Tensor{
-		{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)},
-	}}
-}
-
 // call sends a request as a model does during the execution of outer, and returns its last
 // response.
-func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer.Response, error) {
+func call(t *testing.T, b *fakeBackend, model string, outer *infer.Request) (*infer.Response, error) {
 	t.Helper()
 	answered := make(chan *infer.Response, 1) // the last response
 	req := oneInput(model)
 	req.Caller = infer.NewCaller(outer.Model, 1, []*infer.Request{outer}, true)
-	target, err := host{Registry: r}.Target(model, infer.LatestVersion)
+	target, err := b.lastEnv().Host.Target(model, infer.LatestVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +33,7 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 	select {
 	case response := <-answered:
 		return response, nil
-	case <-time.After(Patience):
+	case <-time.After(patience):
 		t.Fatal("a call was not answered")
 		return nil, nil
 	}
@@ -49,16 +42,14 @@ func call(t *testing.T, r *Registry, model string, outer *infer.Request) (*infer
 // TestTargetOutlivesAReload checks that a target found before a reload of its model still sends
 // requests to the old version.
 func TestTargetOutlivesAReload(t *testing.T) {
-	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), NewFakeBackend(), Explicit("m"))
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	h := host{Registry: r}
+	b := newFakeBackend()
+	r := startRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, explicit("m"))
+	h := b.lastEnv().Host
 	old, err := h.Target("m", infer.LatestVersion)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Load(t.Context(), "m", ConfigWith(t, "other", nil), nil); err != nil {
+	if err := r.Load(t.Context(), "m", configWith(t, "other", nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	successor, err := h.Target("m", infer.LatestVersion)
@@ -81,16 +72,14 @@ func TestTargetOutlivesAReload(t *testing.T) {
 // TestModelsCallOthersUntilTheEnd checks that requests between models are still served while the
 // server exits.
 func TestModelsCallOthersUntilTheEnd(t *testing.T) {
-	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), nil)
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	hold, answered := holdRequest(t, r)
+	b := newFakeBackend()
+	r := startRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, nil)
+	hold, answered := holdRequest(t, r, b)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	testkit.Eventually(t, Patience, func() bool { return r.loader.Exiting() })
+	wantExiting(t, r)
 	for range 3 {
-		if response, err := call(t, r, "n", &infer.Request{Model: "m"}); err != nil || response.Err != nil {
+		if response, err := call(t, b, "n", &infer.Request{Model: "m"}); err != nil || response.Err != nil {
 			t.Errorf("a call while the server exits: %+v, %v", response, err)
 		}
 	}
@@ -103,16 +92,14 @@ func TestModelsCallOthersUntilTheEnd(t *testing.T) {
 	}
 }
 
-// TestUnloadingModelsRefuseNewCallsAlone unloads the calling or the called model during an
+// TestUnloadingModelsRejectOnlyNewCalls unloads the calling or the called model during an
 // execution and checks that only calls of the unloaded model are rejected.
-func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
+func TestUnloadingModelsRejectOnlyNewCalls(t *testing.T) {
 	for _, unloaded := range []string{"m", "n"} { // m makes the calls and is held
 		t.Run(unloaded, func(t *testing.T) {
-			r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), Explicit("*"))
-			if err := r.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			hold, answered := holdRequest(t, r)
+			b := newFakeBackend()
+			r := startRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, explicit("*"))
+			hold, answered := holdRequest(t, r, b)
 			if err := r.Unload(t.Context(), unloaded, false); err != nil {
 				t.Fatal(err)
 			}
@@ -120,10 +107,10 @@ func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 				if model == "m" && unloaded != "m" {
 					continue // it would wait for the held request
 				}
-				response, err := call(t, r, model, &infer.Request{Model: "m"})
+				response, err := call(t, b, model, &infer.Request{Model: "m"})
 				switch {
 				case model == unloaded:
-					WantError(t, err, infer.NotFound, "Request for unknown model: '"+model+"' has no available versions")
+					wantError(t, err, infer.NotFound, "Request for unknown model: '"+model+"' has no available versions")
 				case err != nil || response.Err != nil:
 					t.Errorf("a call of %s while %s is unloaded: %+v, %v", model, unloaded, response, err)
 				}
@@ -132,36 +119,29 @@ func TestUnloadingModelsRefuseNewCallsAlone(t *testing.T) {
 			if err := <-answered; err != nil {
 				t.Errorf("the request inside: %v", err)
 			}
-			r.ending.Wait()
+			awaitUnloaded(t, r, unloaded)
 		})
 	}
 }
 
-// TestCallThatNeverEnds checks that the models of a registry share one wait graph, so that a call
-// that would close a cycle is rejected.
-func TestCallThatNeverEnds(t *testing.T) {
-	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}), NewFakeBackend(), nil)
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+// TestCyclicCallsAreRejected checks that the models of a registry share one wait graph, so that a
+// call that would close a cycle is rejected.
+func TestCyclicCallsAreRejected(t *testing.T) {
+	b := newFakeBackend()
+	r := startRegistry(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}), b, nil)
 	var held [2]*infer.Request
-	var holds [2]chan struct{}
+	var holds [2]chan<- struct{}
 	answered := make(chan error, 2) // one value for each model
 	for i, model := range []string{"m", "n"} {
-		l, err := r.lookup(model, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		holds[i] = make(chan struct{})
-		instanceOf(r, model).hold = holds[i]
+		holds[i] = b.holdExecute(model + ":1")
 		held[i] = oneInput(model)
 		go func() { answered <- r.Infer(t.Context(), held[i], func(*infer.Response) {}) }()
-		testkit.Eventually(t, Patience, func() bool { return l.InFlight() == 1 })
+		testkit.Eventually(t, patience, func() bool { return inFlight(r, model) == 1 })
 	}
 	waits := oneInput("n")
 	waits.Caller = infer.NewCaller("m", 1, held[:1], true)
 	done := make(chan *infer.Response, 1) // the last response
-	target, err := host{Registry: r}.Target("n", infer.LatestVersion)
+	target, err := b.lastEnv().Host.Target("n", infer.LatestVersion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,8 +149,8 @@ func TestCallThatNeverEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	target.Release()
-	_, err = call(t, r, "m", held[1])
-	WantError(t, err, infer.Unavailable, "Model 'm' cannot be called: every instance of it waits for this call (m → n → m)")
+	_, err = call(t, b, "m", held[1])
+	wantError(t, err, infer.Unavailable, "Model 'm' cannot be called: every instance of it waits for this call (m → n → m)")
 	close(holds[1])
 	<-done
 	close(holds[0])

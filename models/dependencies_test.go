@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // ensembleOf returns the config of an ensemble that passes its input through the models in turn. A
@@ -35,42 +37,32 @@ ensemble_scheduling {`
 }
 
 // withEnsembles writes a repository of fake models and of ensembles, given by their steps.
-func withEnsembles(t *testing.T, models map[string][]int64, ensembles map[string]string) string {
+func withEnsembles(t *testing.T, versions map[string][]int64, ensembles map[string]string) string {
 	t.Helper()
 	all := map[string][]int64{}
-	for name, versions := range models {
-		all[name] = versions
+	for name, numbers := range versions {
+		all[name] = numbers
 	}
 	for name := range ensembles {
 		all[name] = []int64{1}
 	}
-	root := WriteModels(t, all)
+	root := writeModels(t, all)
 	for name, steps := range ensembles {
 		writeConfig(t, root, name, ensembleOf(strings.Fields(steps)...))
 	}
 	return root
 }
 
-func writeConfig(t *testing.T, root, name, text string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(root, name, "config.pbtxt"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestEnsemblesFollowTheirModels loads and unloads models in explicit mode and checks the index and
 // the errors. Their texts are Triton's.
 func TestEnsemblesFollowTheirModels(t *testing.T) {
 	const notThere = "ensemble %s contains models that are not available or ambiguous: %s\n"
-	b := NewFakeBackend()
+	b := newFakeBackend()
 	b.failures["bad:1"] = infer.Errorf(infer.Internal, "no")
 	root := withEnsembles(t, map[string][]int64{"a": {1}, "b": {1}, "c": {1}, "d": {1}, "bad": {1}, "none": {}},
 		map[string]string{"e": "a b", "top": "e c", "missing": "a later", "self": "self", "one": "two", "two": "one",
 			"broken": "bad", "above": "broken", "pinned": "a:3", "empty": "none", "pair": "c d"})
-	r := NewTestRegistry(t, root, b, Explicit())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r := startRegistry(t, root, b, explicit())
 	known := func() string {
 		var list []string
 		index, err := r.Index(false)
@@ -87,7 +79,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	load := func(name, want string) {
 		t.Helper()
 		if err := r.Load(t.Context(), name, "", nil); want != "" {
-			WantError(t, err, infer.InvalidArg, "load failed for model '"+name+"': "+want)
+			wantError(t, err, infer.InvalidArg, "load failed for model '"+name+"': "+want)
 		} else if err != nil {
 			t.Errorf("load %s: %v", name, err)
 		}
@@ -97,11 +89,14 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 		if err := r.Unload(t.Context(), name, dependents); err != nil {
 			t.Errorf("unload %s: %v", name, err)
 		}
-		r.ending.Wait()
 	}
 	wantKnown := func(want string) {
 		t.Helper()
-		if got := known(); got != want {
+		got := ""
+		if !testkit.Within(patience, func() bool { // until the unloaded versions have ended
+			got = known()
+			return got == want
+		}) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -118,14 +113,14 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	wantKnown("a READY, bad UNAVAILABLE")
 	load("top", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, top READY")
-	if b.Opened["a:1"] != 1 || b.Opened["b:1"] != 1 {
-		t.Errorf("loaded %v", b.Opened)
+	if b.opened["a:1"] != 1 || b.opened["b:1"] != 1 {
+		t.Errorf("loaded %v", b.opened)
 	}
 
 	unload("a", false) // the ensembles that use it are unloaded and loaded with it
 	wantKnown("a UNAVAILABLE, b READY, bad UNAVAILABLE, c READY, e UNAVAILABLE, top UNAVAILABLE")
 	_, err := generation(t, r, "e", infer.LatestVersion)
-	WantError(t, err, infer.NotFound, "Request for unknown model: 'e' has no available versions")
+	wantError(t, err, infer.NotFound, "Request for unknown model: 'e' has no available versions")
 	load("a", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, top READY")
 
@@ -133,7 +128,7 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "later", "1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	writeConfig(t, root, "later", FakeConfig)
+	writeConfig(t, root, "later", fakeConfig)
 	load("later", "")
 	wantKnown("a READY, b READY, bad UNAVAILABLE, c READY, e READY, later READY, missing READY, top READY")
 
@@ -166,17 +161,17 @@ func TestEnsemblesFollowTheirModels(t *testing.T) {
 // dependencies, each once.
 func TestEnsemblesAreLoadedAfterTheirModels(t *testing.T) {
 	root := withEnsembles(t, map[string][]int64{"z": {1}, "y": {1}}, map[string]string{"a": "b z", "b": "c y", "c": "y"})
-	for name, change := range map[string]func(*RegistryConfig){"all": nil, "explicit": Explicit("a")} {
-		b := NewFakeBackend()
-		r := NewTestRegistry(t, root, b, change)
+	for name, change := range map[string]func(*models.RegistryConfig){"all": nil, "explicit": explicit("a")} {
+		b := newFakeBackend()
+		r := newTestRegistry(t, root, b, change)
 		if err := r.Start(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got, want := states(r), "a 1 READY; b 1 READY; c 1 READY; y 1 READY; z 1 READY"; got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
-		if b.Opened["y:1"] != 1 || b.Opened["z:1"] != 1 {
-			t.Errorf("%s: loaded %v", name, b.Opened)
+		if b.opened["y:1"] != 1 || b.opened["z:1"] != 1 {
+			t.Errorf("%s: loaded %v", name, b.opened)
 		}
 		if ready, err := r.Ready(t.Context()); !ready || err != nil {
 			t.Errorf("%s: ready %v, %v", name, ready, err)

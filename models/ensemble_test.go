@@ -1,70 +1,19 @@
-package models
+package models_test
 
 import (
 	"context"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/version"
 )
-
-// echoBackend opens models that return their inputs as outputs, IN as OUT and so on. If hold is
-// set, executions wait until it is closed.
-type echoBackend struct{ hold chan struct{} }
-
-func (b *echoBackend) Open(env backend.Env) (backend.Model, error) {
-	return &echoModel{backend: b, name: env.Name}, nil
-}
-
-type echoModel struct {
-	backend *echoBackend
-	name    string
-}
-
-func (m *echoModel) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
-
-func (m *echoModel) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
-	events.Available(echoInstance{m})
-	return nil
-}
-
-func (m *echoModel) Instances() []backend.Instance { return []backend.Instance{echoInstance{m}} }
-func (m *echoModel) Close(context.Context) error   { return nil }
-func (m *echoModel) Name() string                  { return m.name }
-func (m *echoModel) Ready(context.Context) error   { return nil }
-
-func (m *echoModel) Capabilities() backend.ModelCapabilities { return backend.ModelCapabilities{} }
-
-type echoInstance struct{ *echoModel }
-
-func (echoInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
-
-func (m echoInstance) Execute(b *backend.Batch) {
-	go func() {
-		if m.backend.hold != nil {
-			<-m.backend.hold
-		}
-		var answers []*infer.Response
-		for _, task := range b.Tasks {
-			r := &infer.Response{Final: true}
-			for _, in := range task.Request.Inputs {
-				in.Name = strings.Replace(in.Name, "IN", "OUT", 1)
-				r.Outputs = append(r.Outputs, in)
-			}
-			answers = append(answers, r)
-		}
-		b.Done(b, backend.Report{Start: 1_000, ComputeStart: 2_000, ComputeEnd: 4_000, End: 7_000, Executed: true})
-		for i, task := range b.Tasks {
-			task.Send(answers[i])
-		}
-	}()
-}
 
 const (
 	echoConfig = `backend: "fake"
@@ -84,30 +33,17 @@ model_transaction_policy { decoupled: true }
 
 // ensembleRegistry returns a registry with two models and an ensemble of both, "chain". None of
 // them is loaded.
-func ensembleRegistry(t *testing.T, b *echoBackend) *Registry {
+func ensembleRegistry(t *testing.T, b *fakeBackend) (r *models.Registry, root string) {
 	t.Helper()
-	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
+	root = testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"first/config.pbtxt": echoConfig, "first/labels": "zero\none\n", "first/1/keep": "", "first/2/keep": "",
 		"second/config.pbtxt": echoConfig, "second/labels": "null\neins\n", "second/1/keep": "",
 		"chain/config.pbtxt": chainConfig, "chain/own": "no\nyes\n", "chain/3/keep": "",
 	})
-	r := NewTestRegistry(t, root, b, Explicit())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return startRegistry(t, root, b, explicit()), root
 }
 
-func mustLoad(t *testing.T, r *Registry, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if err := r.Load(t.Context(), name, "", nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func askChain(ctx context.Context, r *Registry) (*infer.Response, error) {
+func askChain(ctx context.Context, r *models.Registry) (*infer.Response, error) {
 	var last *infer.Response
 	err := r.Infer(ctx, &infer.Request{Model: "chain", Version: infer.LatestVersion, ID: "q", Inputs: []infer.Tensor{
 		{Name: "A", DataType: infer.Int32, Shape: []int64{1}, Data: []byte{7, 0, 0, 0}},
@@ -117,7 +53,7 @@ func askChain(ctx context.Context, r *Registry) (*infer.Response, error) {
 
 // TestEnsembleIsLoaded checks an ensemble's config, labels, readiness, response and statistics.
 func TestEnsembleIsLoaded(t *testing.T) {
-	r := ensembleRegistry(t, &echoBackend{})
+	r, _ := ensembleRegistry(t, newFakeBackend())
 	mustLoad(t, r, "chain") // also loads its composing models
 	info, err := r.Model("chain", infer.LatestVersion)
 	if err != nil {
@@ -156,12 +92,23 @@ func TestEnsembleIsLoaded(t *testing.T) {
 	}
 }
 
+// inFlight returns the number of requests in flight in a model.
+func inFlight(r *models.Registry, name string) (n int) {
+	for info, count := range r.InFlight() {
+		if info.Name == name {
+			n += count
+		}
+	}
+	return n
+}
+
 // TestEnsembleHoldsItsModels checks that a version stays usable for an ensemble's request in flight
 // although it is being unloaded.
 func TestEnsembleHoldsItsModels(t *testing.T) {
-	b := &echoBackend{hold: make(chan struct{})}
-	r := ensembleRegistry(t, b)
+	b := newFakeBackend()
+	r, _ := ensembleRegistry(t, b)
 	mustLoad(t, r, "first", "second", "chain")
+	hold := b.holdExecute("first:2")
 	answered := make(chan string, 1) // one value
 	go func() {
 		response, err := askChain(context.Background(), r)
@@ -174,28 +121,59 @@ func TestEnsembleHoldsItsModels(t *testing.T) {
 			answered <- ""
 		}
 	}()
-	first, err := r.lookup("first", infer.LatestVersion)
+	second, err := r.Target("second", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := r.lookup("second", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, Patience, func() bool { return first.InFlight() == 1 })
+	testkit.Eventually(t, patience, func() bool { return inFlight(r, "first") == 1 })
 	if err := r.Unload(t.Context(), "second", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (view{r}).Hold(repository.Identity{Name: "second"}, 1); err == nil {
-		t.Error("a model that is being unloaded can be held")
+	if _, err := r.Target("second", 1); err == nil {
+		t.Error("a model that is being unloaded accepts requests")
 	}
-	testkit.Eventually(t, Patience, func() bool { return Ends(second) })
-	close(b.hold)
+	testkit.Eventually(t, patience, func() bool { // until the version refuses new holders
+		h, can := second.(*version.Version).Hold()
+		if can {
+			h.Release()
+		}
+		return !can
+	})
+	close(hold)
 	if text := <-answered; text != "" {
 		t.Errorf("the request inside: %s", text)
 	}
-	r.ending.Wait()
+	awaitUnloaded(t, r, "second")
 	if response, err := askChain(t.Context(), r); err == nil && response.Err == nil {
 		t.Error("the ensemble answers although one of its models is not there")
 	}
+}
+
+// TestFailedLoadOfAnEnsembleKeepsRequests checks that a failed load of an ensemble does not disturb
+// a request in flight in the version that is being unloaded.
+func TestFailedLoadOfAnEnsembleKeepsRequests(t *testing.T) {
+	b := newFakeBackend()
+	r, root := ensembleRegistry(t, b)
+	mustLoad(t, r, "chain")
+	hold := b.holdExecute("first:2")
+	answered := make(chan error, 1)
+	go func() {
+		_, err := askChain(t.Context(), r)
+		answered <- err
+	}()
+	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) == 2 }) // the ensemble and one step
+	if err := r.Unload(t.Context(), "chain", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(root, "chain", "own")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "chain", "", nil); err == nil {
+		t.Error("an ensemble without its labels was loaded")
+	}
+	close(hold)
+	if err := <-answered; err != nil {
+		t.Errorf("the request inside: %v", err)
+	}
+	awaitUnloaded(t, r, "chain")
 }

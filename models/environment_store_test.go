@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -24,32 +24,18 @@ const (
 	byURL       = "s3://bucket/models/env.tar.gz"
 )
 
-// writeConfig writes the config of a model in the folder.
-func (s *stored) writeConfig(name, text string) {
-	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.folder, name, "config.pbtxt"), []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // environmentOf returns the path and content of the archive that the backend got for version 1 of a
 // model.
 func (s *stored) environmentOf(name string) (path, content string) {
 	s.t.Helper()
-	s.b.Mu.Lock()
-	path = s.b.archives[name+":1"]
-	s.b.Mu.Unlock()
+	s.b.mu.Lock()
+	path = s.b.envs[name+":1"].Environment
+	s.b.mu.Unlock()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return path, string(text)
-}
-
-func (s *stored) openedTimes(name string) int {
-	s.b.Mu.Lock()
-	defer s.b.Mu.Unlock()
-	return s.b.Opened[name+":1"]
 }
 
 // TestEnvironmentsInAStore checks that an environment is fetched once for all models of stores and
@@ -58,7 +44,7 @@ func (s *stored) openedTimes(name string) int {
 func TestEnvironmentsInAStore(t *testing.T) {
 	s := storing(t, nil, []string{"far", "plain"}, []string{"near"})
 	s.store.Put("far/config.pbtxt", in(besideModel))
-	s.writeConfig("near", in(byURL))
+	writeConfig(t, s.folder, "near", in(byURL))
 	s.store.Put("env.tar.gz", "one")
 	s.renew()
 	s.start()
@@ -71,15 +57,15 @@ func TestEnvironmentsInAStore(t *testing.T) {
 	for range 3 {
 		s.look()
 	}
-	if s.openedTimes("far") != 1 || s.openedTimes("near") != 1 {
-		t.Errorf("nothing has changed, and they were loaded %d and %d times", s.openedTimes("far"), s.openedTimes("near"))
+	if s.b.openedTimes("far:1") != 1 || s.b.openedTimes("near:1") != 1 {
+		t.Errorf("nothing has changed, and they were loaded %d and %d times", s.b.openedTimes("far:1"), s.b.openedTimes("near:1"))
 	}
 	s.store.Put("env.tar.gz", "two")
 	testkit.Eventually(t, 10*time.Second, func() bool {
 		s.look()
-		return s.openedTimes("far") == 2 && s.openedTimes("near") == 2
+		return s.b.openedTimes("far:1") == 2 && s.b.openedTimes("near:1") == 2
 	})
-	if _, content := s.environmentOf("near"); content != "two" || s.store.Opened("env.tar.gz") != 2 || s.openedTimes("plain") != 1 {
+	if _, content := s.environmentOf("near"); content != "two" || s.store.Opened("env.tar.gz") != 2 || s.b.openedTimes("plain:1") != 1 {
 		t.Errorf("got %q, read %d times; want two, read once more", content, s.store.Opened("env.tar.gz"))
 	}
 	if got := s.copies(); len(got) != 3 {
@@ -105,15 +91,13 @@ func TestEnvironmentsInAStore(t *testing.T) {
 // and that a load which waits for a hanging store delays no other load.
 func TestEnvironmentsInAStoreByRequest(t *testing.T) {
 	s := storing(t, byRequest, []string{"far"}, []string{"near", "other"})
-	s.writeConfig("near", in(byURL))
+	writeConfig(t, s.folder, "near", in(byURL))
 	s.store.Put("env.tar.gz", "one")
 	s.start()
 	load := func(name string, want int) {
 		t.Helper()
-		if err := s.Load(t.Context(), name, "", nil); err != nil {
-			t.Fatal(err)
-		}
-		if n := s.openedTimes(name); n != want {
+		mustLoad(t, s.Registry, name)
+		if n := s.b.openedTimes(name + ":1"); n != want {
 			t.Errorf("%s was loaded %d times, want %d", name, n, want)
 		}
 	}
@@ -124,10 +108,7 @@ func TestEnvironmentsInAStoreByRequest(t *testing.T) {
 	if _, content := s.environmentOf("near"); content != "two" {
 		t.Errorf("got %q, want two", content)
 	}
-	if err := s.Unload(t.Context(), "near", false); err != nil {
-		t.Fatal(err)
-	}
-	s.ending.Wait()
+	unload(t, s.Registry, "near", false)
 	if got := s.copies(); len(got) != 0 {
 		t.Errorf("after the unload: got the copies %q, want none", got)
 	}
@@ -168,18 +149,15 @@ func TestEnvironmentsOfUploads(t *testing.T) {
 	if _, content := s.environmentOf("new"); content != "one" {
 		t.Errorf("got %q, want one", content)
 	}
-	if err := s.Unload(t.Context(), "new", false); err != nil {
-		t.Fatal(err)
-	}
-	s.ending.Wait()
+	unload(t, s.Registry, "new", false)
 	if got := s.copies(); len(got) != 0 {
 		t.Errorf("after the unload: got the copies %q, want none", got)
 	}
 }
 
-// TestEnvironmentsThatAStoreDoesNotHave checks that a missing environment fails the load, and that
+// TestMissingEnvironmentsFailTheLoad checks that a missing environment fails the load, and that
 // Triton's text with the URL goes only to the log.
-func TestEnvironmentsThatAStoreDoesNotHave(t *testing.T) {
+func TestMissingEnvironmentsFailTheLoad(t *testing.T) {
 	for value, want := range map[string]string{
 		"$$TRITON_MODEL_DIRECTORY/../other.tar.gz":     "directory or file does not exist at s3://bucket/models/other.tar.gz",
 		"$$TRITON_MODEL_DIRECTORY/../../../env.tar.gz": "directory or file does not exist at s3://bucket/models/far/../../../env.tar.gz (it names no object of the bucket)",
@@ -204,9 +182,7 @@ func TestEnvironmentsThatAStoreDoesNotHave(t *testing.T) {
 	s.store.Put("far/config.pbtxt", in("$$TRITON_MODEL_DIRECTORY/../far/env.tar.gz"))
 	s.store.Put("far/env.tar.gz", "inside")
 	s.start()
-	if err := s.Load(t.Context(), "far", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	mustLoad(t, s.Registry, "far")
 	if path, content := s.environmentOf("far"); content != "inside" || !strings.HasPrefix(path, s.copies()[0]+"/") {
 		t.Errorf("got %s with %q, want a file of the copy", path, content)
 	}

@@ -1,9 +1,18 @@
 package models
 
-import "github.com/nereid-serving/nereid/models/version"
+// Poller polls when a test says so. It has the methods of its Registry.
+type Poller poller
 
-// Lookup exports lookup for the tests in package models_test.
+func NewPoller(r *Registry) *Poller { return (*Poller)(newPoller(r)) }
 
-func (r *Registry) Lookup(name string, number int64) (*version.Version, error) {
-	return r.lookup(name, number)
+// Look polls once and begins the changes that it finds.
+func (p *Poller) Look() { (*poller)(p).look(p.polling) }
+
+// Settle waits for the changes that polls have begun and for the versions that they have replaced.
+func (p *Poller) Settle() {
+	p.polls.Wait()
+	p.ending.Wait()
 }
+
+// Operations counts the locked models, and the operations that run and wait.
+func (r *Registry) Operations() (locked, running, waiting int) { return r.locks.Counts() }

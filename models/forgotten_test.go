@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"errors"
@@ -9,24 +9,25 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // failingUploads loads models of new names from uploads, concurrently, that all fail with a long
 // text.
-func failingUploads(t *testing.T, r *Registry, b *seeingBackend, prefix string, count int) {
+func failingUploads(t *testing.T, r *models.Registry, b *fakeBackend, prefix string, count int) {
 	t.Helper()
 	long := &infer.Error{Code: infer.Internal, Message: strings.Repeat("abcd", 4000)}
-	b.fakeBackend.Mu.Lock()
+	b.mu.Lock()
 	for i := range count {
 		b.failures[fmt.Sprintf("%s%d:1", prefix, i)] = long
 	}
-	b.fakeBackend.Mu.Unlock()
+	b.mu.Unlock()
 	var all sync.WaitGroup
 	for worker := range 4 {
 		all.Go(func() {
 			for i := worker; i < count; i += 4 {
 				name := fmt.Sprintf("%s%d", prefix, i)
-				WantError(t, r.Load(t.Context(), name, ConfigWith(t, "", nil), filesNamed("1/m")), infer.InvalidArg,
+				wantError(t, r.Load(t.Context(), name, configWith(t, "", nil), filesNamed("1/m")), infer.InvalidArg,
 					"load failed for model '"+name+"': version 1 is at UNAVAILABLE state: "+long.Status()+";\n")
 			}
 		})
@@ -35,9 +36,10 @@ func failingUploads(t *testing.T, r *Registry, b *seeingBackend, prefix string, 
 }
 
 // knownOf counts the models of a prefix of which the catalog knows something.
-func knownOf(r *Registry, prefix string, count int) (known int) {
+func knownOf(t *testing.T, b *fakeBackend, prefix string, count int) (known int) {
+	t.Helper()
 	for i := range count {
-		if r.catalog.Knows(fmt.Sprintf("%s%d", prefix, i), infer.LatestVersion) {
+		if b.knows(t, fmt.Sprintf("%s%d", prefix, i), infer.LatestVersion) {
 			known++
 		}
 	}
@@ -54,54 +56,41 @@ func TestUploadsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	unload := func(name string) {
-		t.Helper()
-		if err := r.Unload(t.Context(), name, false); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.AwaitUnloaded(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	config := ConfigWith(t, "", nil)
+	config := configWith(t, "", nil)
 	load("serving", config, "1/m")
 	load("unloaded", config, "1/m")
-	unload("unloaded")
+	unload(t, r, "unloaded", false)
 	load("n", config, "1/m")
-	unload("n")
+	unload(t, r, "n", false)
 	waiting := `{"platform":"ensemble","ensemble_scheduling":{"step":[{"model_name":"absent","model_version":-1,"input_map":{"IN":"IN"},"output_map":{"OUT":"OUT"}}]},` +
 		strings.TrimPrefix(strings.ReplaceAll(config, `"backend":"fake",`, ""), "{")
-	WantError(t, r.Load(t.Context(), "waiting", waiting, filesNamed("1/m")), infer.InvalidArg,
+	wantError(t, r.Load(t.Context(), "waiting", waiting, filesNamed("1/m")), infer.InvalidArg,
 		"load failed for model 'waiting': ensemble waiting contains models that are not available or ambiguous: absent\n")
 	uploads := len(left(t))
 	const few, many = 50, 300
 	failingUploads(t, r, b, "few", few)
-	if n := knownOf(r, "few", few); n != few || !r.catalog.Knows("unloaded", 1) || !r.catalog.Knows("waiting", 1) || len(left(t)) != uploads {
+	if n := knownOf(t, b, "few", few); n != few || !b.knows(t, "unloaded", 1) || !b.knows(t, "waiting", 1) || len(left(t)) != uploads {
 		t.Errorf("%d of %d failed loads are known", n, few)
 	}
 	failingUploads(t, r, b, "many", many)
-	if n := knownOf(r, "many", many); n < 50 || n > 150 { // some 33 KiB each
+	if n := knownOf(t, b, "many", many); n < 50 || n > 150 { // some 33 KiB each
 		t.Errorf("%d of %d failed loads are known", n, many)
 	}
-	if n := knownOf(r, "few", few); n != 0 {
+	if n := knownOf(t, b, "few", few); n != 0 {
 		t.Errorf("%d of the oldest failed loads are known", n)
 	}
-	if r.catalog.Knows("unloaded", infer.LatestVersion) || r.catalog.Knows("waiting", infer.LatestVersion) {
+	if b.knows(t, "unloaded", infer.LatestVersion) || b.knows(t, "waiting", infer.LatestVersion) {
 		t.Error("the oldest models are known")
 	}
 	if n := len(left(t)); n != uploads-1 {
 		t.Errorf("%d uploads are left, want %d: those of models that serve", n, uploads-1)
 	}
 	wantGeneration(t, r, "serving", 1, 1)
-	if got, want := states(r), "m 1 READY; n 1 UNAVAILABLE unloaded"; got != want {
-		t.Errorf("got the index %q, want %q", got, want)
-	}
+	wantStates(t, r, "m 1 READY; n 1 UNAVAILABLE unloaded")
 	if ready, err := r.Ready(t.Context()); ready || err != nil {
 		t.Errorf("ready: %v, %v", ready, err)
 	}
-	if locked, running, waiting := r.locks.Counts(); locked+running+waiting != 0 {
-		t.Errorf("%d models are locked, %d operations under way, %d wait", locked, running, waiting)
-	}
+	wantNoOperations(t, r)
 	load("few0", `{"backend":"fake","parameters":{"tag":{"string_value":"x"}},"version_policy":{"all":{}}}`, "2/m") // a forgotten name
 	if versions := r.ReadyVersions("few0"); len(versions) != 1 {
 		t.Errorf("versions %d are ready", versions)
@@ -121,7 +110,7 @@ func TestTextsOfManyFailedVersionsAreBounded(t *testing.T) {
 			Code: infer.Internal, Message: strings.Repeat("t", 5000), Detail: strings.Repeat("d", 5000),
 		}
 	}
-	err := infer.AsError(r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), files))
+	err := infer.AsError(r.Load(t.Context(), "fresh", configWith(t, "", nil), files))
 	const first = "load failed for model 'fresh': version 1 is at UNAVAILABLE state: Internal: t"
 	for text, letter := range map[string]string{err.Message: "t", err.Detail: "d"} {
 		listed := strings.Count(text, " is at UNAVAILABLE state: Internal: "+letter)
@@ -144,9 +133,9 @@ func TestTextsOfManyFailedVersionsAreBounded(t *testing.T) {
 // TestFailedRegistrationsAreForgotten checks that models of registered directories that fail to
 // load under ever new names leave a limited number of records.
 func TestFailedRegistrationsAreForgotten(t *testing.T) {
-	b := NewFakeBackend()
+	b := newFakeBackend()
 	r := emptyRegistry(t, b)
-	path := WriteModels(t, map[string][]int64{"dir": {1}})
+	path := writeModels(t, map[string][]int64{"dir": {1}})
 	const many = 400
 	for i := range many {
 		name := fmt.Sprintf("new%d", i)
@@ -165,7 +154,7 @@ func TestFailedRegistrationsAreForgotten(t *testing.T) {
 		}
 		delete(b.failures, name+":1")
 	}
-	if n := knownOf(r, "new", many); n > 300 || n < 100 {
+	if n := knownOf(t, b, "new", many); n > 300 || n < 100 {
 		t.Errorf("the catalog knows %d of %d models that are gone", n, many)
 	}
 }
@@ -174,10 +163,10 @@ func TestFailedRegistrationsAreForgotten(t *testing.T) {
 func TestManyVersionsLoadTogether(t *testing.T) {
 	r, b, _, _ := overriding(t)
 	files := make(map[string][]byte)
-	for n := range versionsAtOnce + 20 {
+	for n := range 100 { // the registry has 64 goroutines for them
 		files[filepath.Join(fmt.Sprint(n+1), "m")] = nil
 	}
-	if err := r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), files); err != nil {
+	if err := r.Load(t.Context(), "fresh", configWith(t, "", nil), files); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(r.ReadyVersions("fresh")); n != len(files) || b.most > 4 {

@@ -9,14 +9,11 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestNewInstancesThatComeBack checks that a new instance whose warm-up failed leaves nothing in
-// the barrier, although it is lost and available once more just before it ends.
-func TestNewInstancesThatComeBack(t *testing.T) {
+// TestFailedNewInstancesLeaveTheBarrier checks that a new instance whose warm-up failed leaves
+// nothing in the barrier, although it is lost and available once more just before it ends.
+func TestFailedNewInstancesLeaveTheBarrier(t *testing.T) {
 	g := newGrower(t, twoOfA+sampleOf("batch_size: 1", "IN", "INT32", "1", "zero_data: true"), nil)
-	l, err := g.Lookup("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := g.version()
 	g.backend.answer["a_2"] = errors.New("cold")
 	g.backend.ending = func(in *growingInstance) {
 		in.model.events.Lost(in, false)
@@ -37,9 +34,9 @@ func TestNewInstancesThatComeBack(t *testing.T) {
 	}
 }
 
-// TestShutdownWaitsForWhatAnExchangeEnds shuts the server down after an exchange is decided but
+// TestShutdownWaitsForSurplusInstances shuts the server down after an exchange is decided but
 // before its surplus instances have left, and checks that the shutdown waits until they have ended.
-func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
+func TestShutdownWaitsForSurplusInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrower(t, twoOfA, nil)
 		deciding, goOn := make(chan struct{}), make(chan struct{})
@@ -71,9 +68,9 @@ func TestShutdownWaitsForWhatAnExchangeEnds(t *testing.T) {
 	})
 }
 
-// TestLoadWaitsForInstancesThatHaveAnswered checks that a load that removes an instance waits for
+// TestLoadWaitsUntilExecuteReturns checks that a load that removes an instance waits for
 // its end if the instance has sent its last response but has not returned from execute yet.
-func TestLoadWaitsForInstancesThatHaveAnswered(t *testing.T) {
+func TestLoadWaitsUntilExecuteReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU } ]`, nil)
 		g.backend.returning = func() { time.Sleep(time.Second) }

@@ -105,10 +105,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 	if by, err := g.send(t.Context(), ""); err != nil {
 		t.Errorf("in the end %q answers, %v", by, err)
 	}
-	l, err := g.Lookup("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := g.version()
 	g.wantQuiet(l)
 	g.backend.mu.Lock()
 	defer g.backend.mu.Unlock()
@@ -122,7 +119,7 @@ func TestInstancesStormLosesNoRequest(t *testing.T) {
 func (g *grower) wantQuiet(l *version.Version) {
 	g.t.Helper()
 	known := 0
-	if testkit.Within(models.Patience, func() bool {
+	if testkit.Within(patience, func() bool {
 		known = l.Barrier().Known()
 		return known == 2
 	}) {

@@ -17,6 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
@@ -210,13 +211,23 @@ type grower struct {
 	wait sync.WaitGroup
 }
 
+// version returns the serving version.
+func (g *grower) version() *version.Version {
+	g.t.Helper()
+	found, err := g.Target("m", 1)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return found.(*version.Version)
+}
+
 func newGrower(t *testing.T, config string, change func(*models.RegistryConfig)) *grower {
 	t.Helper()
-	root := models.WriteModels(t, map[string][]int64{"m": {1}})
+	root := writeModels(t, map[string][]int64{"m": {1}})
 	g := &grower{t: t, backend: &growing{answer: make(map[string]error)}, file: filepath.Join(root, "m", "config.pbtxt")}
 	g.write(config)
-	g.Registry = models.NewTestRegistry(t, root, g.backend, func(c *models.RegistryConfig) {
-		models.Explicit("m")(c)
+	g.Registry = newTestRegistry(t, root, g.backend, func(c *models.RegistryConfig) {
+		explicit("m")(c)
 		if change != nil {
 			change(c)
 		}
@@ -229,7 +240,7 @@ func newGrower(t *testing.T, config string, change func(*models.RegistryConfig))
 
 func (g *grower) write(more string) {
 	g.t.Helper()
-	models.Rewrite(g.t, g.file, models.FakeConfig+more)
+	rewrite(g.t, g.file, fakeConfig+more)
 }
 
 // groups returns a config with instance groups, given as name and count: "a2".
@@ -270,7 +281,7 @@ func (g *grower) long(n int) (end func()) {
 		g.wait.Go(func() { _, _ = g.send(ctx, "long") })
 	}
 	begun := 0
-	if !testkit.Within(models.Patience, func() bool {
+	if !testkit.Within(patience, func() bool {
 		g.backend.mu.Lock()
 		defer g.backend.mu.Unlock()
 		begun = g.backend.long
@@ -286,7 +297,7 @@ func (g *grower) long(n int) (end func()) {
 
 func (g *grower) wantEnded(m *growingModel, names string) {
 	g.t.Helper()
-	if !testkit.Within(models.Patience, func() bool { return m.left() == names }) {
+	if !testkit.Within(patience, func() bool { return m.left() == names }) {
 		g.t.Errorf("ended have %q, want %q", m.left(), names)
 	}
 }
@@ -324,14 +335,14 @@ func (g *grower) config() string {
 
 const twoOfA = `instance_group [ { name: "a" count: 2 kind: KIND_CPU } ]`
 
-// TestLoadsThatChangeInstances checks that a load that changes only instance groups exchanges
+// TestLoadsExchangeInstances checks that a load that changes only instance groups exchanges
 // instances without reloading the model.
-func TestLoadsThatChangeInstances(t *testing.T) {
+func TestLoadsExchangeInstances(t *testing.T) {
 	g := newGrower(t, twoOfA, nil)
 	load := func(list ...string) error {
 		config := groups(list...)
 		delete(config, "parameters")
-		return g.Load(t.Context(), "m", strings.Replace(models.ConfigWith(t, "", config), `"parameters":{"tag":{"string_value":""}},`, "", 1), nil)
+		return g.Load(t.Context(), "m", strings.Replace(configWith(t, "", config), `"parameters":{"tag":{"string_value":""}},`, "", 1), nil)
 	}
 	if _, err := g.send(t.Context(), ""); err != nil {
 		t.Fatal(err)
@@ -343,7 +354,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	if got := g.config(); got != "a3 b1" {
 		t.Errorf("the config has %s", got)
 	}
-	testkit.Eventually(t, models.Patience, func() bool { // counted when the execution ends, which is after the response
+	testkit.Eventually(t, patience, func() bool { // counted when the execution ends, which is after the response
 		all, err := g.Statistics("m", 1)
 		return err == nil && all[0].InferenceCount == 1
 	})
@@ -370,7 +381,7 @@ func TestLoadsThatChangeInstances(t *testing.T) {
 	g.backend.mu.Lock()
 	g.backend.refuse = infer.Errorf(infer.Internal, "no room")
 	g.backend.mu.Unlock()
-	models.WantError(t, load("b2"), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: Internal: no room;\n")
+	wantError(t, load("b2"), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: Internal: no room;\n")
 	g.backend.mu.Lock()
 	g.backend.refuse = nil
 	g.backend.mu.Unlock()
@@ -487,28 +498,22 @@ func TestSetInstancesChangesOneGroup(t *testing.T) {
 func TestSetInstancesNeedsAGroup(t *testing.T) {
 	g := newGrower(t, `instance_group [ { name: "a" count: 2 kind: KIND_CPU }, { name: "b" count: 1 kind: KIND_CPU } ]`, nil)
 	_, err := g.SetInstances(t.Context(), "m", "", 1)
-	models.WantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is missing, want 'a' or 'b'")
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is missing, want 'a' or 'b'")
 	_, err = g.SetInstances(t.Context(), "m", "c", 1)
-	models.WantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is \"c\", want 'a' or 'b'")
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': 'group' is \"c\", want 'a' or 'b'")
 	if _, err = g.SetInstances(t.Context(), "m", "b", 2); err != nil || g.config() != "a2 b2" {
 		t.Errorf("got %v, the config has %s", err, g.config())
 	}
 }
 
 func TestSetInstancesIsRefused(t *testing.T) {
-	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), nil)
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r := startRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), nil)
 	_, err := r.SetInstances(t.Context(), "m", "", 2)
-	models.WantError(t, err, infer.Unavailable, "instances can be changed in model control mode explicit only")
+	wantError(t, err, infer.Unavailable, "instances can be changed in model control mode explicit only")
 
-	r = models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), models.Explicit("m"))
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r = startRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), explicit("m"))
 	_, err = r.SetInstances(t.Context(), "m", "", 2)
-	models.WantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
+	wantError(t, err, infer.InvalidArg, "instances of model 'm': they cannot be changed while it serves")
 }
 
 // TestNewInstancesAreWarmedUp checks that new instances are warmed up before they serve and are
@@ -535,10 +540,7 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	if got := g.backend.models[0].left(); got != "a_2 a_3" {
 		t.Errorf("%s have ended", got)
 	}
-	l, err := g.Lookup("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := g.version()
 	if n := l.Barrier().Known(); n != 2 {
 		t.Errorf("the barrier knows %d instances, want 2", n)
 	}
@@ -552,8 +554,8 @@ func TestNewInstancesAreWarmedUp(t *testing.T) {
 	}
 }
 
-// TestInstancesAndTheLimiter checks that the rate limiter follows all changes of instances.
-func TestInstancesAndTheLimiter(t *testing.T) {
+// TestRateLimiterFollowsInstances checks that the rate limiter follows all changes of instances.
+func TestRateLimiterFollowsInstances(t *testing.T) {
 	const one, three = `rate_limiter { resources [ { name: "R" count: 1 } ] }`, `rate_limiter { resources [ { name: "R" count: 3 } ] }`
 	group := func(limit string) string {
 		return `instance_group [ { name: "a" count: 2 kind: KIND_CPU ` + limit + ` } ]`
@@ -571,7 +573,7 @@ func TestInstancesAndTheLimiter(t *testing.T) {
 		t.Errorf("%q answered, %v", by, err)
 	}
 	g.write(group(three))
-	models.WantError(t, g.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: "+
+	wantError(t, g.Load(t.Context(), "m", "", nil), infer.InvalidArg, "load failed for model 'm': version 1 is at READY state: "+
 		"Invalid argument: Resource count for \"R\" is limited to 2 which will prevent scheduling of one or more model instances, the minimum required count is 3;\n")
 	g.want("what needs too much", "1: a_0")
 }

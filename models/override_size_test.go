@@ -17,7 +17,7 @@ import (
 // need much memory to parse. It checks the errors and that the heap stays near the memory charged.
 func TestLargeOverridesAreRefused(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 256 << 20})
-	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), func(c *models.RegistryConfig) {
 		c.Explicit, c.Memory = true, account
 	})
 	for _, tt := range []struct {
@@ -49,7 +49,7 @@ func TestLargeOverridesAreRefused(t *testing.T) {
 // memory that stays with them, until they are unloaded.
 func TestKeptOverridesStayCharged(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 1 << 30})
-	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), func(c *models.RegistryConfig) {
 		c.Explicit, c.Memory = true, account
 	})
 	for _, tt := range []struct{ name, before, each, after string }{
@@ -89,7 +89,7 @@ func TestKeptOverridesStayCharged(t *testing.T) {
 // served from that config.
 func TestServedOverridesStayChargedAfterAFailedLoad(t *testing.T) {
 	account := budget.New(budget.Config{Limit: 1 << 30})
-	r := models.NewTestRegistry(t, models.WriteModels(t, map[string][]int64{"m": {1}}), models.NewFakeBackend(), func(c *models.RegistryConfig) {
+	r := newTestRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), newFakeBackend(), func(c *models.RegistryConfig) {
 		c.Explicit, c.Memory = true, account
 	})
 	load := func(config string) error { return r.Load(t.Context(), "m", config, nil) }

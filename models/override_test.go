@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -14,69 +14,23 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/config"
-	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// seeingBackend records the directories and configs of the models that it opens.
-type seeingBackend struct {
-	*fakeBackend
-	mu          sync.Mutex
-	directories []string
-	tags        []string // the parameter "tag", or "" if absent
-}
-
-func (b *seeingBackend) Open(env backend.Env) (backend.Model, error) {
-	b.mu.Lock()
-	b.directories = append(b.directories, env.Directory)
-	b.tags = append(b.tags, env.Config.GetParameters()["tag"].GetStringValue())
-	b.mu.Unlock()
-	return b.fakeBackend.Open(env)
-}
-
-// last returns the directory and tag of the last opened version.
-func (b *seeingBackend) last() (directory, tag string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.directories[len(b.directories)-1], b.tags[len(b.tags)-1]
-}
-
 // overriding returns a registry that has models "m" and "n" on disk and m loaded, and its log.
-func overriding(t *testing.T) (r *Registry, b *seeingBackend, root string, log *testkit.Buffer) {
+func overriding(t *testing.T) (r *models.Registry, b *fakeBackend, root string, log *testkit.Buffer) {
 	t.Helper()
 	t.Setenv("TMPDIR", t.TempDir())
-	b, log = &seeingBackend{fakeBackend: NewFakeBackend()}, &testkit.Buffer{}
-	root = WriteModels(t, map[string][]int64{"m": {1}, "n": {1}})
-	r = NewTestRegistry(t, root, b, func(c *RegistryConfig) {
-		Explicit("m")(c)
+	b, log = newFakeBackend(), &testkit.Buffer{}
+	root = writeModels(t, map[string][]int64{"m": {1}, "n": {1}})
+	r = startRegistry(t, root, b, func(c *models.RegistryConfig) {
+		explicit("m")(c)
 		c.Log = zerolog.New(log)
 	})
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return r, b, root, log
-}
-
-// ConfigWith returns the JSON of a config with the parameter "tag" and further fields.
-func ConfigWith(t *testing.T, tag string, more map[string]any) string {
-	t.Helper()
-	config := map[string]any{
-		"backend": "fake", "parameters": map[string]any{"tag": map[string]any{"string_value": tag}},
-		"input":          []any{map[string]any{"name": "IN", "data_type": "TYPE_INT32", "dims": []int{1}}},
-		"output":         []any{map[string]any{"name": "OUT", "data_type": "TYPE_INT32", "dims": []int{1}}},
-		"version_policy": map[string]any{"all": map[string]any{}},
-	}
-	for key, value := range more {
-		config[key] = value
-	}
-	text, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // filesNamed returns files of these names. The content of each is the last element of its name in
@@ -89,6 +43,13 @@ func filesNamed(names ...string) map[string][]byte {
 	return files
 }
 
+// lastOpened returns the directory of the version that was opened last, and the parameter "tag" of
+// its config, or "".
+func lastOpened(b *fakeBackend) (directory, tag string) {
+	env := b.lastEnv()
+	return env.Directory, env.Config.GetParameters()["tag"].GetStringValue()
+}
+
 // left lists the uploads that exist now.
 func left(t *testing.T) []string {
 	t.Helper()
@@ -99,6 +60,18 @@ func left(t *testing.T) []string {
 	return found
 }
 
+// wantLeft waits until only these uploads exist.
+func wantLeft(t *testing.T, want ...string) {
+	t.Helper()
+	var found []string
+	if !testkit.Within(patience, func() bool {
+		found = left(t)
+		return slices.Equal(found, want)
+	}) {
+		t.Errorf("the uploads %q are there, want %q", found, want)
+	}
+}
+
 func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	r, b, root, _ := overriding(t)
 	load := func(name, config string, generations int64, tag string) {
@@ -107,21 +80,21 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantGeneration(t, r, name, 1, generations)
-		if directory, got := b.last(); got != tag || directory != filepath.Join(root, name) {
+		if directory, got := lastOpened(b); got != tag || directory != filepath.Join(root, name) {
 			t.Errorf("got tag %q in %s, want %q in the repository", got, directory, tag)
 		}
 	}
-	load("m", ConfigWith(t, "one", nil), 2, "one")
+	load("m", configWith(t, "one", nil), 2, "one")
 	info, err := r.Model("m", 1)
 	if err != nil || info.Config.GetParameters()["tag"].GetStringValue() != "one" || !strings.Contains(string(info.JSON), `"one"`) {
 		t.Errorf("the config is %v, %v", info, err)
 	}
 	load("m", "", 2, "one") // the override is kept
-	load("m", ConfigWith(t, "two", nil), 3, "two")
+	load("m", configWith(t, "two", nil), 3, "two")
 
 	// A failed load changes nothing.
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "worse")
-	WantError(t, r.Load(t.Context(), "m", ConfigWith(t, "three", nil), nil), infer.InvalidArg,
+	wantError(t, r.Load(t.Context(), "m", configWith(t, "three", nil), nil), infer.InvalidArg,
 		"load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: worse;\n")
 	delete(b.failures, "m:1")
 	if err := r.Load(t.Context(), "m", "{", nil); err == nil {
@@ -143,7 +116,7 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 		} else {
 			file.Close()
 		}
-		if err := r.Load(t.Context(), "m", ConfigWith(t, path, nil), nil); err != nil {
+		if err := r.Load(t.Context(), "m", configWith(t, path, nil), nil); err != nil {
 			t.Fatal(err)
 		}
 		later := time.Now().Add(time.Duration(generation+1) * time.Hour)
@@ -154,15 +127,12 @@ func TestConfigOverrideLastsUntilTheModelChanges(t *testing.T) {
 	}
 
 	// So does an unload.
-	load("m", ConfigWith(t, "four", nil), 11, "four")
-	if err := r.Unload(t.Context(), "m", false); err != nil {
-		t.Fatal(err)
-	}
-	r.ending.Wait()
+	load("m", configWith(t, "four", nil), 11, "four")
+	unload(t, r, "m", false)
 	load("m", "", 12, "")
 
 	// An override also works for a model that was never loaded.
-	load("n", ConfigWith(t, "five", nil), 1, "five")
+	load("n", configWith(t, "five", nil), 1, "five")
 	load("n", "", 1, "five")
 	if found := left(t); len(found) != 0 {
 		t.Errorf("%q are there, though there were no files", found)
@@ -174,11 +144,10 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	before := states(r)
 	load := func(name string, more map[string]any, names ...string) string {
 		t.Helper()
-		if err := r.Load(t.Context(), name, ConfigWith(t, "files", more), filesNamed(names...)); err != nil {
+		if err := r.Load(t.Context(), name, configWith(t, "files", more), filesNamed(names...)); err != nil {
 			t.Fatal(err)
 		}
-		r.ending.Wait()
-		directory, tag := b.last()
+		directory, tag := lastOpened(b)
 		if tag != "files" || strings.HasPrefix(directory, root) {
 			t.Errorf("got tag %q in %s", tag, directory)
 		}
@@ -186,9 +155,7 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	}
 	labelled := map[string]any{"name": "fresh", "output": []any{map[string]any{"name": "OUT", "data_type": "TYPE_INT32", "dims": []int{1}, "label_filename": "labels"}}}
 	first := load("fresh", labelled, "1/m", "3/m", "04/m", "labels")
-	if found := left(t); !slices.Equal(found, []string{first}) {
-		t.Errorf("got %q, want %q", found, first)
-	}
+	wantLeft(t, first)
 	if got := testkit.Tree(t, first); !strings.HasPrefix(got, `04/ 700; 04/m 600 "M"; 1/ 700; 1/m 600 "M"; 3/ 700; 3/m 600 "M"; config.pbtxt 600 "`) || !strings.HasSuffix(got, `; labels 600 "LABELS"`) {
 		t.Errorf("the directory has %s", got)
 	}
@@ -214,18 +181,17 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	}
 
 	// A request in flight in the replaced version still has its files.
-	hold := make(chan struct{})
-	instanceOf(r, "fresh").hold = hold
+	hold := b.holdExecute("fresh:1")
 	answered := make(chan error, 1) // one value
 	go func() {
 		_, err := generation(t, r, "fresh", 1)
 		answered <- err
 	}()
-	testkit.Eventually(t, Patience, func() bool { return len(r.InFlight()) > 0 })
-	if err := r.Load(t.Context(), "fresh", ConfigWith(t, "files", nil), filesNamed("1/m")); err != nil {
+	testkit.Eventually(t, patience, func() bool { return len(r.InFlight()) > 0 })
+	if err := r.Load(t.Context(), "fresh", configWith(t, "files", nil), filesNamed("1/m")); err != nil {
 		t.Fatal(err)
 	}
-	second, _ := b.last()
+	second, _ := lastOpened(b)
 	if found := left(t); !slices.Contains(found, first) || !slices.Contains(found, second) || first == second {
 		t.Errorf("got %q, want %s and %s", found, first, second)
 	}
@@ -233,52 +199,40 @@ func TestFileOverrideServesUploadedFiles(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
-	r.ending.Wait()
-	if found := left(t); !slices.Equal(found, []string{second}) {
-		t.Errorf("got %q, want %q", found, second)
-	}
+	wantLeft(t, second)
 	if versions := r.ReadyVersions("fresh"); !slices.Equal(versions, []int64{1}) {
 		t.Errorf("versions %d are ready, want 1", versions)
 	}
 
 	// A failed load leaves the serving version in place and no files of its own.
 	b.failures["fresh:2"] = infer.Errorf(infer.Internal, "worse")
-	WantError(t, r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), filesNamed("1/m", "2/m")), infer.InvalidArg,
+	wantError(t, r.Load(t.Context(), "fresh", configWith(t, "", nil), filesNamed("1/m", "2/m")), infer.InvalidArg,
 		"load failed for model 'fresh': version 2 is at UNAVAILABLE state: Internal: worse;\n")
-	for _, config := range []string{"", ConfigWith(t, "", nil)} {
-		WantError(t, r.Load(t.Context(), "fresh", config, nil), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
+	for _, config := range []string{"", configWith(t, "", nil)} {
+		wantError(t, r.Load(t.Context(), "fresh", config, nil), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
 	}
-	WantError(t, r.Load(t.Context(), "none", ConfigWith(t, "", nil), filesNamed("m")), infer.InvalidArg,
+	wantError(t, r.Load(t.Context(), "none", configWith(t, "", nil), filesNamed("m")), infer.InvalidArg,
 		"load failed for model 'none': at least one version must be available under the version policy of model 'none'\n")
-	if found := left(t); !slices.Equal(found, []string{second}) {
-		t.Errorf("got %q, want %q", found, second)
-	}
+	wantLeft(t, second)
 	wantGeneration(t, r, "fresh", 1, 2)
 
 	// A model of the repository is served from uploaded files until a load without files.
-	third := load("m", nil, "1/m")
+	load("m", nil, "1/m")
 	if got := states(r); got != before {
 		t.Errorf("the index shows %q, want %q", got, before)
 	}
-	if err := r.Load(t.Context(), "m", "", nil); err != nil {
-		t.Fatal(err)
-	}
-	if directory, tag := b.last(); directory != filepath.Join(root, "m") || tag != "" {
+	mustLoad(t, r, "m")
+	if directory, tag := lastOpened(b); directory != filepath.Join(root, "m") || tag != "" {
 		t.Errorf("got tag %q in %s, want the repository", tag, directory)
 	}
-	if err := r.Unload(t.Context(), "fresh", false); err != nil {
-		t.Fatal(err)
-	}
-	r.ending.Wait()
-	if found := left(t); len(found) != 0 {
-		t.Errorf("%q are left (the last was %s)", found, third)
-	}
+	unload(t, r, "fresh", false)
+	wantLeft(t)
 }
 
 func TestOverridesAreRefused(t *testing.T) {
 	r, b, _, log := overriding(t)
 	const poll = "Poll failed for model directory '%s': "
-	good := ConfigWith(t, "", nil)
+	good := configWith(t, "", nil)
 	for _, test := range []struct {
 		name, config string
 		files        map[string][]byte
@@ -288,19 +242,19 @@ func TestOverridesAreRefused(t *testing.T) {
 		{"m", " ", nil, "Invalid config override: "},
 		{"m", `{"nope":1}`, nil, "Invalid config override: nope: Cannot find field."},
 		{"m", "null", nil, "Invalid config override: "},
-		{"m", ConfigWith(t, "", map[string]any{"name": "n"}), nil, "unexpected directory name 'm' for model 'n', directory name must equal model name"},
-		{"fresh", ConfigWith(t, "", map[string]any{"name": "n"}), filesNamed("1/m"), "unexpected directory name 'fresh' for model 'n', directory name must equal model name"},
+		{"m", configWith(t, "", map[string]any{"name": "n"}), nil, "unexpected directory name 'm' for model 'n', directory name must equal model name"},
+		{"fresh", configWith(t, "", map[string]any{"name": "n"}), filesNamed("1/m"), "unexpected directory name 'fresh' for model 'n', directory name must equal model name"},
 		{"m", "", filesNamed("1/m"), "Load parameter 'config' must be specified for model file override"},
 		{"fresh", "", filesNamed("1/m"), "Load parameter 'config' must be specified for model file override"},
 		{"fresh", "{bad", filesNamed("1/m"), "Invalid config override: "},
 		{"fresh", good, filesNamed("1/m", "../x"), "Invalid file parameter 'file:../x' with normalized path '"},
 		{"fresh", good, filesNamed("1", "1/m"), "Invalid file parameter 'file:1/m', directory has been created as a file"},
-		{"fresh", ConfigWith(t, "", map[string]any{"max_batch_size": -1}), filesNamed("1/m"), ""},
+		{"fresh", configWith(t, "", map[string]any{"max_batch_size": -1}), filesNamed("1/m"), ""},
 		{"fr\x00esh", good, filesNamed("1/m"), ""},
 		{".", good, filesNamed("1/m"), ""},
 	} {
 		already := len(log.String())
-		WantError(t, r.Load(t.Context(), test.name, test.config, test.files), infer.Internal,
+		wantError(t, r.Load(t.Context(), test.name, test.config, test.files), infer.Internal,
 			"failed to load '"+test.name+"', failed to poll from model repository")
 		var line struct{ Message string }
 		lines := strings.Split(strings.TrimSpace(log.String()[already:]), "\n")
@@ -316,25 +270,24 @@ func TestOverridesAreRefused(t *testing.T) {
 		"..":  "invalid model name '..', model name must not contain path traversal characters",
 		"a/b": "invalid model name 'a/b', model name must not contain path traversal characters",
 	} {
-		WantError(t, r.Load(t.Context(), name, good, filesNamed("1/m")), infer.InvalidArg, want)
+		wantError(t, r.Load(t.Context(), name, good, filesNamed("1/m")), infer.InvalidArg, want)
 	}
-	if got := len(b.Opened); got != 1 || len(left(t)) != 0 {
+	if got := len(b.opened); got != 1 || len(left(t)) != 0 {
 		t.Errorf("%d models were opened, %q are left", got, left(t))
 	}
 	wantGeneration(t, r, "m", 1, 1)
-	r.catalog.Missing(nil, func(id repository.Identity, _ bool) bool {
-		if id.Name != "m" && id.Name != "n" {
-			t.Errorf("of %q something is kept", id)
+	for _, name := range []string{"fresh", "fr\x00esh", ".", "..", "a/b", "", " \t"} {
+		if b.knows(t, name, infer.LatestVersion) {
+			t.Errorf("of %q something is kept", name)
 		}
-		return false
-	})
+	}
 
 	// Uploads fail while TMPDIR is missing, and work when it exists again.
 	place := os.Getenv("TMPDIR")
 	if err := os.RemoveAll(place); err != nil {
 		t.Fatal(err)
 	}
-	WantError(t, r.Load(t.Context(), "fresh", good, filesNamed("1/m")), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
+	wantError(t, r.Load(t.Context(), "fresh", good, filesNamed("1/m")), infer.Internal, "failed to load 'fresh', failed to poll from model repository")
 	if want := "failed to create a directory for the files of requests: "; !strings.Contains(log.String(), want) {
 		t.Errorf("the log has no %q", want)
 	}
@@ -351,7 +304,7 @@ func TestOverridesAreRefused(t *testing.T) {
 func TestOverridesStormLeavesNoFiles(t *testing.T) {
 	r, _, _, _ := overriding(t)
 	var all sync.WaitGroup
-	config := ConfigWith(t, "", nil)
+	config := configWith(t, "", nil)
 	for i := range 8 {
 		all.Go(func() {
 			for n := range 20 {
@@ -373,31 +326,22 @@ func TestOverridesStormLeavesNoFiles(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, name := range []string{"m", "fresh"} {
-		if err := r.Unload(t.Context(), name, false); err != nil {
-			t.Error(err)
-		}
-	}
-	r.ending.Wait()
-	if found := left(t); len(found) != 0 {
-		t.Errorf("%q are left", found)
-	}
+	unload(t, r, "m", false)
+	unload(t, r, "fresh", false)
+	wantLeft(t)
 }
 
 // TestUploadsEndWithTheServer checks that uploaded files are removed at shutdown, also while a load
 // of them is still running.
 func TestUploadsEndWithTheServer(t *testing.T) {
 	r, b, _, _ := overriding(t)
-	if err := r.Load(t.Context(), "fresh", ConfigWith(t, "", nil), filesNamed("1/m")); err != nil {
+	if err := r.Load(t.Context(), "fresh", configWith(t, "", nil), filesNamed("1/m")); err != nil {
 		t.Fatal(err)
 	}
-	held := make(chan struct{})
-	b.fakeBackend.Mu.Lock()
-	b.held["late:1"] = held
-	b.fakeBackend.Mu.Unlock()
+	held := b.holdStart("late:1")
 	ended := make(chan error, 1) // one value
-	go func() { ended <- r.Load(context.Background(), "late", ConfigWith(t, "", nil), filesNamed("1/m")) }()
-	testkit.Eventually(t, Patience, func() bool { return len(left(t)) == 2 && r.catalog.Knows("late", 1) })
+	go func() { ended <- r.Load(context.Background(), "late", configWith(t, "", nil), filesNamed("1/m")) }()
+	testkit.Eventually(t, patience, func() bool { return len(left(t)) == 2 && b.knows(t, "late", 1) })
 	if err := r.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -405,8 +349,8 @@ func TestUploadsEndWithTheServer(t *testing.T) {
 		t.Errorf("%s is left", got)
 	}
 	close(held)
-	WantError(t, <-ended, infer.Unavailable, "Server exiting")
-	r.ending.Wait()
+	wantError(t, <-ended, infer.Unavailable, "Server exiting")
+	awaitUnloaded(t, r, "late")
 	if got := testkit.Tree(t, os.TempDir()); got != "" {
 		t.Errorf("%s is left", got)
 	}

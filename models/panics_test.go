@@ -1,101 +1,27 @@
-package models
+package models_test
 
 import (
-	"context"
-	"sync"
 	"testing"
 
-	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/kserve"
 )
-
-// faultyBackend opens models of a fakeBackend that panic at one chosen place.
-type faultyBackend struct {
-	*fakeBackend
-	mu    sync.Mutex
-	place string // if "", nothing panics
-}
-
-func (b *faultyBackend) set(place string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.place = place
-}
-
-func (b *faultyBackend) at(place string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.place == place {
-		panic("a bug at " + place)
-	}
-}
-
-func (b *faultyBackend) Open(env backend.Env) (backend.Model, error) {
-	b.at("open")
-	m, err := b.fakeBackend.Open(env)
-	if err != nil {
-		return nil, err
-	}
-	return &faultyModel{m.(*fakeModel), b}, nil
-}
-
-type faultyModel struct {
-	*fakeModel
-	backend *faultyBackend
-}
-
-func (m *faultyModel) Start(ctx context.Context, config *kserve.ModelConfig, json []byte, events backend.Events) error {
-	m.backend.at("start")
-	return m.fakeModel.Start(ctx, config, json, faultyEvents{events, m.backend})
-}
-
-func (m *faultyModel) Close(ctx context.Context) error {
-	defer m.backend.at("close")
-	return m.fakeModel.Close(ctx)
-}
-
-// faultyEvents passes on instances that can panic instead of executing.
-type faultyEvents struct {
-	backend.Events
-	backend *faultyBackend
-}
-
-func (e faultyEvents) Available(in backend.Instance) {
-	e.Events.Available(&faultyInstance{in.(*fakeInstance), e.backend})
-}
-
-type faultyInstance struct {
-	*fakeInstance
-	backend *faultyBackend
-}
-
-func (*faultyInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
-
-func (in *faultyInstance) Execute(b *backend.Batch) {
-	in.backend.at("execute")
-	in.fakeInstance.Execute(b)
-}
 
 // TestAPanicEndsItsOwnLoad checks that a panic fails only its own load, that other models still
 // serve, and that the model loads and unloads once the bug is gone.
 func TestAPanicEndsItsOwnLoad(t *testing.T) {
-	b := &faultyBackend{fakeBackend: NewFakeBackend()}
-	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"good": {1}, "bad": {1}}), b, Explicit("good"))
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, place := range []string{"open", "start"} {
+	b := newFakeBackend()
+	r := startRegistry(t, writeModels(t, map[string][]int64{"good": {1}, "bad": {1}}), b, explicit("good"))
+	for _, place := range []string{"Open", "Start"} {
 		before := testkit.Panics()
-		b.set(place)
-		WantError(t, r.Load(t.Context(), "bad", "", nil), infer.InvalidArg,
+		b.fails(place)
+		wantError(t, r.Load(t.Context(), "bad", "", nil), infer.InvalidArg,
 			"load failed for model 'bad': version 1 is at UNAVAILABLE state: Internal: internal error;\n")
 		if got := testkit.Panics(); got != before+1 {
 			t.Errorf("%s: got %d panics, want 1", place, got-before)
 		}
 		wantGeneration(t, r, "good", 1, 1)
-		b.set("")
+		b.fails("")
 	}
 	if err := r.Load(t.Context(), "bad", "", nil); err != nil {
 		t.Errorf("the load behind those that panicked: %v", err)
@@ -103,12 +29,12 @@ func TestAPanicEndsItsOwnLoad(t *testing.T) {
 	if _, err := generation(t, r, "bad", 1); err != nil {
 		t.Error(err)
 	}
-	b.set("close")
+	b.fails("Close")
 	if err := r.Unload(t.Context(), "bad", false); err != nil {
 		t.Error(err)
 	}
-	r.ending.Wait()
-	b.set("")
+	awaitUnloaded(t, r, "bad")
+	b.fails("")
 	if err := r.Load(t.Context(), "bad", "", nil); err != nil {
 		t.Errorf("the load behind an unload that panicked: %v", err)
 	}
@@ -128,13 +54,10 @@ func TestAPanicEndsItsOwnRequest(t *testing.T) {
 		"oldest sequences": "sequence_batching { oldest { max_candidate_sequences: 2 } }",
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &faultyBackend{fakeBackend: NewFakeBackend()}
-			root := WriteModels(t, map[string][]int64{"m": {1}})
-			Rewrite(t, root+"/m/config.pbtxt", FakeConfig+config)
-			r := NewTestRegistry(t, root, b, nil)
-			if err := r.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			b := newFakeBackend()
+			root := writeModels(t, map[string][]int64{"m": {1}})
+			rewrite(t, root+"/m/config.pbtxt", fakeConfig+config)
+			r := startRegistry(t, root, b, nil)
 			shape := []int64{1}
 			if info, _ := r.Model("m", 1); info.Config.GetMaxBatchSize() > 0 {
 				shape = []int64{1, 1}
@@ -146,7 +69,7 @@ func TestAPanicEndsItsOwnRequest(t *testing.T) {
 				}, send)
 			}
 			for range 3 {
-				b.set("execute")
+				b.fails("Execute")
 				var got *infer.Response
 				if err := ask(func(response *infer.Response) { got = response }); err != nil {
 					t.Fatal(err)
@@ -154,7 +77,7 @@ func TestAPanicEndsItsOwnRequest(t *testing.T) {
 				if got == nil || got.Err == nil || got.Err.Code != infer.Internal {
 					t.Fatalf("got %+v from an instance that panics, want an INTERNAL error", got)
 				}
-				b.set("")
+				b.fails("")
 				before := testkit.Panics()
 				if err := ask(func(*infer.Response) { panic("a bug of a client's") }); err != nil {
 					t.Fatal(err)

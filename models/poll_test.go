@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -13,49 +13,39 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // polled is a registry whose repository is polled when the test calls look.
 type polled struct {
-	*Registry
-	t      *testing.T
-	poller *poller
-	b      *fakeBackend
-	roots  []string
-	log    *testkit.Buffer
+	*models.Poller
+	t     *testing.T
+	b     *fakeBackend
+	roots []string
+	log   *testkit.Buffer
 }
 
 // polling returns a registry of two repositories: root and an empty one.
 func polling(t *testing.T, root string) *polled {
 	t.Helper()
-	p := &polled{t: t, b: NewFakeBackend(), roots: []string{root, t.TempDir()}, log: &testkit.Buffer{}}
-	opened, err := repository.Open(p.roots, repository.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(opened.Close)
-	p.Registry = NewTestRegistry(t, root, p.b, func(c *RegistryConfig) {
-		c.Repository.Close()
-		c.Repository, c.Log = opened, zerolog.New(p.log)
-	})
-	p.poller = newPoller(p.Registry)
+	p := &polled{t: t, b: newFakeBackend(), roots: []string{root, t.TempDir()}, log: &testkit.Buffer{}}
+	p.Poller = models.NewPoller(newTestRegistry(t, root, p.b, func(c *models.RegistryConfig) {
+		open(t, c, repository.Options{}, p.roots...)
+		c.Log = zerolog.New(p.log)
+	}))
 	return p
 }
 
 // look polls the repository and waits until all changes are applied.
 func (p *polled) look() {
-	p.t.Helper()
-	p.poller.look(p.polling)
-	p.polls.Wait()
-	p.ending.Wait()
+	p.Look()
+	p.Settle()
 }
 
 func (p *polled) wantStates(want string) {
 	p.t.Helper()
-	if got := states(p.Registry); got != want {
-		p.t.Errorf("got the index %q, want %q", got, want)
-	}
+	wantStates(p.t, p.Registry, want)
 }
 
 func (p *polled) write(root int, path, text string) {
@@ -64,7 +54,7 @@ func (p *polled) write(root int, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(whole), 0o755); err != nil {
 		p.t.Fatal(err)
 	}
-	Rewrite(p.t, whole, text)
+	rewrite(p.t, whole, text)
 }
 
 func (p *polled) remove(root int, path string) {
@@ -74,14 +64,8 @@ func (p *polled) remove(root int, path string) {
 	}
 }
 
-func (p *polled) opened(key string) int {
-	p.b.Mu.Lock()
-	defer p.b.Mu.Unlock()
-	return p.b.Opened[key]
-}
-
 func TestPollFollowsTheRepository(t *testing.T) {
-	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +73,7 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.wantStates("m 1 READY; n 1 READY")
 	wantGeneration(t, p.Registry, "m", 1, 1)
 
-	p.write(0, "new/config.pbtxt", FakeConfig)
+	p.write(0, "new/config.pbtxt", fakeConfig)
 	p.write(0, "new/1/model", "")
 	p.write(0, "m/1/model", "changed")
 	p.remove(0, "n")
@@ -97,9 +81,9 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.wantStates("m 1 READY; new 1 READY")
 	wantGeneration(t, p.Registry, "m", 1, 2)
 	_, err := generation(t, p.Registry, "n", infer.LatestVersion)
-	WantError(t, err, infer.NotFound, "Request for unknown model: 'n' has no available versions")
+	wantError(t, err, infer.NotFound, "Request for unknown model: 'n' has no available versions")
 	_, err = generation(t, p.Registry, "n", 1)
-	WantError(t, err, infer.Unavailable, "Request for unknown model: 'n' version 1 is not at ready state")
+	wantError(t, err, infer.Unavailable, "Request for unknown model: 'n' version 1 is not at ready state")
 
 	// Versions are added and removed without reloading the others.
 	p.write(0, "m/2/model", "")
@@ -109,13 +93,13 @@ func TestPollFollowsTheRepository(t *testing.T) {
 	p.look()
 	p.wantStates("m 1 UNAVAILABLE unloaded; m 2 READY; new 1 READY")
 	p.write(0, "m/3/model", "")
-	p.write(0, "m/config.pbtxt", strings.Replace(FakeConfig, "all { }", "specific { versions: [ 2, 4 ] }", 1))
+	p.write(0, "m/config.pbtxt", strings.Replace(fakeConfig, "all { }", "specific { versions: [ 2, 4 ] }", 1))
 	p.look()
 	p.wantStates("m 1 UNAVAILABLE unloaded; m 2 READY; new 1 READY")
 	wantGeneration(t, p.Registry, "m", infer.LatestVersion, 1)
 
 	// Changes without effect cause no reload.
-	p.write(0, "m/config.pbtxt", strings.Replace(FakeConfig, "all { }", "specific { versions: [ 2, 4 ] } # the same", 1))
+	p.write(0, "m/config.pbtxt", strings.Replace(fakeConfig, "all { }", "specific { versions: [ 2, 4 ] } # the same", 1))
 	p.write(0, "m/2/__pycache__/model.cpython-311.pyc", "")
 	p.write(0, "m/2/.model.py.swp", "")
 	p.look()
@@ -126,17 +110,17 @@ func TestPollFollowsTheRepository(t *testing.T) {
 // TestPollSeesTheArchiveOfAnEnvironment checks that a change of the archive reloads the models that
 // name it and no others.
 func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
-	p := polling(t, WriteModels(t, map[string][]int64{"m": {1, 2}, "n": {1}}))
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1, 2}, "n": {1}}))
 	archive := filepath.Join(t.TempDir(), "env.tar.gz")
-	Rewrite(t, archive, "one")
-	p.write(0, "m/config.pbtxt", FakeConfig+"parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \""+archive+"\" } }")
+	rewrite(t, archive, "one")
+	p.write(0, "m/config.pbtxt", fakeConfig+"parameters { key: \"EXECUTION_ENV_PATH\" value { string_value: \""+archive+"\" } }")
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p.look()
 	p.look()
 	wantGeneration(t, p.Registry, "m", 1, 1)
-	Rewrite(t, archive, "another")
+	rewrite(t, archive, "another")
 	p.look()
 	p.look()
 	wantGeneration(t, p.Registry, "m", 1, 2)
@@ -151,7 +135,7 @@ func TestPollSeesTheArchiveOfAnEnvironment(t *testing.T) {
 // TestPollOfHalfAModel polls while a config is incomplete and checks that the model keeps serving
 // and loads when the config is complete.
 func TestPollOfHalfAModel(t *testing.T) {
-	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +151,8 @@ func TestPollOfHalfAModel(t *testing.T) {
 	if text := "Poll failed for model directory 'm': failed to read text proto from"; strings.Count(p.log.String(), text) != 2 {
 		t.Errorf("the log does not say twice %q:\n%s", text, p.log.String())
 	}
-	p.write(0, "m/config.pbtxt", strings.Replace(FakeConfig, "backend", "max_batch_size: 0 default_model_filename: \"x\" backend", 1))
-	p.write(0, "half/config.pbtxt", FakeConfig)
+	p.write(0, "m/config.pbtxt", strings.Replace(fakeConfig, "backend", "max_batch_size: 0 default_model_filename: \"x\" backend", 1))
+	p.write(0, "half/config.pbtxt", fakeConfig)
 	p.write(0, "half/1/model", "")
 	p.look()
 	p.wantStates("half 1 READY; m 1 READY; n 1 READY")
@@ -177,15 +161,15 @@ func TestPollOfHalfAModel(t *testing.T) {
 
 // TestPollTriesAgain checks that each poll retries the models that failed to load.
 func TestPollTriesAgain(t *testing.T) {
-	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "bad": {1}, "empty": {}}))
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "bad": {1}, "empty": {}}))
 	p.b.failures["bad:1"] = infer.Errorf(infer.Internal, "no")
-	WantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
+	wantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
 	for range 2 {
 		p.look()
 	}
 	p.wantStates("bad 1 UNAVAILABLE Internal: no; m 1 READY")
-	if p.opened("bad:1") != 3 || p.opened("m:1") != 1 {
-		t.Errorf("loaded %v, want the bad one 3 times", p.b.Opened)
+	if p.b.openedTimes("bad:1") != 3 || p.b.openedTimes("m:1") != 1 {
+		t.Errorf("loaded %v, want the bad one 3 times", p.b.opened)
 	}
 	if ready, err := p.Ready(t.Context()); ready || err != nil {
 		t.Errorf("ready: %v, %v", ready, err)
@@ -206,19 +190,19 @@ func TestPollTriesAgain(t *testing.T) {
 	}
 }
 
-// TestPollOfNamesThatAreTwice checks that a model is unloaded when another repository has one of
+// TestPollUnloadsDuplicateNames checks that a model is unloaded when another repository has one of
 // its name, and that the remaining one is loaded when only one is left.
-func TestPollOfNamesThatAreTwice(t *testing.T) {
-	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "n": {1}}))
+func TestPollUnloadsDuplicateNames(t *testing.T) {
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "n": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.write(1, "m/config.pbtxt", FakeConfig)
+	p.write(1, "m/config.pbtxt", fakeConfig)
 	p.write(1, "m/1/model", "")
 	p.look()
 	p.wantStates("m  UNAVAILABLE model appears in two or more repositories; n 1 READY")
 	_, err := generation(t, p.Registry, "m", infer.LatestVersion)
-	WantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
+	wantError(t, err, infer.NotFound, "Request for unknown model: 'm' has no available versions")
 	p.remove(0, "m")
 	p.look()
 	p.wantStates("m 1 READY; n 1 READY")
@@ -230,41 +214,40 @@ func TestPollOfNamesThatAreTwice(t *testing.T) {
 // TestPollDoesNotWait checks that polls reload a changed model while the load of another one takes
 // long.
 func TestPollDoesNotWait(t *testing.T) {
-	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}, "slow": {1}}))
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1}, "slow": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	held := make(chan struct{})
-	p.b.Mu.Lock()
-	p.b.held["slow:1"] = held
-	p.b.Mu.Unlock()
+	held := p.b.holdStart("slow:1")
 	p.write(0, "slow/1/model", "changed")
-	p.poller.look(p.polling)
-	testkit.Eventually(t, Patience, func() bool { return p.opened("slow:1") == 2 })
+	p.Look()
+	testkit.Eventually(t, patience, func() bool { return p.b.openedTimes("slow:1") == 2 })
 	for i := range 3 {
 		p.write(0, "m/1/model", fmt.Sprint("changed ", i))
-		p.poller.look(p.polling)
-		testkit.Eventually(t, Patience, func() bool {
+		p.Look()
+		testkit.Eventually(t, patience, func() bool {
 			got, err := generation(t, p.Registry, "m", 1)
 			return err == nil && got == int64(i+2)
 		})
 	}
-	if p.opened("slow:1") != 2 {
-		t.Errorf("loaded %d times although nothing has changed", p.opened("slow:1"))
+	if p.b.openedTimes("slow:1") != 2 {
+		t.Errorf("loaded %d times although nothing has changed", p.b.openedTimes("slow:1"))
 	}
 	wantGeneration(t, p.Registry, "slow", 1, 1)
 	close(held)
-	p.polls.Wait()
+	p.Settle()
 	wantGeneration(t, p.Registry, "slow", 1, 2)
 	p.look()
 	wantGeneration(t, p.Registry, "slow", 1, 2)
 }
 
+// overtaken is the error of a load whose model has changed meanwhile.
+const overtaken = "Newer operation has been applied to the model lifecycle, current load operation is out-dated."
+
 // TestPollOvertakesALoad changes or removes the files of a model while it is being loaded, and
 // checks that the outdated load fails.
 func TestPollOvertakesALoad(t *testing.T) {
-	const text = "Newer operation has been applied to the model lifecycle, current load operation is out-dated."
-	p := polling(t, WriteModels(t, map[string][]int64{"m": {1}}))
+	p := polling(t, writeModels(t, map[string][]int64{"m": {1}}))
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -272,64 +255,45 @@ func TestPollOvertakesALoad(t *testing.T) {
 		"changed": func() { p.write(0, "changed/1/model", "again") },
 		"gone":    func() { p.remove(0, "gone") },
 	} {
-		held := make(chan struct{})
-		p.b.Mu.Lock()
-		p.b.held[name+":1"] = held
-		p.b.Mu.Unlock()
-		p.write(0, name+"/config.pbtxt", FakeConfig)
+		held := p.b.holdStart(name + ":1")
+		p.write(0, name+"/config.pbtxt", fakeConfig)
 		p.write(0, name+"/1/model", "")
-		p.poller.look(p.polling)
-		testkit.Eventually(t, Patience, func() bool {
-			p.b.Mu.Lock()
-			defer p.b.Mu.Unlock()
-			return p.b.loading == 1
-		})
+		p.Look()
+		testkit.Eventually(t, patience, p.b.isLoading)
 		more()
-		p.poller.look(p.polling)
+		p.Look()
 		close(held)
-		p.polls.Wait()
-		p.ending.Wait()
-		if want := "failed to load '" + name + "' version 1: Unavailable: " + text; !strings.Contains(p.log.String(), want) {
+		p.Settle()
+		if want := "failed to load '" + name + "' version 1: Unavailable: " + overtaken; !strings.Contains(p.log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, p.log.String())
 		}
 		p.look()
 	}
 	p.wantStates("changed 1 READY; m 1 READY")
 	wantGeneration(t, p.Registry, "changed", 1, 2)
-	if p.opened("gone:1") != 1 || p.b.Closed["gone:1"] == 0 {
-		t.Errorf("gone was loaded %d times and ended %d times, want 1 and at least 1", p.opened("gone:1"), p.b.Closed["gone:1"])
+	if p.b.openedTimes("gone:1") != 1 || p.b.closed["gone:1"] == 0 {
+		t.Errorf("gone was loaded %d times and ended %d times, want 1 and at least 1", p.b.openedTimes("gone:1"), p.b.closed["gone:1"])
 	}
 }
 
 // TestPollStopsWithTheServer shuts the server down while a poll loads a model, and checks that
 // polling ends and every opened model is closed.
 func TestPollStopsWithTheServer(t *testing.T) {
-	b := NewFakeBackend()
-	root := WriteModels(t, map[string][]int64{"m": {1}})
-	r := NewTestRegistry(t, root, b, func(c *RegistryConfig) { c.PollInterval = time.Millisecond })
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	held := make(chan struct{})
-	b.Mu.Lock()
-	b.held["m:1"] = held
-	b.Mu.Unlock()
+	b := newFakeBackend()
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := startRegistry(t, root, b, func(c *models.RegistryConfig) { c.PollInterval = time.Millisecond })
+	held := b.holdStart("m:1")
 	modify(t, root, "m")
-	testkit.Eventually(t, Patience, func() bool {
-		b.Mu.Lock()
-		defer b.Mu.Unlock()
-		return b.loading == 1
-	})
+	testkit.Eventually(t, patience, b.isLoading)
 	ended := make(chan error, 1) // one value
 	go func() { ended <- r.Shutdown(context.Background()) }()
-	<-r.polling.Done()
+	wantExiting(t, r)
 	close(held)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	r.polls.Wait()
-	if b.Opened["m:1"] > b.Closed["m:1"] {
-		t.Errorf("opened %d times, closed only %d times", b.Opened["m:1"], b.Closed["m:1"])
+	if b.opened["m:1"] > b.closed["m:1"] {
+		t.Errorf("opened %d times, closed only %d times", b.opened["m:1"], b.closed["m:1"])
 	}
 }
 
@@ -337,14 +301,14 @@ func TestPollStopsWithTheServer(t *testing.T) {
 // polls find that their composing models appear, change and disappear.
 func TestPollLoadsEnsemblesWhenTheirModelsAppear(t *testing.T) {
 	p := polling(t, withEnsembles(t, map[string][]int64{"a": {1}}, map[string]string{"e": "a b", "top": "e"}))
-	WantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
+	wantError(t, p.Start(t.Context()), infer.Internal, "failed to load all models")
 	p.look()
 	p.wantStates("a 1 READY; e; top")
 	const text = "ensemble e contains models that are not available or ambiguous: b"
 	if n := strings.Count(p.log.String(), "Invalid argument: "+text); n != 1 {
 		t.Errorf("the log says %d times %q, want once", n, text)
 	}
-	p.write(0, "b/config.pbtxt", FakeConfig)
+	p.write(0, "b/config.pbtxt", fakeConfig)
 	p.write(0, "b/1/model", "")
 	p.look()
 	p.wantStates("a 1 READY; b 1 READY; e 1 READY; top 1 READY")
@@ -354,7 +318,7 @@ func TestPollLoadsEnsemblesWhenTheirModelsAppear(t *testing.T) {
 	p.remove(0, "a")
 	p.look()
 	p.wantStates("b 1 READY; e 1 UNAVAILABLE unloaded; top 1 UNAVAILABLE unloaded")
-	if p.opened("b:1") != 2 {
-		t.Errorf("b was loaded %d times, want 2", p.opened("b:1"))
+	if p.b.openedTimes("b:1") != 2 {
+		t.Errorf("b was loaded %d times, want 2", p.b.openedTimes("b:1"))
 	}
 }

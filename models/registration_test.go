@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -6,32 +6,25 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models"
 )
 
 // emptyRegistry starts a registry in explicit mode with an empty repository.
-func emptyRegistry(t *testing.T, b *fakeBackend) *Registry {
+func emptyRegistry(t *testing.T, b *fakeBackend) *models.Registry {
 	t.Helper()
-	r := NewTestRegistry(t, t.TempDir(), b, Explicit())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r := startRegistry(t, t.TempDir(), b, explicit())
 	return r
 }
 
 // TestALoadIsAHolderOfMemory checks that the account lists a load in progress under the name of its
 // model, with the memory of its config.
 func TestALoadIsAHolderOfMemory(t *testing.T) {
-	account, b := budget.New(budget.Config{Limit: 256 << 20}), NewFakeBackend()
-	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, func(c *RegistryConfig) { c.Explicit, c.Memory = true, account })
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	account, b := budget.New(budget.Config{Limit: 256 << 20}), newFakeBackend()
+	r := startRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, func(c *models.RegistryConfig) { c.Explicit, c.Memory = true, account })
 	holders := func() (list []string) {
 		account.Holders(func(h *budget.Holder) bool {
 			if h.Held(budget.JSON) > 0 {
@@ -44,8 +37,8 @@ func TestALoadIsAHolderOfMemory(t *testing.T) {
 	held := make(chan struct{})
 	b.held["m:1"] = held
 	loaded := make(chan error, 1) // one value
-	go func() { loaded <- r.Load(t.Context(), "m", ConfigWith(t, "", nil), nil) }()
-	testkit.Eventually(t, Patience, func() bool { return slices.Equal(holders(), []string{`load of model "m"`}) })
+	go func() { loaded <- r.Load(t.Context(), "m", configWith(t, "", nil), nil) }()
+	testkit.Eventually(t, patience, func() bool { return slices.Equal(holders(), []string{`load of model "m"`}) })
 	close(held)
 	if err := <-loaded; err != nil {
 		t.Error(err)
@@ -59,9 +52,9 @@ func TestALoadIsAHolderOfMemory(t *testing.T) {
 // their directories have, loads a model and an ensemble from them, unloads the ensemble and
 // unregisters its repository.
 func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
-	b := NewFakeBackend()
+	b := newFakeBackend()
 	r := emptyRegistry(t, b)
-	single, several := WriteModels(t, map[string][]int64{"model": {1}}), WriteModels(t, map[string][]int64{"member": {1}, "both": {1}})
+	single, several := writeModels(t, map[string][]int64{"model": {1}}), writeModels(t, map[string][]int64{"member": {1}, "both": {1}})
 	writeConfig(t, several, "both", ensembleOf("member"))
 	for path, names := range map[string][2]string{single: {"model", "first"}, several: {"both", "second"}} {
 		if err := r.RegisterRepository(path, names[0], names[1]); err != nil {
@@ -69,13 +62,9 @@ func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"first", "second"} {
-		if err := r.Load(t.Context(), name, "", nil); err != nil {
-			t.Fatal(err)
-		}
+		mustLoad(t, r, name)
 	}
-	if got, want := states(r), "first 1 READY; member 1 READY; second 1 READY"; got != want {
-		t.Errorf("got the index %q, want %q", got, want)
-	}
+	wantStates(t, r, "first 1 READY; member 1 READY; second 1 READY")
 	wantGeneration(t, r, "first", 1, 1)
 	if err := r.Unload(t.Context(), "second", true); err != nil {
 		t.Fatal(err)
@@ -88,27 +77,22 @@ func TestModelsComeAndGoWithTheirRepositories(t *testing.T) {
 	if err := r.UnregisterRepository(several); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := states(r), "first 1 READY"; got != want {
-		t.Errorf("got the index %q, want %q", got, want)
-	}
-	WantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
+	wantStates(t, r, "first 1 READY")
+	wantError(t, r.Load(t.Context(), "second", "", nil), infer.Internal, "failed to load 'second', failed to poll from model repository")
 }
 
 // TestUnregisteredModelsAreForgotten checks that unloaded models leave the catalog when their
 // repository is unregistered, including the members of an ensemble. Models that serve, have a
 // directory or failed to load stay.
 func TestUnregisteredModelsAreForgotten(t *testing.T) {
-	b := NewFakeBackend()
-	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"own": {1}}), b, Explicit())
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b := newFakeBackend()
+	r := startRegistry(t, writeModels(t, map[string][]int64{"own": {1}}), b, explicit())
 	b.failures["bad:1"] = errors.New("no")
-	several := WriteModels(t, map[string][]int64{"member": {1}, "both": {1}})
+	several := writeModels(t, map[string][]int64{"member": {1}, "both": {1}})
 	writeConfig(t, several, "both", ensembleOf("member"))
 	for path, names := range map[string][2]string{
-		several: {"both", "ensemble"}, WriteModels(t, map[string][]int64{"model": {1}}): {"model", "good"},
-		WriteModels(t, map[string][]int64{"dir": {1}}): {"dir", "bad"}, WriteModels(t, map[string][]int64{"here": {1}}): {"here", "serving"},
+		several: {"both", "ensemble"}, writeModels(t, map[string][]int64{"model": {1}}): {"model", "good"},
+		writeModels(t, map[string][]int64{"dir": {1}}): {"dir", "bad"}, writeModels(t, map[string][]int64{"here": {1}}): {"here", "serving"},
 	} {
 		if err := r.RegisterRepository(path, names[0], names[1]); err != nil {
 			t.Fatal(err)
@@ -117,12 +101,7 @@ func TestUnregisteredModelsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if names[1] != "serving" {
-			if err := r.Unload(t.Context(), names[1], true); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.AwaitUnloaded(t.Context(), names[1]); err != nil {
-				t.Fatal(err)
-			}
+			unload(t, r, names[1], true)
 		}
 		if names[1] == "ensemble" {
 			if err := r.AwaitUnloaded(t.Context(), "member"); err != nil {
@@ -134,7 +113,7 @@ func TestUnregisteredModelsAreForgotten(t *testing.T) {
 		}
 	}
 	for name, known := range map[string]bool{"own": true, "bad": true, "serving": true, "good": false, "ensemble": false, "member": false} {
-		if got := r.catalog.Knows(name, infer.LatestVersion); got != known {
+		if got := b.knows(t, name, infer.LatestVersion); got != known {
 			t.Errorf("the catalog knows %s: %v, want %v", name, got, known)
 		}
 	}
@@ -143,12 +122,12 @@ func TestUnregisteredModelsAreForgotten(t *testing.T) {
 // TestForgottenModelsComeBack concurrently registers, loads, requests, unloads and unregisters
 // models of two names, and checks that the catalog and the locks are empty at the end.
 func TestForgottenModelsComeBack(t *testing.T) {
-	b := NewFakeBackend()
+	b := newFakeBackend()
 	r := emptyRegistry(t, b)
 	names := [2]string{"a", "b"}
 	var all sync.WaitGroup
 	for i := range 6 {
-		name, path := names[i%2], WriteModels(t, map[string][]int64{"dir": {1}})
+		name, path := names[i%2], writeModels(t, map[string][]int64{"dir": {1}})
 		all.Go(func() {
 			for range 30 {
 				if i >= 2 {
@@ -176,12 +155,7 @@ func TestForgottenModelsComeBack(t *testing.T) {
 	all.Wait()
 	last := t.TempDir()
 	for _, name := range names {
-		if err := r.Unload(t.Context(), name, true); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.AwaitUnloaded(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		unload(t, r, name, true)
 	}
 	if err := r.RegisterRepository(last, "x", "y"); err != nil {
 		t.Fatal(err)
@@ -190,79 +164,55 @@ func TestForgottenModelsComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if r.catalog.Knows(name, infer.LatestVersion) {
+		if b.knows(t, name, infer.LatestVersion) {
 			t.Errorf("the catalog knows %s", name)
 		}
 	}
-	if locked, running, waiting := r.locks.Counts(); locked+running+waiting != 0 {
-		t.Errorf("%d models are locked, %d operations under way, %d wait", locked, running, waiting)
-	}
+	wantNoOperations(t, r)
 }
 
 // TestAwaitUnloadedWaitsForRequests checks that AwaitUnloaded waits for requests, even if the
 // unload began before the call.
 func TestAwaitUnloadedWaitsForRequests(t *testing.T) {
-	b := NewFakeBackend()
-	r := NewTestRegistry(t, WriteModels(t, map[string][]int64{"m": {1}}), b, nil)
-	if err := r.Start(t.Context()); err != nil {
+	b := newFakeBackend()
+	r := startRegistry(t, writeModels(t, map[string][]int64{"m": {1}}), b, explicit("m"))
+	hold, answered := holdRequest(t, r, b)
+	if err := r.Unload(t.Context(), "m", false); err != nil {
 		t.Fatal(err)
 	}
-	held := make(chan struct{})
 	ended := make(chan error, 1)
-	v, err := r.lookup("m", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inside, _ := v.Hold()
-	r.catalog.RetireAll()
-	go func() {
-		ended <- r.AwaitUnloaded(t.Context(), "m")
-		close(held)
-	}()
+	go func() { ended <- r.AwaitUnloaded(t.Context(), "m") }()
 	short, stop := context.WithCancelCause(t.Context())
 	stop(errors.New("impatient"))
 	if err := r.AwaitUnloaded(short, "m"); err == nil || err.Error() != "impatient" {
 		t.Errorf("got error %v, want that of the context", err)
 	}
-	select {
-	case <-held:
+	if len(ended) > 0 {
 		t.Error("the wait ended before the request")
-	default:
 	}
-	inside.Release()
-	if err := <-ended; err != nil {
+	close(hold)
+	if err := errors.Join(<-answered, <-ended); err != nil {
 		t.Error(err)
 	}
-	if got, want := states(r), "m 1 UNAVAILABLE unloaded"; got != want {
-		t.Errorf("got the index %q, want %q", got, want)
-	}
-	testkit.Eventually(t, time.Minute, func() bool { return b.Closed["m:1"] == 1 })
+	wantStates(t, r, "m 1 UNAVAILABLE unloaded")
+	testkit.Eventually(t, patience, func() bool { return b.closedTimes("m:1") == 1 })
 }
 
 // TestAFailedLoadLeavesTheNameFree checks that, with namespaces, a model that failed to load does
 // not make its name ambiguous after it has been unloaded and unregistered.
 func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
-	b := NewFakeBackend()
+	b := newFakeBackend()
 	empty := t.TempDir()
-	r := NewTestRegistry(t, empty, b, func(c *RegistryConfig) {
+	r := startRegistry(t, empty, b, func(c *models.RegistryConfig) {
+		namespaced(t, empty)(c)
 		c.Explicit = true
-		c.Repository.Close()
-		opened, err := repository.Open([]string{empty}, repository.Options{Namespacing: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(opened.Close)
-		c.Repository = opened
 	})
-	if err := r.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	bad, good := WriteModels(t, map[string][]int64{"dir": {1}}), WriteModels(t, map[string][]int64{"dir": {1}})
+	bad, good := writeModels(t, map[string][]int64{"dir": {1}}), writeModels(t, map[string][]int64{"dir": {1}})
 	if err := r.RegisterRepository(bad, "dir", "m"); err != nil {
 		t.Fatal(err)
 	}
 	b.failures["m:1"] = infer.Errorf(infer.Internal, "no")
-	WantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
+	wantError(t, r.Load(t.Context(), "m", "", nil), infer.InvalidArg,
 		"load failed for model '"+bad+"::m': version 1 is at UNAVAILABLE state: Internal: no;\n")
 	if err := r.Unload(t.Context(), "m", true); err != nil {
 		t.Fatal(err)
@@ -274,22 +224,20 @@ func TestAFailedLoadLeavesTheNameFree(t *testing.T) {
 	if err := r.RegisterRepository(good, "dir", "m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Load(t.Context(), "m", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	mustLoad(t, r, "m")
 	if _, err := r.Target("m", infer.LatestVersion); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestRegistrationsAreRefusedByTheMode(t *testing.T) {
-	root := WriteModels(t, map[string][]int64{"m": {1}})
-	r := NewTestRegistry(t, root, NewFakeBackend(), nil)
-	WantError(t, r.RegisterRepository(root, "m", "x"), infer.Unsupported, "repository registration is not allowed if model control mode is not EXPLICIT")
-	WantError(t, r.UnregisterRepository(root), infer.Unsupported, "repository unregistration is not allowed if model control mode is not EXPLICIT")
-	r = NewTestRegistry(t, root, NewFakeBackend(), Explicit())
-	WantError(t, r.RegisterRepository(root, "m", "x"), infer.AlreadyExists, "model repository '"+root+"' has already been registered")
-	WantError(t, r.UnregisterRepository(root), infer.InvalidArg, "failed to unregister '"+root+"', repository not found")
+	root := writeModels(t, map[string][]int64{"m": {1}})
+	r := newTestRegistry(t, root, newFakeBackend(), nil)
+	wantError(t, r.RegisterRepository(root, "m", "x"), infer.Unsupported, "repository registration is not allowed if model control mode is not EXPLICIT")
+	wantError(t, r.UnregisterRepository(root), infer.Unsupported, "repository unregistration is not allowed if model control mode is not EXPLICIT")
+	r = newTestRegistry(t, root, newFakeBackend(), explicit())
+	wantError(t, r.RegisterRepository(root, "m", "x"), infer.AlreadyExists, "model repository '"+root+"' has already been registered")
+	wantError(t, r.UnregisterRepository(root), infer.InvalidArg, "failed to unregister '"+root+"', repository not found")
 	r.StopChanges()
-	WantError(t, r.RegisterRepository(root, "m", "x"), infer.Unavailable, "Server exiting")
+	wantError(t, r.RegisterRepository(root, "m", "x"), infer.Unavailable, "Server exiting")
 }

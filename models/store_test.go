@@ -1,4 +1,4 @@
-package models
+package models_test
 
 import (
 	"context"
@@ -15,24 +15,25 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/mirror/mirrortest"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
 // stored is a registry of a repository in a store and a repository on disk.
 type stored struct {
-	*Registry
+	*models.Poller
 	t      *testing.T
 	store  *mirrortest.Store
 	b      *fakeBackend
+	roots  *repository.Roots
 	folder string // the repository on disk
 	mounts string
 	log    *testkit.Buffer
-	poller *poller
 }
 
 // latestConfig has the default version policy.
-var latestConfig = strings.Replace(FakeConfig, "version_policy { all { } }", "", 1)
+var latestConfig = strings.Replace(fakeConfig, "version_policy { all { } }", "", 1)
 
 // putModel puts a model with one version into the store.
 func putModel(store *mirrortest.Store, name string) {
@@ -41,9 +42,9 @@ func putModel(store *mirrortest.Store, name string) {
 }
 
 // storing returns a registry of these models in the store and in the folder.
-func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), inStore, inFolder []string) *stored {
+func storing(t *testing.T, change func(*models.RegistryConfig, *repository.Options), inStore, inFolder []string) *stored {
 	t.Helper()
-	s := &stored{t: t, store: mirrortest.New(), b: NewFakeBackend(), mounts: t.TempDir(), log: &testkit.Buffer{}}
+	s := &stored{t: t, store: mirrortest.New(), b: newFakeBackend(), mounts: t.TempDir(), log: &testkit.Buffer{}}
 	for _, name := range inStore {
 		putModel(s.store, name)
 	}
@@ -51,8 +52,8 @@ func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), in
 	for _, name := range inFolder {
 		local[name] = []int64{1}
 	}
-	s.folder = WriteModels(t, local)
-	s.Registry = NewTestRegistry(t, s.folder, s.b, func(c *RegistryConfig) {
+	s.folder = writeModels(t, local)
+	s.Poller = models.NewPoller(newTestRegistry(t, s.folder, s.b, func(c *models.RegistryConfig) {
 		options := repository.Options{
 			Objects: s.store.Opener, Mounts: map[string]string{"s3": s.mounts}, Log: zerolog.New(s.log), StoreStall: time.Minute,
 		}
@@ -60,25 +61,19 @@ func storing(t *testing.T, change func(*RegistryConfig, *repository.Options), in
 		if change != nil {
 			change(c, &options)
 		}
-		c.Repository.Close()
-		opened, err := repository.Open([]string{"s3://bucket/models", s.folder}, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		open(t, c, options, "s3://bucket/models", s.folder)
+		s.roots = c.Repository
 		t.Cleanup(func() {
-			opened.Close()
 			if left := testkit.Tree(t, s.mounts); left != "" {
 				t.Errorf("%s is left", left)
 			}
 		})
-		c.Repository = opened
-	})
-	s.poller = newPoller(s.Registry)
+	}))
 	return s
 }
 
 // byRequest makes the server load only models that are requested.
-func byRequest(c *RegistryConfig, _ *repository.Options) { c.Explicit = true }
+func byRequest(c *models.RegistryConfig, _ *repository.Options) { c.Explicit = true }
 
 // renew waits for a new listing of the store. It waits for two, because the first may have begun
 // before the call: the second begins only when the first is complete.
@@ -86,7 +81,7 @@ func (s *stored) renew() {
 	s.t.Helper()
 	for range 2 {
 		lists := s.store.Lists()
-		testkit.Eventually(s.t, 10*time.Second, func() bool { s.config.Repository.Renew(0); return s.store.Lists() > lists })
+		testkit.Eventually(s.t, 10*time.Second, func() bool { s.roots.Renew(0); return s.store.Lists() > lists })
 	}
 }
 
@@ -94,9 +89,8 @@ func (s *stored) renew() {
 func (s *stored) look() {
 	s.t.Helper()
 	s.renew()
-	s.poller.look(s.polling)
-	s.polls.Wait()
-	s.ending.Wait()
+	s.Look()
+	s.Settle()
 }
 
 func (s *stored) start() {
@@ -108,9 +102,7 @@ func (s *stored) start() {
 
 func (s *stored) wantStates(want string) {
 	s.t.Helper()
-	if got := states(s.Registry); got != want {
-		s.t.Errorf("got the index %q, want %q", got, want)
-	}
+	wantStates(s.t, s.Registry, want)
 }
 
 func (s *stored) wantLog(text string, times int) {
@@ -137,9 +129,7 @@ func TestModelsOfAStoreServe(t *testing.T) {
 	s.start()
 	s.wantStates("far; near; unasked")
 	for _, name := range []string{"far", "near"} {
-		if err := s.Load(t.Context(), name, "", nil); err != nil {
-			t.Fatal(err)
-		}
+		mustLoad(t, s.Registry, name)
 		wantGeneration(t, s.Registry, name, 1, 1)
 	}
 	s.wantStates("far 1 READY; near 1 READY; unasked")
@@ -152,22 +142,17 @@ func TestModelsOfAStoreServe(t *testing.T) {
 	if n := s.store.Opened("unasked/1/weights"); n != 0 {
 		t.Errorf("a model that was not asked for was read %d times", n)
 	}
-	if err := s.Load(t.Context(), "far", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	mustLoad(t, s.Registry, "far")
 	wantGeneration(t, s.Registry, "far", 1, 1) // no change, so no reload
-	if err := s.Unload(t.Context(), "far", false); err != nil {
-		t.Fatal(err)
-	}
-	s.ending.Wait()
+	unload(t, s.Registry, "far", false)
 	if got := s.copies(); len(got) != 0 {
 		t.Errorf("after the unload: got the copies %q, want none", got)
 	}
 }
 
-// TestVersionsThatThePolicyLeavesOutAreNotCopied checks that only versions that the policy selects
+// TestUnselectedVersionsAreNotCopied checks that only versions that the policy selects
 // are copied.
-func TestVersionsThatThePolicyLeavesOutAreNotCopied(t *testing.T) {
+func TestUnselectedVersionsAreNotCopied(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	s.store.Put("m/config.pbtxt", latestConfig+"version_policy { specific { versions: [2, 3] } }")
 	for _, key := range []string{"m/2/w", "m/3/", "m/10/w", "m/shared/x"} {
@@ -215,9 +200,9 @@ func TestPollFollowsAStore(t *testing.T) {
 	}
 }
 
-// TestLookOvertakesNoCopyThatIsCurrent checks that a poll does not overtake a load that has already
+// TestPollKeepsACurrentCopy checks that a poll does not overtake a load that has already
 // listed the model again because it changed during the copy.
-func TestLookOvertakesNoCopyThatIsCurrent(t *testing.T) {
+func TestPollKeepsACurrentCopy(t *testing.T) {
 	s := storing(t, nil, []string{"other"}, nil)
 	s.start()
 	putModel(s.store, "m")
@@ -238,40 +223,17 @@ func TestLookOvertakesNoCopyThatIsCurrent(t *testing.T) {
 			<-goOn
 		}
 	})
-	s.poller.look(s.polling)
+	s.Look()
 	<-second
-	s.poller.look(s.polling)
+	s.Look()
 	release()
-	s.polls.Wait()
+	s.Settle()
 	s.wantStates("m 1 READY; other 1 READY")
 	wantGeneration(t, s.Registry, "m", 1, 1)
-	s.wantLog(errOvertaken.Message, 0)
+	s.wantLog(overtaken, 0)
 	if n := s.store.Opened("m/1/weights"); n != 2 {
 		t.Errorf("the weights were read %d times, want twice", n)
 	}
-}
-
-// TestLookWaitsForALoadThatReadsAnew checks that a poll waits while a load reads its model again,
-// because it cannot tell before whether the model has changed since.
-func TestLookWaitsForALoadThatReadsAnew(t *testing.T) {
-	s := storing(t, nil, []string{"m"}, nil)
-	id := repository.Identity{Name: "m"}
-	s.store.Hang(mirrortest.Open)
-	s.poller.look(s.polling)
-	load := s.poller.works[id]
-	before := load.loadedFrom(id)
-	s.store.Put("m/1/weights", "new")
-	s.renew()
-	load.reread(id)(nil)
-	if found, err := s.poller.examine(id); found != nil || err != nil {
-		t.Errorf("while it is read anew: got %v, %v, want nothing", found, err)
-	}
-	load.reread(id)(before)
-	if found, err := s.poller.examine(id); found == nil || err != nil {
-		t.Errorf("when it was read as it was before: got %v, %v, want what it is now", found, err)
-	}
-	s.store.Resume(mirrortest.Open)
-	s.polls.Wait()
 }
 
 // TestOutageKeepsModels checks that models stay loaded while their store cannot be listed.
@@ -283,8 +245,8 @@ func TestOutageKeepsModels(t *testing.T) {
 	s.store.Delete("n/1/weights")
 	for range 3 {
 		s.renew()
-		s.poller.look(s.polling)
-		s.polls.Wait()
+		s.Look()
+		s.Settle()
 	}
 	s.wantStates("m 1 READY; n 1 READY; near 1 READY")
 	testkit.Eventually(t, 10*time.Second, func() bool {
@@ -293,8 +255,8 @@ func TestOutageKeepsModels(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(s.folder, "near")); err != nil {
 		t.Fatal(err)
 	}
-	s.poller.look(s.polling)
-	s.polls.Wait()
+	s.Look()
+	s.Settle()
 	s.wantStates("m 1 READY; n 1 READY") // the repository on disk is still polled
 	s.store.Fail(mirrortest.List, nil)
 	s.look()
@@ -304,9 +266,9 @@ func TestOutageKeepsModels(t *testing.T) {
 	s.wantLog("responds again after", 1)
 }
 
-// TestReloadThatCannotBeCopiedLeavesWhatServes checks that the old version serves when the new one
+// TestFailedCopyKeepsTheServingVersion checks that the old version serves when the new one
 // cannot be copied, and that the next poll retries.
-func TestReloadThatCannotBeCopiedLeavesWhatServes(t *testing.T) {
+func TestFailedCopyKeepsTheServingVersion(t *testing.T) {
 	s := storing(t, nil, []string{"m"}, nil)
 	s.start()
 	s.store.Put("m/1/weights", "others")
@@ -319,22 +281,22 @@ func TestReloadThatCannotBeCopiedLeavesWhatServes(t *testing.T) {
 	wantGeneration(t, s.Registry, "m", 1, 2)
 }
 
-// TestLoadThatCannotBeCopiedSaysWhy checks that the client and the index get the error of the copy.
-func TestLoadThatCannotBeCopiedSaysWhy(t *testing.T) {
+// TestFailedCopyIsReported checks that the client and the index get the error of the copy.
+func TestFailedCopyIsReported(t *testing.T) {
 	s := storing(t, byRequest, []string{"m"}, nil)
 	s.start()
 	s.store.Fail(mirrortest.Read, infer.Errorf(infer.Internal, "broken"))
 	err := s.Load(t.Context(), "m", "", nil)
-	WantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: broken;\n")
+	wantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: broken;\n")
 	s.wantStates("m 1 UNAVAILABLE Internal: broken")
 	if got := s.copies(); len(got) != 0 {
 		t.Errorf("got the copies %q, want none", got)
 	}
 }
 
-// TestModelThatChangesWhileItIsCopied checks that a model that changes while it is copied is served
-// in its final state, with its final config.
-func TestModelThatChangesWhileItIsCopied(t *testing.T) {
+// TestModelChangedDuringTheCopyIsReadAgain checks that a model that changes while it is copied is
+// served in its final state, with its final config.
+func TestModelChangedDuringTheCopyIsReadAgain(t *testing.T) {
 	s := storing(t, byRequest, []string{"m"}, nil)
 	s.start()
 	var once sync.Once
@@ -347,21 +309,18 @@ func TestModelThatChangesWhileItIsCopied(t *testing.T) {
 			})
 		}
 	})
-	if err := s.Load(t.Context(), "m", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	mustLoad(t, s.Registry, "m")
 	s.wantStates("m 1 READY; m 2 READY")
 	if got := testkit.Tree(t, s.copies()[0]); !strings.HasPrefix(got, `1/ 700; 1/weights 600 "new"; 2/ 700; 2/weights 600 "newer"; config.pbtxt 600`) {
 		t.Errorf("the copy has %s", got)
 	}
-	if err := s.Load(t.Context(), "m", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	mustLoad(t, s.Registry, "m")
 	wantGeneration(t, s.Registry, "m", 2, 1) // already current, so no reload
 }
 
-// TestModelThatNeverRests checks that a load fails if the model changes during every copy.
-func TestModelThatNeverRests(t *testing.T) {
+// TestConstantlyChangingModelFailsToLoad checks that a load fails if the model changes during every
+// copy.
+func TestConstantlyChangingModelFailsToLoad(t *testing.T) {
 	s := storing(t, byRequest, []string{"m"}, nil)
 	s.start()
 	s.store.Before(func(call mirrortest.Call, key string) {
@@ -370,7 +329,7 @@ func TestModelThatNeverRests(t *testing.T) {
 		}
 	})
 	err := s.Load(t.Context(), "m", "", nil)
-	WantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: model 'm' of s3://bucket/models changes while it is copied: "+
+	wantError(t, err, infer.InvalidArg, "load failed for model 'm': version 1 is at UNAVAILABLE state: Unavailable: model 'm' of s3://bucket/models changes while it is copied: "+
 		"5 copies were started, and none was completed; load it when its upload has ended;\n")
 }
 
@@ -394,20 +353,16 @@ func TestHangingStoreStallsNobody(t *testing.T) {
 		t.Run(string(call), func(t *testing.T) {
 			s := storing(t, byRequest, []string{"far", "loaded"}, []string{"near"})
 			s.start()
-			if err := s.Load(t.Context(), "loaded", "", nil); err != nil {
-				t.Fatal(err)
-			}
+			mustLoad(t, s.Registry, "loaded")
 			s.store.Hang(call)
 			failed := make(chan error, 1)
 			go func() { failed <- s.Load(context.Background(), "far", "", nil) }()
 			testkit.Eventually(t, 10*time.Second, func() bool { return s.store.Waiting(call) > 0 })
-			s.config.Repository.Renew(0)
+			s.roots.Renew(0)
 
 			wantGeneration(t, s.Registry, "loaded", 1, 1)
 			for range 2 {
-				if err := s.Load(t.Context(), "near", "", nil); err != nil {
-					t.Fatal(err)
-				}
+				mustLoad(t, s.Registry, "near")
 				wantGeneration(t, s.Registry, "near", 1, 1)
 			}
 			if got := states(s.Registry); !strings.HasPrefix(got, "far") || !strings.HasSuffix(got, "; loaded 1 READY; near 1 READY") {
@@ -419,10 +374,10 @@ func TestHangingStoreStallsNobody(t *testing.T) {
 			if _, err := s.Ready(t.Context()); err != nil {
 				t.Errorf("ready: got error %v", err)
 			}
-			if _, err := s.config.Repository.Footprint(repository.Identity{Name: "far"}); err != nil {
+			if _, err := s.roots.Footprint(repository.Identity{Name: "far"}); err != nil {
 				t.Errorf("footprint: got error %v", err)
 			}
-			if f := s.config.Repository.Stores()[0].Figures(); f.Copies != 1 {
+			if f := s.roots.Stores()[0].Figures(); f.Copies != 1 {
 				t.Errorf("got the figures %+v", f)
 			}
 			if err := s.Unload(t.Context(), "loaded", false); err != nil {
@@ -441,7 +396,7 @@ func TestHangingStoreStallsNobody(t *testing.T) {
 // TestStalledStoreFailsTheLoad checks that a load fails when the store sends nothing for
 // StoreStall.
 func TestStalledStoreFailsTheLoad(t *testing.T) {
-	s := storing(t, func(c *RegistryConfig, o *repository.Options) {
+	s := storing(t, func(c *models.RegistryConfig, o *repository.Options) {
 		byRequest(c, o)
 		o.StoreStall = 50 * time.Millisecond
 	}, []string{"m"}, nil)
@@ -449,7 +404,7 @@ func TestStalledStoreFailsTheLoad(t *testing.T) {
 	s.store.Hang(mirrortest.Read)
 	s.store.Put("m/config.pbtxt", latestConfig) // not in the listing yet, so it must be read
 	err := s.Load(t.Context(), "m", "", nil)
-	WantError(t, err, infer.Internal, "failed to load 'm', failed to poll from model repository")
+	wantError(t, err, infer.Internal, "failed to load 'm', failed to poll from model repository")
 	s.wantLog("Poll failed for model directory 'm': the store of s3://bucket/models has sent nothing for 50ms", 1)
 	s.store.Resume(mirrortest.Read)
 	if err := s.Load(t.Context(), "m", "", nil); err != nil {
@@ -464,14 +419,10 @@ func TestEnsembleOfAStore(t *testing.T) {
 	s.store.Put("both/config.pbtxt", ensembleOf("far", "near"))
 	s.store.Put("both/1/", "")
 	s.start()
-	if err := s.Load(t.Context(), "both", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	mustLoad(t, s.Registry, "both")
 	s.wantStates("both 1 READY; far 1 READY; near 1 READY")
-	if err := s.Unload(t.Context(), "both", true); err != nil {
-		t.Fatal(err)
-	}
-	s.ending.Wait()
+	unload(t, s.Registry, "both", true)
+	awaitUnloaded(t, s.Registry, "far")
 	if got := s.copies(); len(got) != 0 {
 		t.Errorf("got the copies %q, want none", got)
 	}
@@ -487,16 +438,16 @@ func TestConfigOverrideOfAStoredModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.ending.Wait()
+	s.Settle()
 	s.wantStates("m 1 READY")
 	if len(s.copies()) != 1 || s.store.Opened("m/1/weights") != 1 {
 		t.Errorf("got the copies %q, and the weights were read %d times; want one and once", s.copies(), s.store.Opened("m/1/weights"))
 	}
 }
 
-// TestModelWithoutAFileThatCanBeServesOn checks that a model whose objects all have invalid keys
+// TestModelWithInvalidKeysKeepsServing checks that a model whose objects all have invalid keys
 // keeps serving: the model is damaged, not deleted.
-func TestModelWithoutAFileThatCanBeServesOn(t *testing.T) {
+func TestModelWithInvalidKeysKeepsServing(t *testing.T) {
 	s := storing(t, nil, []string{"m", "n"}, nil)
 	s.start()
 	for _, key := range []string{"m/config.pbtxt", "m/1/weights"} {
@@ -519,12 +470,12 @@ func TestModelWithoutAFileThatCanBeServesOn(t *testing.T) {
 	s.wantStates("m 1 READY; n 1 READY")
 }
 
-// TestConfigurationWithAWrongSumIsOfItsModelAlone checks that a config with a wrong checksum, which
+// TestWrongChecksumAffectsOneModel checks that a config with a wrong checksum, which
 // its uploader sets, affects no other model, neither at startup nor later.
-func TestConfigurationWithAWrongSumIsOfItsModelAlone(t *testing.T) {
+func TestWrongChecksumAffectsOneModel(t *testing.T) {
 	var damaged atomic.Bool
 	damaged.Store(true)
-	s := storing(t, func(_ *RegistryConfig, o *repository.Options) {
+	s := storing(t, func(_ *models.RegistryConfig, o *repository.Options) {
 		o.Objects = mirrortest.WithSums(o.Objects, func(key string) bool { return damaged.Load() && key == "m/config.pbtxt" })
 	}, []string{"m", "n"}, nil)
 	if err := s.Start(t.Context()); err == nil || err.Error() != "failed to load all models" {

@@ -11,9 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestPlansFollowWhatChanged compares the source of a serving model with its current source and
+// TestPlansFollowChanges compares the source of a serving model with its current source and
 // checks which versions are kept, exchanged, loaded and unloaded.
-func TestPlansFollowWhatChanged(t *testing.T) {
+func TestPlansFollowChanges(t *testing.T) {
 	const base = `name: "m" backend: "fake" max_batch_size: 4 `
 	const configFile = "config.pbtxt"
 	files := func(parts ...string) repository.Footprint {

@@ -7,9 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-// TestForgetLeavesWhatIsNeeded checks which models are idle and forgotten. Each model has one
+// TestForgetKeepsUsedModels checks which models are idle and forgotten. Each model has one
 // version or none.
-func TestForgetLeavesWhatIsNeeded(t *testing.T) {
+func TestForgetKeepsUsedModels(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(m *model)

@@ -19,9 +19,9 @@ ensemble_scheduling { step [
   { model_name: "second" model_version: 1 input_map { key: "IN" value: "X" } output_map { key: "OUT" value: "B" } } ] }
 `
 
-// TestEnsemblesReleaseWhatTheyHold closes a version that an ensemble's request has yet to call. It
+// TestEnsemblesReleaseTheirModels closes a version that an ensemble's request has yet to call. It
 // checks that the close waits for the request and that no hold is left.
-func TestEnsemblesReleaseWhatTheyHold(t *testing.T) {
+func TestEnsemblesReleaseTheirModels(t *testing.T) {
 	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"first/config.pbtxt": echoConfig, "first/1/keep": "", "second/config.pbtxt": echoConfig, "second/1/keep": "",
 		"chain/config.pbtxt": chainConfig, "chain/1/keep": "",

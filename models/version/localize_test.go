@@ -47,9 +47,10 @@ func (f *foreign) Copy(context.Context) ([]byte, infer.Memory, error) {
 	return make([]byte, 4), nil, nil
 }
 
-// TestWhoSeesForeignMemory checks that inputs in foreign memory and places of outputs reach only
-// models that support them, and only if no cache, trace or sequence needs the bytes.
-func TestWhoSeesForeignMemory(t *testing.T) {
+// TestForeignMemoryIsCopiedUnlessTheModelReadsIt checks that inputs in foreign memory and places of
+// outputs reach only models that support them, and only if no cache, trace or sequence needs the
+// bytes.
+func TestForeignMemoryIsCopiedUnlessTheModelReadsIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		mappers      mappers
 		config       string
