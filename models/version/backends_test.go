@@ -1,4 +1,4 @@
-package version
+package version_test
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
-	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // TestExecutorFindsTheBackend checks which backend runs a model, with directories like those of
@@ -23,7 +23,6 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(backends, "directory", "model.py"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	python, plugins := echoes{}, echoes{}
 	const (
 		unknown   = "unable to find backend library for backend '%s', try specifying runtime on the model configuration."
 		noScript  = "unable to find Python backend based backend library 'model.py' for model 'm', searched: 'DIR/%s/model.py'"
@@ -81,40 +80,33 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 		{name: "absolute runtime", backend: "based", runtime: "/etc/passwd", code: infer.InvalidArg, want: say(escapes, "/etc/passwd", "based")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			files := map[string]string{"m/config.pbtxt": `backend: "` + c.backend + `" runtime: "` + c.runtime + `"`, "m/1/model.py": ""}
+			files := map[string]string{"m/config.pbtxt": strings.Replace(echoConfig, `"fake"`, `"`+c.backend+`" runtime: "`+c.runtime+`"`, 1), "m/1/model.py": ""}
 			if c.file != "" {
 				files["m/"+c.file] = ""
 			}
 			root := testkit.WriteFiles(t, t.TempDir(), files)
-			opened, err := repository.Open([]string{root}, repository.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer opened.Close()
-			d, _, err := opened.Read(repository.Identity{Name: "m"}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := NewLoader(Settings{
-				Backends: map[string]backend.Backend{"python": python}, BackendDirectory: backends, Plugins: plugins,
-				BackendSettings: func(name string) map[string]string { return map[string]string{"of": name} },
-			}, nil)
-			by, err := l.executor(d, 1)
+			replaced := strings.NewReplacer("DIR", backends, "MODEL", filepath.Join(root, "m"))
+			python, plugins := &echoes{}, &echoes{}
+			s := newShelf(t, root, nil, func(s *version.Settings) {
+				s.Backends, s.BackendDirectory, s.Plugins = map[string]backend.Backend{"python": python}, backends, plugins
+				s.BackendSettings = func(name string) map[string]string { return map[string]string{"of": name} }
+			})
+			v, err := s.load("m")
 			if c.want != "" {
-				want := strings.NewReplacer("DIR", backends, "MODEL", d.Directory).Replace(c.want)
-				if err == nil || infer.AsError(err).Message != want || infer.AsError(err).Code != c.code {
-					t.Errorf("got error %v, want %v %q", err, c.code, want)
-				}
+				wantError(t, err, c.code, replaced.Replace(c.want))
 				return
 			}
 			if err != nil {
 				t.Fatalf("got error %v, want none", err)
 			}
-			want := strings.NewReplacer("DIR", backends, "MODEL", d.Directory).Replace(c.plugin)
-			if got := by.env(Source{Version: 1}, d, nil).Plugin; got != want {
-				t.Errorf("got plugin %q, want %q", got, want)
+			env := python.env
+			if c.plugin != "" {
+				env = plugins.env
 			}
-			env, runtime := by.env(Source{Version: 1}, d, nil), by.describe(d).Config.GetRuntime()
+			if want := replaced.Replace(c.plugin); env.Plugin != want || v.Info().Plugin != want {
+				t.Errorf("got plugin %q, %q, want %q", env.Plugin, v.Info().Plugin, want)
+			}
+			runtime := v.Info().Config.GetRuntime()
 			if c.script == "" {
 				if env.Runtime != "" || env.Settings != nil || runtime != c.runtime {
 					t.Errorf("got script %q, settings %v, runtime %q of a backend that is built in", env.Runtime, env.Settings, runtime)
@@ -127,8 +119,8 @@ func TestExecutorFindsTheBackend(t *testing.T) {
 			if env.Settings["of"] != c.backend || runtime != "model.py" {
 				t.Errorf("got settings %v, runtime %q, want those of %s, model.py", env.Settings, runtime, c.backend)
 			}
-			if d.Config.GetRuntime() != c.runtime {
-				t.Errorf("the description has changed: its runtime is %q", d.Config.GetRuntime())
+			if got := s.read("m").Config.GetRuntime(); got != c.runtime {
+				t.Errorf("the description has changed: its runtime is %q", got)
 			}
 		})
 	}

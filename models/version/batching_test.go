@@ -1,16 +1,17 @@
-package version
+package version_test
 
 import (
-	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
-	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
@@ -23,20 +24,6 @@ func (pairs) Begin() func(*infer.Request) bool {
 		n++
 		return n <= 2
 	}
-}
-
-// strategist is a backend whose models provide a strategy.
-type strategist struct{ echoes }
-
-func (b strategist) Open(env backend.Env) (backend.Model, error) {
-	m, err := b.echoes.Open(env)
-	return strategicModel{m}, err
-}
-
-type strategicModel struct{ backend.Model }
-
-func (strategicModel) Capabilities() backend.ModelCapabilities {
-	return backend.ModelCapabilities{Strategy: func() backend.Strategy { return pairs{} }}
 }
 
 // TestBatchingStrategiesAreTakenOrRefused loads models whose config names a batching strategy, and
@@ -93,8 +80,8 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 			if c.file != "" {
 				testkit.WriteFiles(t, root, map[string]string{filepath.Join("m", c.file): ""})
 			}
-			_, err := newShelf(t, root, echoes{}, func(s *Settings) {
-				s.Strategies = map[string]NewStrategy{
+			_, err := newShelf(t, root, &echoes{}, func(s *version.Settings) {
+				s.Strategies = map[string]version.NewStrategy{
 					"pairs": func(*kserve.ModelConfig) (batching.Strategy, error) { return pairs{}, nil },
 					"fails": func(*kserve.ModelConfig) (batching.Strategy, error) {
 						return nil, infer.Errorf(infer.Unavailable, "not today")
@@ -107,10 +94,7 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 				}
 				return
 			}
-			var e *infer.Error
-			if want := strings.ReplaceAll(c.want, "ROOT", root); !errors.As(err, &e) || e.Code != c.code || e.Message != want {
-				t.Errorf("got  %v\nwant %v %s", err, c.code, want)
-			}
+			wantError(t, err, c.code, strings.ReplaceAll(c.want, "ROOT", root))
 		})
 	}
 }
@@ -118,24 +102,29 @@ func TestBatchingStrategiesAreTakenOrRefused(t *testing.T) {
 // TestStrategyOfAModel checks that a backend's model provides the strategy, unless the config names
 // another one.
 func TestStrategyOfAModel(t *testing.T) {
-	for more, want := range map[string]batching.Strategy{
-		"": pairs{},
-		"parameters { key: \"BATCH_STRATEGY\" value { string_value: \"none\" } } ": nil,
+	for more, want := range map[string][]int{
+		"": {2, 2},
+		"parameters { key: \"BATCH_STRATEGY\" value { string_value: \"none\" } } ": {4},
 	} {
-		s := newShelf(t, writeModel(t, "max_batch_size: 8 dynamic_batching { } "+more), strategist{}, func(s *Settings) {
-			s.Strategies = map[string]NewStrategy{"none": func(*kserve.ModelConfig) (batching.Strategy, error) { return nil, nil }}
+		b := &echoes{can: backend.ModelCapabilities{Strategy: func() backend.Strategy { return pairs{} }}}
+		s := newShelf(t, writeModel(t, "max_batch_size: 8 dynamic_batching { } "+more), b, func(s *version.Settings) {
+			s.Strategies = map[string]version.NewStrategy{"none": func(*kserve.ModelConfig) (batching.Strategy, error) { return nil, nil }}
+			s.DelayRequests = 4
 		})
-		v, err := s.load("m")
-		if err != nil {
-			t.Fatal(err)
+		v := s.mustLoad("m")
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := v.Infer(t.Context(), &infer.Request{Model: "m", Version: 1, Inputs: []infer.Tensor{
+					{Name: "IN", DataType: infer.Int32, Shape: []int64{1, 1}, Data: make([]byte, 4)},
+				}}, func(*infer.Response) {}); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		d, _, err := s.roots.Read(repository.Identity{Name: "m"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		batching, err := s.loader.newBatching(v, d)
-		if err != nil || batching.Strategy != want {
-			t.Errorf("with %q: got strategy %v and error %v, want %v", more, batching.Strategy, err, want)
+		all.Wait()
+		if !slices.Equal(b.batches, want) {
+			t.Errorf("with %q: got batches of %v requests, want %v", more, b.batches, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package version
+package version_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/rs/zerolog"
 )
 
@@ -94,26 +95,21 @@ response_cache { enable: true }
 
 // cached loads a model whose responses are cached. The cache has size bytes; with 0, the server has
 // none.
-func cached(t *testing.T, a *answerer, size int64, log *strings.Builder) (*shelf, *Version) {
+func cached(t *testing.T, a *answerer, size int64, log *strings.Builder) (*shelf, *version.Version) {
 	t.Helper()
 	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/config.pbtxt": cachedConfig, "m/1/keep": ""})
-	s := newShelf(t, root, a, func(c *Settings) {
+	s := newShelf(t, root, a, func(c *version.Settings) {
 		if size > 0 {
-			kept, err := cache.New(cache.Config{Size: size})
-			if err != nil {
+			var err error
+			if c.Cache, err = cache.New(cache.Config{Size: size}); err != nil {
 				t.Fatal(err)
 			}
-			c.Cache = kept
 		}
 		if log != nil {
 			c.Log = zerolog.New(zerolog.SyncWriter(log))
 		}
 	})
-	v, err := s.load("m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, v
+	return s, s.mustLoad("m")
 }
 
 // valueRequest returns a request with this input.
@@ -201,7 +197,7 @@ func TestForeignInputsAreCopiedAtTheDoor(t *testing.T) {
 }
 
 // counts returns the counts of a version's statistics as text.
-func counts(v *Version) string {
+func counts(v *version.Version) string {
 	all, n := v.Statistics(), func(d *kserve.StatisticDuration) uint64 { return d.GetCount() }
 	s := all.GetInferenceStats()
 	return fmt.Sprintf("inferences %d executions %d success %d fail %d queue %d compute %d hit %d miss %d", all.GetInferenceCount(),
@@ -276,10 +272,7 @@ func TestCachedEndsWithTheLoad(t *testing.T) {
 	s, v := cached(t, a, 4000, nil)
 	answered(t, v.Infer, valueRequest(3))
 	s.close("m")
-	v, err := s.load("m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	v = s.mustLoad("m")
 	if got, want := answered(t, v.Infer, valueRequest(3)), "X=3@2 Y=3@2"; got != want {
 		t.Errorf("got %q of the model that was loaded anew, want %q", got, want)
 	}
@@ -287,7 +280,7 @@ func TestCachedEndsWithTheLoad(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	s.close("m")
-	if left := s.loader.settings.Cache.Stats(); left.Used != 0 {
+	if left := s.settings.Cache.Stats(); left.Used != 0 {
 		t.Errorf("%d bytes are left when all is unloaded", left.Used)
 	}
 }

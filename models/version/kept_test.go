@@ -1,4 +1,4 @@
-package version
+package version_test
 
 import (
 	"strconv"
@@ -8,6 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // TestLabelsAndStatesAreCharged loads a model whose config names a large label file and a large
@@ -27,7 +28,7 @@ func TestLabelsAndStatesAreCharged(t *testing.T) {
 			root := writeModel(t, `output [ { name: "CLASS" data_type: TYPE_FP32 dims: [ 1 ] label_filename: "labels.txt" } ]
 				sequence_batching { state [ { input_name: "S" output_name: "T" data_type: TYPE_INT8 dims: [ `+strconv.Itoa(c.state)+` ] } ] }`)
 			testkit.WriteFiles(t, root, map[string]string{"m/labels.txt": strings.Repeat("\n", labels)})
-			s := newShelf(t, root, echoes{}, func(s *Settings) { s.Memory = account })
+			s := newShelf(t, root, &echoes{}, func(s *version.Settings) { s.Memory = account })
 			v, err := s.load("m")
 			if c.refuse != "" {
 				if err == nil || !strings.HasPrefix(infer.AsError(err).Message, c.refuse) {

@@ -1,4 +1,4 @@
-package version
+package version_test
 
 import (
 	"context"
@@ -9,30 +9,22 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
 	"github.com/nereid-serving/nereid/models/cache"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
-// mappers is a backend whose models may map inputs in foreign memory and write outputs in place.
-type mappers struct{ maps, writes bool }
-
-func (b *mappers) Open(backend.Env) (backend.Model, error) { return &mapper{of: b}, nil }
-
+// mapper maps inputs in foreign memory and writes outputs in place, or does not.
 type mapper struct {
-	echo
-	of    *mappers
-	asked []string // the outputs passed to Writes
+	maps, writes bool
+	asked        []string // the outputs passed to Writes
 }
 
-func (m *mapper) Capabilities() backend.ModelCapabilities {
-	return backend.ModelCapabilities{Mapper: m}
-}
-
-func (m *mapper) Maps(*infer.Tensor) bool { return m.of.maps }
+func (m *mapper) Maps(*infer.Tensor) bool { return m.maps }
 
 func (m *mapper) TakesDevices() bool { return false }
 
 func (m *mapper) Writes(p *infer.Place) bool {
 	m.asked = append(m.asked, p.Output)
-	return m.of.writes
+	return m.writes
 }
 
 // foreign is a client's memory with one INT32.
@@ -52,24 +44,29 @@ func (f *foreign) Copy(context.Context) ([]byte, infer.Memory, error) {
 // bytes.
 func TestForeignMemoryIsCopiedUnlessTheModelReadsIt(t *testing.T) {
 	for name, test := range map[string]struct {
-		mappers      mappers
+		mapper       *mapper // nil: the model does not support foreign memory
 		config       string
 		cached       bool
 		traced       bool
 		sees, puts   bool // the input stays in foreign memory; the places are kept
 		neverIsAsked bool
 	}{
-		"a model that maps and writes":    {mappers: mappers{true, true}, sees: true, puts: true},
-		"one that only maps":              {mappers: mappers{true, false}, sees: true},
-		"one that only writes":            {mappers: mappers{false, true}, puts: true},
-		"dynamic batching":                {mappers: mappers{true, true}, config: "max_batch_size: 4 dynamic_batching { }\n", sees: true, puts: true},
-		"a traced request":                {mappers: mappers{true, true}, traced: true, neverIsAsked: true},
-		"a cache":                         {mappers: mappers{true, true}, config: "response_cache { enable: true }\n", cached: true, neverIsAsked: true},
-		"a cache that the server has not": {mappers: mappers{true, true}, config: "response_cache { enable: true }\n", sees: true, puts: true},
-		"sequences":                       {mappers: mappers{true, true}, config: "sequence_batching { }\n", neverIsAsked: true},
+		"a model that maps and writes":    {mapper: &mapper{maps: true, writes: true}, sees: true, puts: true},
+		"one that only maps":              {mapper: &mapper{maps: true}, sees: true},
+		"one that only writes":            {mapper: &mapper{writes: true}, puts: true},
+		"one that does neither":           {neverIsAsked: true},
+		"dynamic batching":                {mapper: &mapper{maps: true, writes: true}, config: "max_batch_size: 4 dynamic_batching { }\n", sees: true, puts: true},
+		"a traced request":                {mapper: &mapper{maps: true, writes: true}, traced: true, neverIsAsked: true},
+		"a cache":                         {mapper: &mapper{maps: true, writes: true}, config: "response_cache { enable: true }\n", cached: true, neverIsAsked: true},
+		"a cache that the server has not": {mapper: &mapper{maps: true, writes: true}, config: "response_cache { enable: true }\n", sees: true, puts: true},
+		"sequences":                       {mapper: &mapper{maps: true, writes: true}, config: "sequence_batching { }\n", neverIsAsked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShelf(t, writeModel(t, test.config), &test.mappers, func(c *Settings) {
+			b := &echoes{}
+			if test.mapper != nil {
+				b.can.Mapper = test.mapper
+			}
+			s := newShelf(t, writeModel(t, test.config), b, func(c *version.Settings) {
 				if test.cached {
 					var err error
 					if c.Cache, err = cache.New(cache.Config{Size: 1 << 20}); err != nil {
@@ -77,54 +74,38 @@ func TestForeignMemoryIsCopiedUnlessTheModelReadsIt(t *testing.T) {
 					}
 				}
 			})
-			v, err := s.load("m")
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := s.mustLoad("m")
 			in, out := &foreign{refs: 1}, &foreign{refs: 1}
 			req := &infer.Request{
+				Model: "m", Version: 1, Correlation: infer.CorrelationID{Number: 7}, Flags: infer.SequenceStart | infer.SequenceEnd,
 				Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Memory: in}},
 				Places: []infer.Place{{Output: "OUT", Memory: out}, {Output: "MORE", Memory: out}},
 			}
-			if v.info.Config.GetMaxBatchSize() > 0 {
+			if v.Info().Config.GetMaxBatchSize() > 0 {
 				req.Inputs[0].Shape = []int64{1, 1}
 			}
 			if test.traced {
-				req.Trace = trace.New(trace.Config{IDs: new(atomic.Uint64)})
+				req.Trace = trace.New(trace.Config{IDs: new(atomic.Uint64), Now: backend.Now, Done: (*trace.Tree).Release})
 			}
-			if err := v.spec.Validate(t.Context(), req); err != nil {
+			if err := v.Infer(t.Context(), req, func(r *infer.Response) {
+				if r.Err != nil {
+					t.Error(r.Err)
+				}
+			}); err != nil {
 				t.Fatal(err)
 			}
-			if err := v.localize(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
-			v.keepPlaces(req)
-			if sees := in.copies == 0; sees != test.sees || sees != (req.Inputs[0].Foreign() != nil) {
+			if sees := in.copies == 0; sees != test.sees || sees != (b.inputs[0].Foreign() != nil) {
 				t.Errorf("the input is seen where it lies: %v, want %v", sees, test.sees)
 			}
-			if puts := len(req.Places) == 2; puts != test.puts || !puts && req.Places != nil {
-				t.Errorf("got places %v, and want some: %v", req.Places, test.puts)
+			if puts := len(b.places) == 2; puts != test.puts || !puts && b.places != nil {
+				t.Errorf("got places %v, and want some: %v", b.places, test.puts)
 			}
-			if asked := v.model.(*mapper).asked; (len(asked) != 2) != test.neverIsAsked {
-				t.Errorf("the model was asked about %v", asked)
+			if asked := test.mapper != nil && len(test.mapper.asked) == 2; asked == test.neverIsAsked {
+				t.Errorf("the model was asked about both outputs: %v", asked)
 			}
 			if out.copies != 0 || out.refs != 1 {
 				t.Errorf("%d copies and %d references of the place, want none and one", out.copies, out.refs)
 			}
 		})
-	}
-}
-
-// TestPlacesOfOthers checks that a model whose backend does not support foreign memory gets no
-// places.
-func TestPlacesOfOthers(t *testing.T) {
-	s := newShelf(t, writeModel(t, ""), echoes{}, nil)
-	v, err := s.load("m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	req := &infer.Request{Places: []infer.Place{{Output: "OUT", Memory: &foreign{}}}}
-	if v.keepPlaces(req); req.Places != nil {
-		t.Errorf("got places %v, want none", req.Places)
 	}
 }

@@ -1,7 +1,9 @@
-package version
+package version_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models/repository"
+	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/panics"
 )
 
@@ -21,26 +24,47 @@ const patience = time.Minute
 
 // shelf is a Registry of the versions that a test has loaded, one per model.
 type shelf struct {
-	t        *testing.T
-	roots    *repository.Roots
-	loader   *Loader
-	versions map[repository.Identity]*Version
-	ending   panics.WaitGroup
+	t         *testing.T
+	roots     *repository.Roots
+	loader    *version.Loader
+	settings  version.Settings
+	versions  map[repository.Identity]*version.Version
+	described map[string]*repository.Description
+	ending    panics.WaitGroup
+	lifetime  context.Context
 }
 
 // load loads version 1 of a model.
-func (s *shelf) load(name string) (*Version, error) {
+func (s *shelf) load(name string) (*version.Version, error) {
 	s.t.Helper()
-	id := repository.Identity{Name: name}
-	d, _, err := s.roots.Read(id, nil)
+	v, err := s.loader.Load(s.t.Context(), version.Source{Description: s.read(name), Version: 1})
+	if err == nil {
+		s.versions[repository.Identity{Name: name}] = v
+	}
+	return v, err
+}
+
+// read reads a model. Each name is read once.
+func (s *shelf) read(name string) *repository.Description {
+	s.t.Helper()
+	if s.described[name] == nil {
+		d, _, err := s.roots.Read(repository.Identity{Name: name}, nil)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.described[name] = d
+	}
+	return s.described[name]
+}
+
+// mustLoad loads version 1 of a model without an error.
+func (s *shelf) mustLoad(name string) *version.Version {
+	s.t.Helper()
+	v, err := s.load(name)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	v, err := s.loader.Load(s.t.Context(), Source{Description: d, Version: 1})
-	if err == nil {
-		s.versions[id] = v
-	}
-	return v, err
+	return v
 }
 
 // close closes the loaded version of a model.
@@ -54,7 +78,7 @@ func (s *shelf) close(name string) {
 }
 
 // Latest implements Registry.
-func (s *shelf) Latest(step, _ repository.Identity) (*Version, error) {
+func (s *shelf) Latest(step, _ repository.Identity) (*version.Version, error) {
 	if v := s.versions[step]; v != nil {
 		return v, nil
 	}
@@ -62,36 +86,36 @@ func (s *shelf) Latest(step, _ repository.Identity) (*Version, error) {
 }
 
 // Hold implements Registry.
-func (s *shelf) Hold(model repository.Identity, _ int64) (Held, error) {
+func (s *shelf) Hold(model repository.Identity, _ int64) (version.Held, error) {
 	v, err := s.Latest(model, model)
 	if err != nil {
-		return Held{}, err
+		return version.Held{}, err
 	}
 	if h, can := v.Hold(); can {
 		return h, nil
 	}
-	return Held{}, ErrReplaced
+	return version.Held{}, version.ErrReplaced
 }
 
 // Lifetime implements Registry.
-func (s *shelf) Lifetime() context.Context { return context.Background() }
+func (s *shelf) Lifetime() context.Context { return s.lifetime }
 
 // Ending implements Registry.
 func (s *shelf) Ending() *panics.WaitGroup { return &s.ending }
 
 // newShelf opens a repository whose models run on the backend "fake".
-func newShelf(t *testing.T, root string, b backend.Backend, change func(*Settings)) *shelf {
+func newShelf(t *testing.T, root string, b backend.Backend, change func(*version.Settings)) *shelf {
 	t.Helper()
 	roots, err := repository.Open([]string{root}, repository.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := Settings{Backends: map[string]backend.Backend{"fake": b}, Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop()}
+	settings := version.Settings{Backends: map[string]backend.Backend{"fake": b}, Metrics: metrics.New(metrics.Config{}), Log: zerolog.Nop()}
 	if change != nil {
 		change(&settings)
 	}
-	s := &shelf{t: t, roots: roots, versions: make(map[repository.Identity]*Version)}
-	s.loader = NewLoader(settings, s)
+	s := &shelf{t: t, roots: roots, settings: settings, lifetime: context.Background(), versions: make(map[repository.Identity]*version.Version), described: make(map[string]*repository.Description)}
+	s.loader = version.NewLoader(settings, s)
 	t.Cleanup(func() {
 		for _, v := range s.versions {
 			if err := v.Close(); err != nil {
@@ -104,43 +128,70 @@ func newShelf(t *testing.T, root string, b backend.Backend, change func(*Setting
 	return s
 }
 
-// echoes is a backend whose models have one instance, which returns input IN as output OUT. If hold
-// is set, executions wait until it is closed.
-type echoes struct{ hold chan struct{} }
+// echoes is a backend whose models have one instance, which returns its first input as output OUT.
+type echoes struct {
+	hold chan struct{}             // if set, executions wait until it is closed
+	can  backend.ModelCapabilities // the models'
 
-func (b echoes) Open(backend.Env) (backend.Model, error) { return &echo{hold: b.hold}, nil }
+	mu      sync.Mutex
+	env     backend.Env // of the last Open
+	batches []int       // the number of requests in each executed batch
+	// The inputs and places of the last request that was executed.
+	inputs []infer.Tensor
+	places []infer.Place
+}
 
-type echo struct{ hold chan struct{} }
+func (b *echoes) Open(env backend.Env) (backend.Model, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.env = env
+	return echo{b}, nil
+}
 
-func (e *echo) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
+// see records a batch.
+func (b *echoes) see(batch *backend.Batch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.batches = append(b.batches, len(batch.Tasks))
+	last := batch.Tasks[len(batch.Tasks)-1].Request
+	b.inputs, b.places = slices.Clone(last.Inputs), slices.Clone(last.Places)
+}
 
-func (e *echo) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
+type echo struct{ *echoes }
+
+func (e echo) AutoComplete(context.Context, []byte) ([]byte, error) { return nil, nil }
+
+func (e echo) Start(_ context.Context, _ *kserve.ModelConfig, _ []byte, events backend.Events) error {
 	events.Available(echoInstance{e})
 	return nil
 }
 
-func (e *echo) Instances() []backend.Instance { return []backend.Instance{echoInstance{e}} }
+func (e echo) Instances() []backend.Instance { return []backend.Instance{echoInstance{e}} }
 
-func (e *echo) Close(context.Context) error { return nil }
+func (e echo) Close(context.Context) error { return nil }
 
-func (e *echo) Name() string { return "echo" }
+func (e echo) Name() string { return "echo" }
 
-func (e *echo) Ready(context.Context) error { return nil }
+func (e echo) Ready(context.Context) error { return nil }
 
-func (e *echo) Capabilities() backend.ModelCapabilities { return backend.ModelCapabilities{} }
+func (e echo) Capabilities() backend.ModelCapabilities { return e.can }
 
-type echoInstance struct{ *echo }
+type echoInstance struct{ echo }
 
 func (echoInstance) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
 func (e echoInstance) Execute(b *backend.Batch) {
 	go func() {
+		e.see(b)
 		if e.hold != nil {
 			<-e.hold
 		}
 		for _, task := range b.Tasks {
 			out := task.Request.Inputs[0]
 			out.Name = "OUT"
+			if out.Foreign() != nil {
+				out.Memory, out.Data = nil, make([]byte, 4)
+			}
 			task.Send(&infer.Response{Final: true, Outputs: []infer.Tensor{out}})
 		}
 		b.Done(b, backend.Report{Start: 1, ComputeStart: 2, ComputeEnd: 3, End: 4, Executed: true})
@@ -158,4 +209,11 @@ func writeModel(t *testing.T, more string) (root string) {
 	root = t.TempDir()
 	testkit.WriteFiles(t, root, map[string]string{"m/config.pbtxt": echoConfig + more, "m/1/keep": ""})
 	return root
+}
+
+func wantError(t *testing.T, err error, code infer.Code, text string) {
+	t.Helper()
+	if e := infer.AsError(err); e == nil || e.Code != code || e.Message != text {
+		t.Errorf("got  %v\nwant %v %s", err, code, text)
+	}
 }

@@ -1,4 +1,4 @@
-package version
+package version_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/models/version"
 )
 
 // TestInitialStatesAreReadOrRefused loads models with initial states and checks the first state of
@@ -58,7 +59,8 @@ func TestInitialStatesAreReadOrRefused(t *testing.T) {
 			root := writeModel(t, "sequence_batching { state [ "+c.states+" ] }")
 			testkit.WriteFiles(t, root, map[string]string{"m/initial_state/bytes": "abcd"})
 			var log strings.Builder
-			v, err := newShelf(t, root, echoes{}, func(s *Settings) { s.Log = zerolog.New(zerolog.SyncWriter(&log)) }).load("m")
+			b := &echoes{}
+			v, err := newShelf(t, root, b, func(s *version.Settings) { s.Log = zerolog.New(zerolog.SyncWriter(&log)) }).load("m")
 			if err != nil {
 				got := infer.AsError(err).Detailed().Status()
 				if want := strings.ReplaceAll(c.want, "ROOT", root); got != want {
@@ -66,8 +68,14 @@ func TestInitialStatesAreReadOrRefused(t *testing.T) {
 				}
 				return
 			}
-			first := v.states[0]
-			if got := infer.ShapeString(first.Shape) + " " + string(first.Data); got != c.want {
+			if err := v.Infer(t.Context(), &infer.Request{
+				Model: "m", Version: 1, Correlation: infer.CorrelationID{Number: 7}, Flags: infer.SequenceStart,
+				Inputs: []infer.Tensor{{Name: "IN", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}},
+			}, func(*infer.Response) {}); err != nil {
+				t.Fatal(err)
+			}
+			first := b.inputs[1]
+			if got := infer.ShapeString(first.Shape) + " " + string(first.Data); first.Name != "S" || got != c.want {
 				t.Errorf("sequences begin with %q, want %q", got, c.want)
 			}
 			if !strings.Contains(log.String(), c.warns) {
