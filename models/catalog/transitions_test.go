@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
@@ -47,5 +49,18 @@ func TestEndBehindForget(t *testing.T) {
 	k.Ended(repository.Identity{Name: "m"}, 1, nil)
 	if k.Knows("m", infer.LatestVersion) {
 		t.Error("the catalog knows a model that has ended")
+	}
+}
+
+// TestChangedImportsReloadTheirVersion checks an invariant of planChange: a version whose imports
+// have changed is loaded, although the others only get other instances.
+func TestChangedImportsReloadTheirVersion(t *testing.T) {
+	source := func(instances int32) *Source {
+		config := &kserve.ModelConfig{Name: "m", InstanceGroup: []*kserve.ModelInstanceGroup{{Count: instances}}}
+		return &Source{Description: &repository.Description{Name: "m", Config: config, Versions: []int64{1, 2}}}
+	}
+	got := planChange(source(1), source(2), []int64{1, 2}, []int64{2})
+	if !slices.Equal(got.exchange, []int64{1}) || !slices.Equal(got.load, []int64{2}) || got.keep != nil || got.leave != nil {
+		t.Errorf("got %+v, want version 1 exchanged and version 2 loaded", got)
 	}
 }
