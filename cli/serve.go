@@ -173,13 +173,18 @@ func runServer(o *flags.Options, running context.Context, s *nereid.Server, mana
 	case loaded != nil && (o.ExitOnError || o.Log.Interactive && s.RepositoryError() != nil):
 		s.Shutdown() //nolint:errcheck // it is logged, and the status has a more important cause
 		fmt.Fprintln(shown.stderr, creatingServer(loaded))
-		fmt.Fprint(shown.stderr, notLoaded(loaded, func(string) bool { return false }))
+		tellNotLoaded(loaded, func(_, line string) { fmt.Fprintln(shown.stderr, line) })
 		return 1
 	case loaded != nil:
 		log.Error().Msg(infer.AsError(loaded).Detailed().Status())
-		if shown.progress != nil {
-			fmt.Fprint(shown.stderr, notLoaded(loaded, shown.progress.HasFailed))
-		}
+		tellNotLoaded(loaded, func(model, line string) {
+			switch {
+			case shown.progress == nil:
+				log.Error().Msg(line)
+			case !shown.progress.HasFailed(model):
+				fmt.Fprintln(shown.stderr, line)
+			}
+		})
 	}
 
 	if err := s.Listen(); err != nil {

@@ -169,20 +169,15 @@ func creatingServer(err error) string {
 	return "error: creating server: " + e.Code.String() + " - " + e.Message
 }
 
-// notLoaded lists each model that failed to load, with location and remedy, except models that were
-// shown already. It returns "" for other errors. The lines follow those of creatingServer.
-func notLoaded(err error, shown func(model string) bool) string {
+// tellNotLoaded calls tell for each model that failed to load, with a line that has location and
+// remedy. It does nothing for other errors. The lines follow those of creatingServer.
+func tellNotLoaded(err error, tell func(model, line string)) {
 	var start *models.StartError
-	if !errors.As(err, &start) {
-		return ""
-	}
-	var text strings.Builder
-	for _, fault := range start.Faults {
-		if !shown(fault.Model) {
-			text.WriteString("not loaded: " + fault.String() + "\n")
+	if errors.As(err, &start) {
+		for _, fault := range start.Faults {
+			tell(fault.Model, "not loaded: "+fault.String())
 		}
 	}
-	return text.String()
 }
 
 // settingHostPolicy returns the lines about an invalid host policy.

@@ -13,7 +13,7 @@ import (
 
 // TestFailedStartNamesEachModel starts a server on a repository with typical beginners' mistakes.
 // Tool directories must not count as models. The log must end with one line per failed model, with
-// file and line number.
+// file and line number. With --exit-on-error=false the log must have the same lines.
 func TestFailedStartNamesEachModel(t *testing.T) {
 	repository := writeFiles(t, map[string]string{
 		".git/HEAD": "ref: refs/heads/main\n", ".ipynb_checkpoints/a-checkpoint.ipynb": "{}", "__pycache__/x.cpython-311.pyc": "",
@@ -43,6 +43,12 @@ func TestFailedStartNamesEachModel(t *testing.T) {
 	}
 	if n := strings.Count(end, "\n"); n != len(wants) {
 		t.Errorf("got %d last lines, want %d:\n%s", n, len(wants), end)
+	}
+	serving := launch(t, testkit.Python(t).Path, repository, "--exit-on-error=false")
+	for _, want := range wants {
+		if n := serving.printed(want, 1); n != 1 {
+			t.Errorf("the log of a server that keeps running says %d times, want once: %s", n, want)
+		}
 	}
 }
 
