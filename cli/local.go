@@ -142,17 +142,44 @@ func checkFolders(paths []string) error {
 		if err != nil {
 			return fmt.Errorf("the model repository: %w%s", err, remedyOf(err, path))
 		}
-		if versions, _ := config.PresentVersions([]string{filepath.Base(path)}); len(versions) > 0 && isModelVersion(path) {
-			return fmt.Errorf("%s is a version directory, because it contains model.py, and not a model repository: use %s", path, parentOf(parentOf(path)))
+		if absolute, err := filepath.Abs(path); err == nil && isModelVersion(absolute) {
+			return fmt.Errorf("%s is a version directory, because it contains model.py, and not a model repository: use nereid serve %s", path, parentOf(parentOf(path)))
 		}
-		for _, e := range entries {
-			versions, _ := config.PresentVersions([]string{e.Name()})
-			if !e.IsDir() && e.Name() == "config.pbtxt" || e.IsDir() && len(versions) > 0 && isModelVersion(filepath.Join(path, e.Name())) {
-				return fmt.Errorf("%s is a model, because it contains %s, and not a model repository: use %s", path, e.Name(), parentOf(path))
-			}
+		if file := markOfModel(path); file != "" {
+			return fmt.Errorf("%s is a model, because it contains %s, and not a model repository: use nereid serve %s", path, file, parentOf(path))
+		}
+		if below := repositoryBelow(path, entries); below != "" {
+			return fmt.Errorf("%s contains no model, but %s does: use nereid serve %s", path, below, below)
 		}
 	}
 	return nil
+}
+
+// markOfModel returns the file or the directory that marks a directory as a model, or "".
+func markOfModel(path string) string {
+	entries, _ := os.ReadDir(path) // the server reports errors
+	for _, e := range entries {
+		if !e.IsDir() && e.Name() == "config.pbtxt" || e.IsDir() && isModelVersion(filepath.Join(path, e.Name())) {
+			return e.Name()
+		}
+	}
+	return ""
+}
+
+// repositoryBelow returns the first directory in path that contains models. It returns "" if path
+// contains models itself.
+func repositoryBelow(path string, entries []fs.DirEntry) (first string) {
+	for _, e := range entries {
+		below := filepath.Join(path, e.Name())
+		if markOfModel(below) != "" {
+			return ""
+		}
+		inner, _ := os.ReadDir(below)
+		if first == "" && slices.ContainsFunc(inner, func(e fs.DirEntry) bool { return markOfModel(filepath.Join(below, e.Name())) != "" }) {
+			first = below
+		}
+	}
+	return first
 }
 
 // remedyOf suggests how to fix an unreadable repository, or returns "" if the error does.
@@ -168,9 +195,11 @@ func remedyOf(err error, path string) string {
 	return ""
 }
 
+// isModelVersion reports whether a directory has the name of a version and contains model.py.
 func isModelVersion(path string) bool {
+	versions, _ := config.PresentVersions([]string{filepath.Base(path)})
 	_, err := os.Stat(filepath.Join(path, "model.py"))
-	return err == nil
+	return err == nil && len(versions) > 0
 }
 
 func parentOf(path string) string {

@@ -42,7 +42,7 @@ func TestServeDiffersInItsDefaultsAlone(t *testing.T) {
 }
 
 func TestServeMistakes(t *testing.T) {
-	folder := testkit.WriteFiles(t, t.TempDir(), map[string]string{"file": "", "repository/m/1/model.py": "", "configured/2/": "", "configured/config.pbtxt": ""})
+	folder := testkit.WriteFiles(t, t.TempDir(), map[string]string{"file": "", "repository/m/1/model.py": "", "configured/2/": "", "configured/config.pbtxt": "", "above/README": "", "above/models/m/1/model.py": ""})
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +65,9 @@ func TestServeMistakes(t *testing.T) {
 			"nereid serve needs the directory that contains the models' directories; nereid new model NAME creates a first model\n"},
 		{[]string{in("file")}, 1, "nereid serve: the model repository: open " + in("file") + ": not a directory: " +
 			"nereid serve needs the directory that contains the models' directories, such as " + folder + "/NAME/1/model.py\n"},
-		{[]string{in("repository/m")}, 1, "nereid serve: " + in("repository/m") + " is a model, because it contains 1, and not a model repository: use " + in("repository") + "\n"},
-		{[]string{in("repository/m/1")}, 1, "nereid serve: " + in("repository/m/1") + " is a version directory, because it contains model.py, and not a model repository: use " + in("repository") + "\n"},
+		{[]string{in("repository/m")}, 1, "nereid serve: " + in("repository/m") + " is a model, because it contains 1, and not a model repository: use nereid serve " + in("repository") + "\n"},
+		{[]string{in("repository/m/1")}, 1, "nereid serve: " + in("repository/m/1") + " is a version directory, because it contains model.py, and not a model repository: use nereid serve " + in("repository") + "\n"},
+		{[]string{in("above")}, 1, "nereid serve: " + in("above") + " contains no model, but " + in("above/models") + " does: use nereid serve " + in("above/models") + "\n"},
 		{[]string{in("configured")}, 1, "nereid serve: " + in("configured") + " is a model, because it contains config.pbtxt, "},
 		{[]string{in("repository"), "--http-port=" + port}, 1, fmt.Sprintf("nereid serve: HTTP cannot listen: listen tcp 127.0.0.1:%s: bind: address already in use: "+
 			"stop the program that uses the port, or choose another with --http-port\n", port)},
@@ -83,6 +84,10 @@ func TestServeMistakes(t *testing.T) {
 	}
 	if status, stdout, stderr := RunAs("nereid", "serve", "--help"); status != 0 || !strings.HasPrefix(stdout, "Usage: "+serveCall+"\n") || stderr != "" {
 		t.Errorf("--help: got status %d, %q and %q, want the usage", status, stdout, stderr)
+	}
+	t.Chdir(in("above/models/m/1"))
+	if _, _, stderr := RunAs("nereid", "serve", "."); stderr != "nereid serve: . is a version directory, because it contains model.py, and not a model repository: use nereid serve "+in("above/models")+"\n" {
+		t.Errorf("in a version directory: got %q", stderr)
 	}
 	if got := parentOf("."); !filepath.IsAbs(got) {
 		t.Errorf("the folder above the working directory: got %q, want a whole path", got)
