@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/models/version"
 )
 
@@ -92,6 +93,12 @@ func (o *Options) IsPlugin(backend string) bool {
 // may be meant for it.
 func (o *Options) HasPlugins() bool {
 	return len(version.Plugins(o.Backends.Directory, o.Repository.Paths, "*")) > 0
+}
+
+// BackendNames lists the names of all backends.
+func (o *Options) BackendNames() []string {
+	names := append(slices.Sorted(maps.Keys(o.Backends.Linked)), config.BackendPython)
+	return append(names, version.Named(o.Backends.Directory, o.Repository.Paths)...)
 }
 
 // Script returns the model.py of a Python-based backend, or "" for any other backend.

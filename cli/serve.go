@@ -57,9 +57,6 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	for _, name := range o.NoEffect {
 		log.Warn().Msg("--" + name + " is accepted but has no effect")
 	}
-	for _, strange := range o.StrangeSettings() {
-		log.Warn().Msg(strange)
-	}
 	manager := notify.Open(getenv, log)
 	defer manager.Close()
 	running, abrupt, stopWatching := watchSignals(context.Background(), stdout, log)
@@ -87,6 +84,9 @@ func serve(o *flags.Options, getenv func(string) string, stdout, stderr io.Write
 	if err != nil {
 		fmt.Fprintln(stderr, creatingServer(err))
 		return 1
+	}
+	for _, strange := range o.StrangeSettings() {
+		log.Warn().Msg(strange)
 	}
 	options.Lines, options.Build = kept, version
 	shown := screen{settings: settings, lines: lines, progress: newProgress(lines, out, getenv), stdout: stdout, stderr: stderr}

@@ -76,7 +76,7 @@ func lookUp(arg string, table []group) (*flag, error) {
 	case 0:
 		return nil, &SyntaxError{
 			Complaint: "unrecognized option '" + arg + "'",
-			Hint:      "did you mean --" + nearest(name, table) + "?",
+			Hint:      suggestion(name, table),
 		}
 	case 1:
 		return matches[0], nil
@@ -88,15 +88,16 @@ func lookUp(arg string, table []group) (*flag, error) {
 	return nil, &SyntaxError{Complaint: complaint}
 }
 
-// nearest returns the flag with the smallest edit distance to name.
-func nearest(name string, table []group) string {
-	best, fewest := "", -1
+// suggestion asks whether the most similar flag was meant. It returns "" if none is similar.
+func suggestion(name string, table []group) string {
+	var names []string
 	for _, g := range table {
 		for _, f := range g.flags {
-			if n := spelling.Distance(name, f.name); fewest < 0 || n < fewest {
-				best, fewest = f.name, n
-			}
+			names = append(names, f.name)
 		}
 	}
-	return best
+	if meant := spelling.Nearest(name, names); meant != "" {
+		return "did you mean --" + meant + "?"
+	}
+	return ""
 }

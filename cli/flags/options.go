@@ -162,7 +162,15 @@ func (o *Options) finish(twoCaches bool) error {
 	if o.HTTPS.Allow && (o.HTTPS.CertFile == "" || o.HTTPS.KeyFile == "") {
 		return errors.New("Error: Use of '--https-port' requires '--https-server-cert' and '--https-server-key' as well.")
 	}
-	return o.checkPorts()
+	if tls := &o.GRPC.TLS; o.GRPC.Allow && (tls.Enabled || tls.Mutual) {
+		switch {
+		case tls.CertFile == "" || tls.KeyFile == "":
+			return errors.New("Error: Use of '--grpc-use-ssl' requires '--grpc-server-cert' and '--grpc-server-key' as well.")
+		case tls.Mutual && tls.RootFile == "":
+			return errors.New("Error: Use of '--grpc-use-ssl-mutual' requires '--grpc-root-cert' as well.")
+		}
+	}
+	return cmp.Or(o.checkPorts(), o.checkRange())
 }
 
 const sageMaker = "SageMaker"
@@ -215,14 +223,14 @@ func (o *Options) checkPorts() error {
 func (o *Options) checkRange() error {
 	for _, e := range o.Endpoints() {
 		if e.On && (e.Port < 0 || e.Port > 65535) {
-			return &valueError{fmt.Sprintf("--%s is %d, want a port from 0 to 65535", e.Flag, e.Port)}
+			return fmt.Errorf("--%s is %d, want a port from 0 to 65535", e.Flag, e.Port)
 		}
 	}
 	return nil
 }
 
 // ServerOptions returns the options of the server: the flags, the log and the consoles. It rejects
-// bad settings of the metrics and the cache.
+// bad settings of the metrics, the backends and the cache.
 func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) string, log zerolog.Logger, stdout, stderr io.Writer) (nereid.Options, error) {
 	all := o.Options
 	all.Logger, all.Logging, all.Stdout, all.Stderr = log, logs.Control{Settings: settings}, stdout, stderr
@@ -233,6 +241,9 @@ func (o *Options) ServerOptions(settings *logs.Settings, getenv func(string) str
 	all.Page.Allow = o.Page.Allow && (o.HTTP.Allow || !o.Page.Dispensable)
 	var err error
 	if err = o.applyMetricsSettings(&all.Metrics.Series, log); err != nil {
+		return all, err
+	}
+	if err = o.checkBackends(); err != nil {
 		return all, err
 	}
 	all.CacheBytes, err = cache.ParseSettings(o.Cache.Settings, o.Cache.Directory, budget.Limit())

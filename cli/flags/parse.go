@@ -63,7 +63,10 @@ func Parse(args []string, getenv func(string) string, stderr io.Writer) (*Option
 	if len(rest) > 0 {
 		return nil, &valueError{"Unexpected argument: " + rest[0]}
 	}
-	return p.o, p.finish()
+	if err := p.finish(); err != nil {
+		return nil, err
+	}
+	return p.o, nil
 }
 
 // finish completes the options when all flags have been read.
@@ -94,7 +97,7 @@ func ParseServe(args []string, getenv func(string) string, stderr io.Writer) (*O
 	if len(p.o.Repository.Paths) == 0 {
 		return nil, &valueError{"no model repository given: nereid serve DIR serves the models in DIR, and nereid new model NAME creates a first one"}
 	}
-	return p.o, p.o.checkRange()
+	return p.o, nil
 }
 
 // ParseWith parses the command line of a subcommand that accepts the server's flags and its own. It

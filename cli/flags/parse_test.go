@@ -1,6 +1,8 @@
 package flags_test
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"strings"
@@ -196,6 +198,50 @@ func TestStrictModelConfigTurnsAutoCompleteOff(t *testing.T) {
 		}
 		if got := o.Repository.DisableAutoCompleteConfig; got != test.disable || stderr.String() != test.stderr {
 			t.Errorf("%q: got %v and %q, want %v and %q", test.args, got, stderr.String(), test.disable, test.stderr)
+		}
+	}
+}
+
+// TestMistakesNameTheFlag checks that errors about values name the flag, never a field of a struct.
+func TestMistakesNameTheFlag(t *testing.T) {
+	for line, want := range map[string]string{
+		"--http-port=70000":               "--http-port is 70000, want a port from 0 to 65535",
+		"--openai-port=-1":                "--openai-port is -1, want a port from 0 to 65535",
+		"--http-ui-port=70000":            "--http-ui-port is 70000, want a port from 0 to 65535",
+		"--grpc-keepalive-time=-3":        `--grpc-keepalive-time is "-3", want 0 or more: `,
+		"--http-header-forward-pattern=(": `--http-header-forward-pattern is "(", want <string>: Pass headers whose names match this regular expression`,
+		"--grpc-use-ssl=true":             "Error: Use of '--grpc-use-ssl' requires '--grpc-server-cert' and '--grpc-server-key' as well.",
+		"--grpc-use-ssl=true --grpc-server-cert=a --grpc-server-key=b --grpc-use-ssl-mutual=true": "Error: Use of '--grpc-use-ssl-mutual' requires '--grpc-root-cert' as well.",
+		"--aloow-http=true": "unrecognized option '--aloow-http=true'",
+	} {
+		if _, err := flags.Parse(strings.Fields(line), noEnv, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", line, err, want)
+		}
+	}
+	for line, want := range map[string]string{"--aloow-http": "did you mean --allow-http?", "--foo": ""} {
+		var syntax *flags.SyntaxError
+		if _, err := flags.Parse([]string{line}, noEnv, io.Discard); !errors.As(err, &syntax) || syntax.Hint != want {
+			t.Errorf("%s: got %+v, want the hint %q", line, syntax, want)
+		}
+	}
+}
+
+// TestUnusableBackendSettingsEndTheStart checks that settings with which no Python model could run
+// are one error about the flag.
+func TestUnusableBackendSettingsEndTheStart(t *testing.T) {
+	for line, want := range map[string]string{
+		"--backend-config=python,shm-default-byte-size=x":        `--backend-config=python: shm-default-byte-size is "x", want a whole number without a unit, 1048576 to 9223372036854775807`,
+		"--backend-config=env-build=x":                           `--backend-config: env-build is "x", want false or true`,
+		"--backend-config=python,shm-max-byte-size=9":            "--backend-config=python: shm-max-byte-size is 9, want at least 1048576 (shm-default-byte-size)",
+		"--backend-config=python,shm-default-byte-size=2097152M": "",
+	} {
+		o, err := flags.Parse([]string{line}, noEnv, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = o.ServerOptions(nil, noEnv, zerolog.Nop(), io.Discard, io.Discard)
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%s: got %s, want %q", line, got, want)
 		}
 	}
 }

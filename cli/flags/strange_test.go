@@ -21,10 +21,10 @@ func TestStrangeSettingsAreNamed(t *testing.T) {
 		"--backend-config: the setting 'what' is not known",
 		"--backend-config=based: shm-max-byte-size is \"2M\", want a whole number without a unit, 1 to 9223372036854775807",
 		"--backend-config=based: stub-template is \"of\", want on or off",
-		"--backend-config: the setting 'sub-template' is not known",
-		"--backend-config: the setting 'exec-timeout-seconds' is not known",
+		"--backend-config: the setting 'sub-template' is not known; did you mean 'stub-template'?",
+		"--backend-config: the setting 'exec-timeout-seconds' is not known; did you mean 'execute-timeout-seconds'?",
 		"--backend-config=python: shm-default-byte-size is \"2M\", want a whole number without a unit, 1048576 to 9223372036854775807",
-		"--backend-config=pyton,stub-template: there is no backend 'pyton'",
+		"--backend-config=pyton,stub-template: there is no backend 'pyton'; did you mean 'python'?",
 	}
 	if got := o.StrangeSettings(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -76,7 +76,7 @@ func TestSettingsOfPluginsAreTheirOwn(t *testing.T) {
 		}},
 	}}
 	want := []string{
-		"--backend-config: the setting 'start-timeout-seconds' is not known",
+		"--backend-config: the setting 'start-timeout-seconds' is not known; did you mean 'stub-timeout-seconds'?",
 		"--backend-config=of*,what: there is no backend 'of*'",
 		"--backend-config=plugged: start-timeout-seconds is \"5s\", want a whole number without a unit, 1 to 9223372036",
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -136,9 +137,27 @@ func word(name, help string, field func(*Options) *string) flag {
 	return typed(name, "<string>", help, parse, func(text string) string { return text }, field)
 }
 
-// millis creates the row of a time in milliseconds. A time of 0 is not shown as a default.
+// pattern creates the row of a regular expression.
+func pattern(name, help string, field func(*Options) *string) flag {
+	return typed(name, "<string>", help, func(text string) (string, error) {
+		_, err := regexp.Compile(text)
+		return text, err
+	}, func(text string) string { return text }, field)
+}
+
+// millis creates the row of a time in milliseconds, with the upper bound in the table of its
+// config. A time of 0 is not shown as a default.
 func millis(name, help string, field func(*Options) *time.Duration) flag {
-	return typed(name, "<integer>", help, parseMillis, inMillis, field)
+	f := typed(name, "<integer>", help, nil, inMillis, field)
+	f.most = boundsOf(field).Most / int64(time.Millisecond)
+	f.set = setWith(func(text string) (time.Duration, error) {
+		d, err := parseMillis(text)
+		if err == nil && (d < 0 || d.Milliseconds() > f.most) {
+			err = outOfBound(text)
+		}
+		return d, err
+	}, field)
+	return f
 }
 
 func inMillis(d time.Duration) string { return unlessZero(d.Milliseconds()) }

@@ -36,7 +36,7 @@ func TestFaultNamesSourceReasonAndRemedy(t *testing.T) {
 		{"no class", infer.Errorf(infer.InvalidArg, "version 3 is at UNAVAILABLE state: Internal: AttributeError: module '3.model' has no attribute 'TritonPythonModel';"),
 			"m: r/m/3/model.py: Internal: AttributeError: module '3.model' has no attribute 'TritonPythonModel'; the server creates an instance of that class: define class TritonPythonModel: with def execute(self, requests)"},
 		{"no numpy", infer.Errorf(infer.Internal, "python-executable /p: /p: ModuleNotFoundError: No module named 'numpy'; install numpy with `/p -m pip install numpy`"),
-			"m: r/m/config.pbtxt: python-executable /p: /p: ModuleNotFoundError: No module named 'numpy'; install numpy with `/p -m pip install numpy`"},
+			"m: python-executable /p: /p: ModuleNotFoundError: No module named 'numpy'; install numpy with `/p -m pip install numpy`"},
 		{"no model", infer.Errorf(infer.InvalidArg, "at least one version must be available under the version policy of model 'm'"),
 			"m: r/m/config.pbtxt: at least one version must be available under the version policy of model 'm'; a model needs a directory for each version, such as r/m/1, with the model.py, or empty for an ensemble; if this is not a model, move it out of the repository"},
 		{"spelling", infer.Errorf(infer.InvalidArg, "unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?"),

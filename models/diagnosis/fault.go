@@ -45,6 +45,8 @@ var (
 	pythonSyntax = regexp.MustCompile(`\(([^\s()]+\.py), line (\d+)\)`)
 	// noClass matches Python's error for a model.py without the class.
 	noClass = regexp.MustCompile(`module '(\d+)\.(\w+)' has no attribute 'TritonPythonModel'`)
+	// notOfModel matches errors about the interpreter of all models, not about a model's files.
+	notOfModel = regexp.MustCompile(`python-executable |no python3 on PATH`)
 	// versionFolder is the name of a version's folder.
 	versionFolder = regexp.MustCompile(`^[0-9]+$`)
 	// versionFailed matches the start of a version's text in the error of its model.
@@ -92,6 +94,9 @@ func diagnose(model, version, directory, file string, err error) Fault {
 		f.Source = filepath.Join(directory, m[1], m[2]+".py")
 	}
 	f.Remedy = remedy(text, directory)
+	if notOfModel.MatchString(text) {
+		f.Source = ""
+	}
 	return f
 }
 

@@ -62,6 +62,21 @@ func Plugins(directory string, repositories []string, backend string) (programs 
 	return programs
 }
 
+// Named lists the names of plugins and of Python-based backends, including those that the
+// directory of all backends has.
+//
+// bound: the repositories and their files
+func Named(directory string, repositories []string) (names []string) {
+	for _, program := range Plugins(directory, repositories, "*") {
+		names = append(names, strings.TrimPrefix(filepath.Base(program), PluginPrefix))
+	}
+	scripts, _ := filepath.Glob(filepath.Join(directory, "*", runtimeScript))
+	for _, script := range scripts {
+		names = append(names, filepath.Base(filepath.Dir(script)))
+	}
+	return names
+}
+
 // executor finds the backend of a version: a built-in or linked backend, a plugin
 // beside the model or in the backends' directory, or a model.py there. The texts are Triton's,
 // except for libraries, which cannot be run here.
@@ -75,7 +90,8 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 		return executor{backend: b}, nil
 	}
 	unknown := infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
-	if meant := spelling.Nearest(name, slices.Sorted(maps.Keys(l.settings.Backends))); meant != "" && runtime == "" {
+	known := append(slices.Sorted(maps.Keys(l.settings.Backends)), Named(l.settings.BackendDirectory, nil)...)
+	if meant := spelling.Nearest(name, known); meant != "" && runtime == "" {
 		unknown.Message += " Did you mean '" + meant + "'?"
 	}
 	if !repository.IsName(name) { // it would lead out of the backends' directory

@@ -36,6 +36,15 @@ func (r Rows) Find(key string) *Row {
 	return nil
 }
 
+// Keys lists the keys of the settings.
+func (r Rows) Keys() []string {
+	keys := make([]string, len(r)) // bound: the table
+	for i := range r {
+		keys[i] = r[i].Key
+	}
+	return keys
+}
+
 // Setting is the row of a key of a backend with config type C.
 type Setting[C any] struct {
 	Row
