@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/backend/python"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/spelling"
-	"github.com/nereid-serving/nereid/models/config"
 	"github.com/nereid-serving/nereid/server/tracing"
 )
 
@@ -62,10 +61,10 @@ func meant(word string, known []string) string {
 // checkBackends returns the error about a setting with which the Python backend, or a backend based
 // on it, could run no model.
 func (o *Options) checkBackends() error {
-	for _, backend := range append(slices.Sorted(maps.Keys(o.Backends.Settings)), config.BackendPython) {
+	for _, backend := range append(slices.Sorted(maps.Keys(o.Backends.Settings)), "python") {
 		all := o.BackendSettings(backend)
 		_, err := python.ParseConfig(all)
-		if err == nil || backend != config.BackendPython && o.Backends.Script(backend) == "" {
+		if err == nil || backend != "python" && o.Backends.Script(backend) == "" {
 			continue
 		}
 		flag := "--backend-config=" + backend
@@ -82,7 +81,7 @@ func (o *Options) checkBackends() error {
 
 // owner returns the backend whose --backend-config sets a key of a backend: "" for all backends.
 func (o *Options) owner(backend, key string) string {
-	for _, name := range []string{backend, config.BackendPython} {
+	for _, name := range []string{backend, "python"} {
 		if _, set := o.Backends.Settings[name][key]; set {
 			return name
 		}

@@ -90,7 +90,7 @@ func (l *Loader) executor(d *repository.Description, number int64) (executor, er
 		return executor{backend: b}, nil
 	}
 	unknown := infer.Errorf(infer.InvalidArg, "unable to find backend library for backend '%s', try specifying runtime on the model configuration.", name)
-	known := append(slices.Sorted(maps.Keys(l.settings.Backends)), Named(l.settings.BackendDirectory, nil)...)
+	known := append(slices.Sorted(maps.Keys(l.settings.Backends)), Named(l.settings.BackendDirectory, nil)...) // bound: Named
 	if meant := spelling.Nearest(name, known); meant != "" && runtime == "" {
 		unknown.Message += " Did you mean '" + meant + "'?"
 	}
