@@ -22,6 +22,9 @@ func TestFailedStartNamesEachModel(t *testing.T) {
 		"broken/config.pbtxt": "backend: \"python\"\ninput { name: \"A\" data_type: TYPE_BYTES dims: [ 1 ] }\n", "broken/1/model.py": executing("pass"),
 		"misspelt/config.pbtxt": "backend: \"pyton\"\n", "misspelt/1/model.py": executing("pass"),
 		"raises/config.pbtxt": oneFloat, "raises/1/model.py": "\n\nraise ValueError('no')\n",
+		"pipeline/config.pbtxt": "platform: \"ensemble\"\ninput { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] }\noutput { name: \"B\" data_type: TYPE_FP32 dims: [ 1 ] }\n" +
+			"ensemble_scheduling { step {\n model_name: \"god\"\n input_map { key: \"A\" value: \"A\" } output_map { key: \"B\" value: \"B\" } } }\n",
+		"pipeline/1/x":        "",
 		"syntax/config.pbtxt": oneFloat, "syntax/1/model.py": "\ndef f(:\n",
 	})
 	s := launch(t, testkit.Python(t).Path, repository)
@@ -31,7 +34,8 @@ func TestFailedStartNamesEachModel(t *testing.T) {
 	_, end, _ := strings.Cut(s.log.String(), "error: creating server: Internal - failed to load all models\n")
 	wants := []string{
 		"not loaded: broken: " + repository + "/broken/config.pbtxt:2:30: invalid value for enum type: TYPE_BYTES; use TYPE_STRING for strings and bytes",
-		"not loaded: misspelt: " + repository + "/misspelt/config.pbtxt: Invalid argument: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?",
+		"not loaded: misspelt: " + repository + "/misspelt/config.pbtxt:1: Invalid argument: unable to find backend library for backend 'pyton', try specifying runtime on the model configuration. Did you mean 'python'?",
+		"not loaded: pipeline: " + repository + "/pipeline/config.pbtxt:5: ensemble pipeline contains models that are not available or ambiguous: god",
 		"not loaded: raises: " + repository + "/raises/1/model.py:3: Internal: ValueError: no",
 		"not loaded: syntax: " + repository + "/syntax/1/model.py:2: Internal: SyntaxError: invalid syntax",
 		"not loaded: notebooks: " + repository + "/notebooks/config.pbtxt: Invalid model name: Could not determine backend",

@@ -3,6 +3,8 @@ package models
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"sync"
 
@@ -53,8 +55,30 @@ type faults struct {
 }
 
 func (f *faults) add(id repository.Identity, err error) {
-	directory, file := f.repository.Where(id)
-	f.list = append(f.list, diagnosis.Of(id.String(), directory, file, err))
+	f.list = append(f.list, diagnose(f.repository, id, err))
+}
+
+// maxDiagnosed bounds the bytes of a configuration in which the line of an error is searched.
+const maxDiagnosed = 1 << 20
+
+// diagnose diagnoses the error of a load. If the error has no position, it finds the line of the
+// configuration to which the error refers.
+func diagnose(roots *repository.Roots, id repository.Identity, err error) diagnosis.Fault {
+	directory, path := roots.Where(id)
+	fault := diagnosis.Of(id.String(), directory, path, err)
+	if path == "" || fault.Source != path {
+		return fault
+	}
+	file, err := os.Open(path)
+	if err != nil { // it is in an object store
+		return fault
+	}
+	defer file.Close()
+	source, _ := io.ReadAll(io.LimitReader(file, maxDiagnosed)) // bound: maxDiagnosed
+	if line := diagnosis.Line(source, id.Name, fault.Reason); line > 0 {
+		fault.Source += fmt.Sprintf(":%d", line)
+	}
+	return fault
 }
 
 // loadFailedError is the client's text for a model that was read but could not be loaded.
@@ -120,12 +144,10 @@ type troubles struct {
 func (t *troubles) note(id repository.Identity, err error) {
 	reason := ""
 	if err != nil {
-		directory, file := t.repository.Where(id) // reads directories, so not under the lock
-		if directory == "" {
+		if directory, _ := t.repository.Where(id); directory == "" { // reads directories, so not under the lock
 			return
 		}
-		reason = diagnosis.Of(id.String(), directory, file, err).Why()
-		reason = infer.Cut(reason, maxReasonBytes)
+		reason = infer.Cut(diagnose(t.repository, id, err).Why(), maxReasonBytes)
 	}
 	if full := t.set(id, reason); full {
 		t.sweep()

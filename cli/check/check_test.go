@@ -108,7 +108,7 @@ func TestFilesTellWhatIsWrong(t *testing.T) {
 		{"a step that is not there", map[string]string{"m/config.pbtxt": strings.ReplaceAll(check.Chain, "good", "goood"), "m/1/x": ""},
 			[]string{"m/config.pbtxt:5: error: ensemble m contains models that are not available or ambiguous: goood; did you mean 'good'?"}},
 		{"a tensor that is not there", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, `key: "A"`, `key: "X"`, 1), "m/1/x": ""},
-			[]string{"m/config.pbtxt:2: error: in ensemble m, ensemble tensor A is mapping to non-existing input X in model good; a key in an input_map is the name of an input of the step's model"}},
+			[]string{"m/config.pbtxt:6: error: in ensemble m, ensemble tensor A is mapping to non-existing input X in model good; a key in an input_map is the name of an input of the step's model"}},
 		{"tensors that do not match", map[string]string{"m/config.pbtxt": strings.Replace(check.Chain, "FP32 dims: [ 2 ] }\nens", "INT8 dims: [ 2 ] }\nens", 1), "m/1/x": ""},
 			[]string{"m/config.pbtxt:3: error: in ensemble m, ensemble tensor B: inconsistent data type: TYPE_INT8 is inferred from model m while TYPE_FP32 is inferred from model good; " +
 				"the models that produce and consume a tensor must agree: change one of the configurations"}},
@@ -229,7 +229,7 @@ func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
 		"is not a directory: want a model repository or a model":                    {filepath.Join(directory, "file")},
 		"is a version directory: want the model, which is its":                      {filepath.Join(directory, "m", "1")},
 		"bare has a model.py outside a version directory: move it":                  {filepath.Join(directory, "bare")},
-		"got 2 directories, want one":                                               {directory, directory},
+		" after the directory of a model or a repository":                           {directory, directory},
 		"--write-config and --request need exactly one model":                       {directory, "--write-config"},
 		"--request needs --try or --write-config":                                   {filepath.Join(directory, "m"), "--request=x"},
 		`--model is "baer", but it is not in ` + directory + `; did you mean bare?`: {directory, "--model=baer"},

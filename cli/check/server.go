@@ -230,10 +230,6 @@ func (c *check) lineOf(e *models.Examined, source []byte, text string) (file str
 	if source == nil {
 		return e.Directory, 0
 	}
-	if _, names, found := strings.Cut(text, "not available or ambiguous: "); found {
-		first, _, _ := strings.Cut(names, ",")
-		text = "'" + first + "'"
-	}
 	if _, circle, found := strings.Cut(text, " -> ... -> "); found {
 		last, _, _ := strings.Cut(circle, " -> ")
 		return e.File, firstLine(source, `\bmodel_name\s*:\s*"`+regexp.QuoteMeta(last)+`"`, `\bmodel_name\b`)

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/nereid-serving/nereid/models/config"
 )
 
 var (
+	// missing matches names that the configuration gets wrong, in errors that also quote others.
+	missing    = regexp.MustCompile(`(?: ambiguous:| non-existing input| non-existing output) ([^\s,]+)`)
 	quoted     = regexp.MustCompile(`'([^'\n]+)'|"([^"\n]+)"|\b(?:input|output|tensor|model) (\w+)\b`)
 	identifier = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b|\bdims\b|\breshape\b`)
 )
@@ -27,8 +30,8 @@ func Line(source []byte, model, reason string) int {
 		}
 		return 0
 	}
-	for _, m := range quoted.FindAllStringSubmatch(reason, -1) {
-		word := m[1] + m[2] + m[3]
+	for _, m := range append(missing.FindAllStringSubmatch(reason, -1), quoted.FindAllStringSubmatch(reason, -1)...) {
+		word := strings.Join(m[1:], "")
 		if word == model {
 			continue
 		}
