@@ -139,3 +139,15 @@ func TestHostileRepliesAreRefused(t *testing.T) {
 		t.Errorf("got %d bytes, %v; want that the reply is too long", len(text), err)
 	}
 }
+
+// TestFailedReloadsAreNotTheState checks that the reason of a version that serves is shown as that
+// of its last reload, without the separator of versions.
+func TestFailedReloadsAreNotTheState(t *testing.T) {
+	v := many(1)
+	v.Models[0].Reason = "version 1 is at UNAVAILABLE state: Internal: SyntaxError: invalid syntax;"
+	for _, text := range []string{plain(v, &ui{}), fmt.Sprint(details(&v.Models[0], &ui{}))} {
+		if !strings.Contains(text, "the last reload") || strings.Contains(text, "is READY") || strings.Contains(text, "syntax;") {
+			t.Errorf("got %s", text)
+		}
+	}
+}

@@ -232,8 +232,12 @@ func details(r *Row, u *ui) (lines []line) {
 		say(name, text)
 	}
 	if r.Reason != "" {
-		lines = append(lines, textLine("reason", faint))
-		for text := range strings.SplitSeq(strings.TrimRight(r.Reason, "\n"), "\n") {
+		title := "reason"
+		if r.State == ready {
+			title = "the last reload failed"
+		}
+		lines = append(lines, textLine(title, faint))
+		for text := range strings.SplitSeq(strings.TrimRight(r.Reason, ";\n"), "\n") {
 			lines = append(lines, textLine("  "+indented(text), bad))
 		}
 	}
@@ -260,8 +264,12 @@ func plain(v *View, u *ui) string {
 			lines = append(lines, instanceTable(r, v.At)...)
 		}
 		if r.Reason != "" && r.Reason != "unloaded" {
-			lines = append(lines, nil, textLine("why "+clean(r.Model)+" is "+r.State, plainText))
-			for text := range strings.SplitSeq(strings.TrimRight(r.Reason, "\n"), "\n") {
+			title := "why " + clean(r.Model) + " is " + r.State
+			if r.State == ready {
+				title = "why the last reload of " + clean(r.Model) + " failed"
+			}
+			lines = append(lines, nil, textLine(title, plainText))
+			for text := range strings.SplitSeq(strings.TrimRight(r.Reason, ";\n"), "\n") {
 				lines = append(lines, textLine("  "+indented(text), plainText))
 			}
 		}

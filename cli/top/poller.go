@@ -25,6 +25,8 @@ const (
 	rateSpan = 5 * time.Second
 	// maxLines limits the number of kept log lines, and of kept errors.
 	maxLines = 1000
+	// ready is the state of a version that serves. It may have a reason: why a reload failed.
+	ready = "READY"
 	// unavailable is the state of a version that is not loaded.
 	unavailable = "UNAVAILABLE"
 )
