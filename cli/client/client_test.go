@@ -126,3 +126,34 @@ func TestRequestsKeepEmptyShapes(t *testing.T) {
 		t.Errorf("got %v", m)
 	}
 }
+
+// TestWhyNobodyAnswers checks that only an address where nothing listens is explained with a
+// server that loads its models, over HTTP and gRPC, and that Unix sockets have no port.
+func TestWhyNobodyAnswers(t *testing.T) {
+	const loading = "a server listens once its models are loaded"
+	port := testkit.Ports(t, 1)[0]
+	for address, want := range map[string]bool{fmt.Sprintf("127.0.0.1:%d", port): true, "unix:" + t.TempDir() + "/none": true, "nosuch.invalid:8000": false} {
+		a, err := client.ParseAddress(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := client.NewEndpoint(a, 10*time.Second)
+		_, err = e.Ask(t.Context(), http.MethodGet, "/v2", nil)
+		if err == nil || strings.Contains(err.Error(), loading) != want {
+			t.Errorf("%s over HTTP: got error %v, want the hint: %t", address, err, want)
+		}
+		conn, err := a.GRPC(1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = grpcservice.NewGRPCInferenceServiceClient(conn).ServerLive(t.Context(), &kserve.ServerLiveRequest{})
+		if err = client.Plain(err); err == nil || strings.Contains(err.Error(), loading) != want {
+			t.Errorf("%s over gRPC: got error %v, want the hint: %t", address, err, want)
+		}
+		_ = conn.Close()
+		e.Close()
+		if text := a.Want(false); strings.Contains(text, "port") == strings.HasPrefix(address, "unix:") {
+			t.Errorf("%s: got the hint %q", address, text)
+		}
+	}
+}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -72,10 +74,17 @@ func (e *Endpoint) NewStream(_ context.Context, _ *grpc.StreamDesc, call string,
 	return nil, fmt.Errorf("%s is not made over HTTP", call)
 }
 
+// nobody matches gRPC's error for an address where nothing listens.
+var nobody = regexp.MustCompile(`Error while dialing: .*(connection refused|no such file or directory)`)
+
 // Plain returns a gRPC error as its code and its text, and other errors unchanged.
 func Plain(err error) error {
 	if s, ok := status.FromError(err); ok && err != nil {
-		return fmt.Errorf("%s: %s", s.Code(), s.Message())
+		text := fmt.Sprintf("%s: %s", s.Code(), s.Message())
+		if nobody.MatchString(text) {
+			text += loading
+		}
+		return errors.New(text)
 	}
 	return err
 }

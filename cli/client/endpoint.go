@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	"github.com/nereid-serving/nereid/infer"
@@ -40,6 +42,17 @@ func (e *Endpoint) Close() { e.HTTP.CloseIdleConnections() }
 
 // DialError is the reason why there is no connection.
 type DialError struct{ error }
+
+// Error implements error. Nothing listens while models are loaded at startup.
+func (e DialError) Error() string {
+	if errors.Is(e.error, syscall.ECONNREFUSED) || errors.Is(e.error, fs.ErrNotExist) {
+		return e.error.Error() + loading
+	}
+	return e.error.Error()
+}
+
+// loading explains an address where nothing listens.
+const loading = "; a server listens once its models are loaded"
 
 // Refusal is a reply with a status other than 200.
 type Refusal struct {

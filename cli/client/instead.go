@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -13,16 +14,22 @@ import (
 // lookLimit limits each look at an unknown endpoint.
 const lookLimit = 2 * time.Second
 
-// WantHTTP tells which address to give.
-const WantHTTP = "give the address of the HTTP endpoint; its port is 8000 unless the server has another --http-port"
+// Want tells which address to give instead of a.
+func (a *Address) Want(grpc bool) string {
+	name, flag, port := "HTTP", "http", 8000
+	if grpc {
+		name, flag, port = "gRPC", "grpc", 8001
+	}
+	if a.Scheme == socket {
+		return fmt.Sprintf("give the socket of the %s endpoint, which the server's --%s-address names", name, flag)
+	}
+	return fmt.Sprintf("give the address of the %s endpoint; its port is %d unless the server has another --%s-port", name, port, flag)
+}
 
 // Instead explains why a request to an HTTP endpoint, or to a gRPC one, has failed: it names the
 // endpoint that is at the address, and the address to use. It returns "" if it finds nothing.
 func (a *Address) Instead(ctx context.Context, grpc bool) string {
-	want := ": " + WantHTTP
-	if grpc {
-		want = ": give the address of the gRPC endpoint; its port is 8001 unless the server has another --grpc-port"
-	}
+	want := ": " + a.Want(grpc)
 	ctx, cancel := context.WithTimeout(ctx, 2*lookLimit)
 	defer cancel()
 	if !grpc && a.isHTTP2(ctx) {

@@ -74,20 +74,17 @@ func check(address, path string, limit time.Duration, stdout io.Writer) error {
 
 // explain returns the error for a server that does not say yes.
 func explain(ctx context.Context, e *client.Endpoint, path string, err error) error {
-	var noDial client.DialError
 	var refused *client.Refusal
 	switch {
-	case errors.As(err, &noDial):
-		return fmt.Errorf("%s: %w; a server listens once its models are loaded", e.Address, err)
 	case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
-		return fmt.Errorf("%s%s: status 404, want 200; %s", e.Address, path, client.WantHTTP)
+		return fmt.Errorf("%s%s: status 404, want 200; %s", e.Address, path, e.Want(false))
 	case errors.As(err, &refused):
 		note := ""
 		if path == readyPath {
 			note = unready(ctx, e)
 		}
 		return fmt.Errorf("%s%s: status %d, want 200%s", e.Address, path, refused.Status, note)
-	case ctx.Err() == nil:
+	case ctx.Err() == nil && !errors.As(err, new(client.DialError)):
 		if text := e.Instead(ctx, false); text != "" {
 			return fmt.Errorf("%s is %s", e.Address, text)
 		}

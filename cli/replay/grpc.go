@@ -79,7 +79,7 @@ func (s *grpcSender) refused(ctx context.Context, err error, most int64) ([]reco
 		return nil, fmt.Errorf("no answer from %s: %w", s.address, ctx.Err())
 	case told.Code() == codes.Unavailable && strings.Contains(told.Message(), "Error while dialing: "):
 		_, why, _ := strings.Cut(strings.TrimSuffix(told.Message(), `"`), "Error while dialing: ")
-		return nil, &unreachableError{s.address, errors.New(why)}
+		return nil, &unreachableError{s.address, errors.New(why + "; requests to decoupled models need the gRPC endpoint: give its address with --grpc-url")}
 	case told.Code() == codes.ResourceExhausted && strings.HasPrefix(told.Message(), "grpc: received message larger than max"):
 		return nil, &longError{most}
 	case told.Code() == codes.Unavailable && isTransport(told.Message()):
