@@ -258,7 +258,7 @@ func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
 		"there are no records in " + directory + "/empty: create them by running a server with --record": {1, []string{directory + "/empty"}},
 		"1.record: not sent: it is not a record":                                                         {1, []string{directory + "/broken"}},
 		"--protocol is \"x\", want http or grpc":                                                         {2, []string{directory, "--protocol=x"}},
-		"got 0 directories, want one with records":                                                       {2, nil},
+		"the directory with records is missing":                                                          {2, nil},
 	} {
 		status, out, stderr := command(t, append([]string{"replay"}, c.arguments...)...)
 		if status != c.status || !strings.Contains(out+stderr, want) {

@@ -69,15 +69,17 @@ func test(ctx context.Context, flags *flag.FlagSet, args []string, stdout io.Wri
 	var settings settingsFlag
 	flags.Var(&settings, "backend-config", "setting `SETTING=VALUE` of the backend; may be repeated")
 	names, err := command.Parse(flags, args)
+	if err != nil {
+		return err
+	}
+	path, err := command.One(names, "the path")
 	switch {
 	case err != nil:
 		return err
-	case len(names) != 1:
-		return command.Usagef("got %d paths, want one", len(names))
 	case *limit <= 0:
 		return command.Usagef("--timeout is %s, want more than 0s", *limit)
 	}
-	program, backend, err := find(names[0])
+	program, backend, err := find(path)
 	if err != nil {
 		return err
 	}

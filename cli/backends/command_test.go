@@ -98,7 +98,7 @@ func TestCommandLinesAreExplained(t *testing.T) {
 		{"help", []string{"--help"}, 0, "Usage: nereid backend COMMAND"},
 		{"help of test", []string{"test", "--help"}, 0, "--model DIRECTORY"},
 		{"an unknown command", []string{"burn"}, 2, "nereid backend: unknown command \"burn\"\nwant test; see nereid backend --help\n"},
-		{"no path", []string{"test"}, 2, "got 0 paths, want one"},
+		{"no path", []string{"test"}, 2, "the path is missing"},
 		{"no time", []string{"test", "--timeout=0s", empty}, 2, "--timeout is 0s"},
 		{"a strange setting", []string{"test", "--backend-config=x", empty}, 2, "want SETTING=VALUE"},
 		{"nothing there", []string{"test", filepath.Join(empty, "none")}, 1, "no such file"},

@@ -287,8 +287,8 @@ func (largeReplies) ModelInfer(context.Context, *kserve.ModelInferRequest) (*kse
 // TestCommandLines checks the exit status and the error of invalid command lines.
 func TestCommandLines(t *testing.T) {
 	for arguments, want := range map[string]string{
-		"":                            "got 0 models, want the name of one",
-		"a b":                         "got 2 models",
+		"":                            "the name of the model is missing",
+		"a b":                         `unexpected argument "b" after the name of the model`,
 		"a --url=localhost":           `--url is "localhost", want host:port, unix:<path>, or a URL such as https://host:8443`,
 		"a --nosuch":                  "flag provided but not defined: --nosuch",
 		"a --protocol=smtp":           `--protocol is "smtp", want http, grpc or stream`,

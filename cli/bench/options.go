@@ -87,10 +87,9 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(names) != 1 {
-		return nil, command.Usagef("got %d models, want the name of one", len(names))
+	if o.model, err = command.One(names, "the name of the model"); err != nil {
+		return nil, err
 	}
-	o.model = names[0]
 	if err := o.check(address, concurrency, rate); err != nil {
 		return nil, &command.UsageError{Text: err.Error()}
 	}

@@ -81,7 +81,8 @@ func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
 // locate finds the repository for the arguments: a directory of models, or of one model.
 func (o *options) locate(names []string) error {
 	if len(names) > 1 || len(names)+len(o.server.Repository.Paths) == 0 {
-		return command.Usagef("got %d directories, want one: a model repository or a model", len(names))
+		_, err := command.One(names, "the directory of a model or a repository")
+		return err
 	}
 	o.importing = o.importing || o.trying
 	if len(names) == 1 {

@@ -4,6 +4,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -57,6 +58,17 @@ func Parse(flags *flag.FlagSet, args []string) (names []string, err error) {
 		names = append(names, args[0])
 		args = args[1:]
 	}
+}
+
+// One returns the only argument, or the error about a missing or superfluous one.
+func One(names []string, what string) (string, error) {
+	switch len(names) {
+	case 0:
+		return "", Usagef("%s is missing", what)
+	case 1:
+		return names[0], nil
+	}
+	return "", Usagef("unexpected argument %q after %s", names[1], what)
 }
 
 // undefined is the beginning of package flag's error for an unknown flag.
@@ -129,19 +141,25 @@ const model = "MODEL"
 // TakesModel reports whether an argument of the command is the name of a model.
 func (d Description) TakesModel() bool { return slices.Contains(strings.Fields(d.Call), model) }
 
+// placeholders replace package flag's default names of values.
+var placeholders = map[string]string{
+	"int": "N", "uint": "N", "float": "N", "duration": "TIME", "string": "TEXT", "value": "VALUE",
+}
+
 // Usage prints the usage of a command, its summary and its options.
 func Usage(w io.Writer, call, summary string, flags *flag.FlagSet) {
 	description := Description{Call: call, Summary: summary}
 	flags.VisitAll(func(f *flag.Flag) {
 		value, help := flag.UnquoteUsage(f)
+		value = cmp.Or(placeholders[value], value)
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
 			help += " (default " + f.DefValue + ")"
 		}
 		told := Flag{Name: f.Name, Value: value, Help: help, Models: value == model}
 		if c, ok := f.Value.(choice); ok {
 			told.Values = c.values
-			if value == "value" { // package flag's default name
-				told.Value = "string"
+			if value == placeholders["value"] {
+				told.Value = strings.Join(c.values, "|")
 			}
 		}
 		description.Flags = append(description.Flags, told)

@@ -42,3 +42,21 @@ func TestMistakesAreTwoLines(t *testing.T) {
 		t.Errorf("help: got status %d, %q and %q, want the usage", status, out.String(), errs.String())
 	}
 }
+
+// TestPlaceholdersHaveOneStyle checks that values are named in capitals, or by the choices.
+func TestPlaceholdersHaveOneStyle(t *testing.T) {
+	flags := command.Flags("x")
+	flags.Int("count", 0, "a count")
+	flags.Duration("limit", 0, "a limit")
+	flags.String("text", "", "a text")
+	flags.String("file", "", "a `FILE`")
+	var protocol string
+	command.Choice(flags, &protocol, "protocol", "http", "a protocol", "http", "grpc")
+	var b strings.Builder
+	command.Usage(&b, "x", "y", flags)
+	for _, want := range []string{"--count N\n", "--limit TIME\n", "--text TEXT\n", "--file FILE\n", "--protocol http|grpc\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("got %s, want %s", &b, want)
+		}
+	}
+}

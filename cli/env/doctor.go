@@ -17,8 +17,8 @@ import (
 func doctor(ctx context.Context, i *invocation) error {
 	limit := i.flags.Duration("timeout", 5*time.Minute, "maximum `TIME` for unpacking and running the interpreter")
 	return i.withOptions(func(options cache.Options) error {
-		if len(i.names) != 1 {
-			return &command.UsageError{Text: fmt.Sprintf("got %d paths, want one", len(i.names))}
+		if _, err := command.One(i.names, "the path"); err != nil {
+			return err
 		}
 		if *limit <= 0 {
 			return &command.UsageError{Text: fmt.Sprintf("--timeout is %s, want more than 0s", *limit)}

@@ -24,8 +24,8 @@ func TestDoctorTellsProblemsAndRemedies(t *testing.T) {
 		{"an empty directory", []string{empty}, 1, []string{"problem  Path " + empty + "/bin/activate does not exist.", "remedy   name a directory that has bin/python"}},
 		{"nothing there", []string{"/no/such/place"}, 1, []string{"problem  Failed to get the canonical path for /no/such/place."}},
 		{"no archive", []string{"/proc/version"}, 1, []string{"problem  "}},
-		{"no path", nil, 2, []string{"got 0 paths, want one"}},
-		{"two paths", []string{"a", "b"}, 2, []string{"got 2 paths, want one"}},
+		{"no path", nil, 2, []string{"the path is missing"}},
+		{"two paths", []string{"a", "b"}, 2, []string{`unexpected argument "b" after the path`}},
 		{"no time", []string{"--timeout=0s", usable}, 2, []string{"--timeout is 0s"}},
 		{"too little time", []string{"--timeout=1ns", usable}, 1, []string{"did not end in time: --timeout is 1ns"}},
 	} {

@@ -75,11 +75,13 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	flags.IntVar(&o.concurrency, "concurrency", 1, "send `N` requests at a time; those of one sequence keep their order")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object instead of lines")
 	names, err := command.Parse(flags, args)
+	if err != nil {
+		return nil, err
+	}
+	o.path, err = command.One(names, "the directory with records")
 	switch {
 	case err != nil:
 		return nil, err
-	case len(names) != 1:
-		return nil, command.Usagef("got %d directories, want one with records", len(names))
 	case o.protocol != protocolHTTP && o.protocol != protocolGRPC:
 		return nil, command.Usagef("--protocol is %q, want http or grpc", o.protocol)
 	case !(o.tolerance >= 0) || math.IsInf(o.tolerance, 0):
@@ -89,7 +91,6 @@ func parse(flags *flag.FlagSet, args []string) (*options, error) {
 	case o.timeout <= 0:
 		return nil, command.Usagef("--timeout is %s, want more than 0", o.timeout)
 	}
-	o.path = names[0]
 	if _, err := os.Stat(o.path); err != nil {
 		return nil, command.Usagef("%s does not exist: want a directory with records", o.path)
 	}

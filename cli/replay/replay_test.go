@@ -227,6 +227,17 @@ func TestReplayEndsWithTheServer(t *testing.T) {
 	}
 }
 
+// TestDecoupledRequestsNeedGRPC replays a request to a decoupled model without a gRPC endpoint.
+func TestDecoupledRequestsNeedGRPC(t *testing.T) {
+	directory := t.TempDir()
+	record(t, directory, 0, &recording.Record{Model: "m", Version: 1, Decoupled: true, Received: time.Now()})
+	var out, errs strings.Builder
+	status := Run([]string{directory, fmt.Sprintf("--grpc-url=127.0.0.1:%d", testkit.Ports(t, 1)[0])}, &out, &errs)
+	if want := "connection refused; requests to decoupled models need the gRPC endpoint: give its address with --grpc-url"; status != 1 || !strings.Contains(errs.String(), want) {
+		t.Errorf("got status %d, %s, want %q", status, errs.String(), want)
+	}
+}
+
 // TestAnswersAreBounded checks that a replay limits the size of replies over HTTP and gRPC, unary
 // and streamed.
 func TestAnswersAreBounded(t *testing.T) {
@@ -285,7 +296,7 @@ func (e endlessServer) ModelStreamInfer(stream grpc.BidiStreamingServer[kserve.M
 func TestWrongCommandLinesOfReplay(t *testing.T) {
 	directory := t.TempDir()
 	for want, args := range map[string][]string{
-		"got 0 directories, want one with records":  nil,
+		"the directory with records is missing":     nil,
 		"does not exist: want a directory with":     {directory + "/absent"},
 		`--protocol is "tcp", want http or grpc`:    {directory, "--protocol=tcp"},
 		"--concurrency is 0, want 1 to 1000":        {directory, "--concurrency=0"},

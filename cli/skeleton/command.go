@@ -82,15 +82,13 @@ var (
 // parse parses the flags and returns the validated name.
 func (i *invocation) parse(good *regexp.Regexp, besides string) (name string, err error) {
 	names, err := command.Parse(i.flags, i.args)
-	switch {
-	case err != nil:
-		return "", err
-	case len(names) != 1:
-		return "", command.Usagef("got %d names, want one", len(names))
-	case !good.MatchString(names[0]):
-		return "", command.Usagef("the name %q: want a letter, then letters, %s", names[0], besides)
+	if err == nil {
+		name, err = command.One(names, "the name")
 	}
-	return names[0], nil
+	if err == nil && !good.MatchString(name) {
+		err = command.Usagef("the name %q: want a letter, then letters, %s", name, besides)
+	}
+	return name, err
 }
 
 // directory adds the flag for the output directory.
