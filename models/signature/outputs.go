@@ -54,7 +54,7 @@ func (s *Model) Oddity(out *infer.Tensor) string {
 		dims = spec.reshape
 	}
 	if s.maxBatch > 0 {
-		batch = " behind the batch dimension"
+		batch = " after the batch dimension"
 	}
 	return fmt.Sprintf("output '%s' of model '%s' is %s with shape %s, want %s with dims %s%s, as its configuration says",
 		out.Name, s.model, out.DataType, infer.ShapeString(out.Shape), spec.dataType, infer.ShapeString(dims), batch)

@@ -28,8 +28,8 @@ func TestOddOutputsAreFound(t *testing.T) {
 		{"type", "", tensor("A", infer.FP64, 7, 2), "output 'A' of model 'm' is FP64 with shape [7,2], want FP32 with dims [-1,2], as its configuration says"},
 		{"size", "", tensor("A", infer.FP32, 7, 3), "output 'A' of model 'm' is FP32 with shape [7,3], want FP32 with dims [-1,2], as its configuration says"},
 		{"rank", "", tensor("A", infer.FP32, 2), "output 'A' of model 'm' is FP32 with shape [2], want FP32 with dims [-1,2], as its configuration says"},
-		{"no batch", "max_batch_size: 4", tensor("A", infer.FP32, 7, 2), "output 'A' of model 'm' is FP32 with shape [7,2], want FP32 with dims [-1,2] behind the batch dimension, as its configuration says"},
-		{"scalar", "max_batch_size: 4", tensor("B", infer.Bytes), "output 'B' of model 'm' is BYTES with shape [], want BYTES with dims [1] behind the batch dimension, as its configuration says"},
+		{"no batch", "max_batch_size: 4", tensor("A", infer.FP32, 7, 2), "output 'A' of model 'm' is FP32 with shape [7,2], want FP32 with dims [-1,2] after the batch dimension, as its configuration says"},
+		{"scalar", "max_batch_size: 4", tensor("B", infer.Bytes), "output 'B' of model 'm' is BYTES with shape [], want BYTES with dims [1] after the batch dimension, as its configuration says"},
 	} {
 		parsed, err := config.ParseText("p", []byte(outputs+c.config))
 		if err != nil {

@@ -65,7 +65,7 @@ class Declared:
             fits = True
         if fits and wanted in (found, "TYPE_INVALID"):
             return ""
-        batch = " behind the batch dimension" if self._batches else ""
+        batch = " after the batch dimension" if self._batches else ""
         return (
             f"output '{name}' of model '{self._model}' is {found} with shape {shape}, "
             f"want {wanted} with dims {list(dims)}{batch}, as its configuration says"

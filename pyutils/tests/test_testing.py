@@ -131,7 +131,7 @@ class TestRequests:
             (0, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros(3), "TYPE_FP64 with shape [3], want TYPE_FP64 with dims [2]"),
             (0, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros((1, 2)), "TYPE_FP64 with shape [1, 2], want TYPE_FP64 with dims [2]"),
             (4, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros((1, 2)), ""),
-            (4, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros(2), "want TYPE_FP64 with dims [2] behind the batch dimension"),
+            (4, {"data_type": "TYPE_FP64", "dims": [2]}, np.zeros(2), "want TYPE_FP64 with dims [2] after the batch dimension"),
             (0, {"data_type": "TYPE_FP64", "dims": [1], "reshape": {"shape": []}}, np.zeros(()), ""),
             (0, {"data_type": "TYPE_STRING", "dims": [1]}, np.array(["a"], np.object_), ""),
         ],
