@@ -60,6 +60,10 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 		t.Errorf("nereid_testing of the wheel: the model says %s, want %s", said, home)
 	}
 
+	if said := run(filepath.Join(home, "bin", "tritonserver"), "--version"); !strings.HasPrefix(said, "nereid ") {
+		t.Errorf("tritonserver --version: got %s", said)
+	}
+
 	s := launchProgram(t, []string{filepath.Join(home, "bin", "nereid"), "serve", repository}, "", repository)
 	s.waitReady()
 	_, body := s.request("POST", "/v2/models/where/infer", `{"inputs":[{"name":"IN","shape":[1],"datatype":"FP32","data":[1]}]}`)
