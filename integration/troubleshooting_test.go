@@ -43,6 +43,14 @@ func troubles(flag string) map[string][2]string {
 		"hoards":      {strings.ReplaceAll(tensors, "[ 4 ]", "[ -1 ]"), troubledModel("self.kept = getattr(self, 'kept', []) + [r.inputs()[0].as_numpy() for r in requests]", "return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4, np.float32))]) for r in requests]")},
 		"dies":        {tensors, troubledModel("os._exit(1)")},
 		"outgrows":    {strings.ReplaceAll(tensors, "[ 4 ]", "[ -1 ]"), troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(1 << 25, np.float32))]) for r in requests]")},
+		"renamed":     {tensors, "from numpy import a_name_that_is_not_there\n"},
+		"unready":     {tensors, "class TritonPythonModel:\n    def initialize(self, args):\n        raise RuntimeError('no weights')\n"},
+		"array":       {tensors, troubledModel("return np.zeros(4, np.float32)")},
+		"strings":     {tensors, troubledModel("return ['Y']")},
+		"unlisted":    {tensors, troubledModel("return [pb_utils.InferenceResponse(pb_utils.Tensor('Y', np.zeros(4, np.float32)))]")},
+		"inputless":   {tensors, troubledModel("pb_utils.get_input_tensor_by_name(requests[0], 'Z').as_numpy()")},
+		"misnamed":    {tensors, troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Z', np.zeros(4, np.float32))])]")},
+		"doubles":     {tensors, troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4))])]")},
 		"complex":     {tensors, troubledModel("return [pb_utils.InferenceResponse([pb_utils.Tensor('Y', np.zeros(4, np.complex64))]) for r in requests]")},
 		"none":        {tensors, troubledModel("return None")},
 		"short":       {tensors, troubledModel("return []")},
@@ -92,7 +100,8 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 		return `{"inputs": [{"name": "` + name + `", "shape": ` + shape + `, "datatype": "` + datatype + `", "data": [1, 2, 3, 4]}]}`
 	}
 	plain, row := tensor("X", "[4]", "FP32"), tensor("X", "[1, 4]", "FP32")
-	for _, name := range []string{"bare", "raises", "dies", "complex", "none", "short", "many", "circle", "outgrows", "importing", "missing"} {
+	for _, name := range []string{"bare", "raises", "dies", "complex", "none", "short", "many", "circle", "outgrows", "importing", "missing",
+		"array", "strings", "unlisted", "inputless", "misnamed", "doubles"} {
 		ask("/v2/models/"+name+"/infer", plain)
 	}
 	for _, body := range []string{
