@@ -96,6 +96,13 @@ func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, er
 	if conn == nil {
 		return ctx, nil
 	}
+	if ctx.Err() != nil { // the library would answer with another text
+		return nil, errDeadline
+	}
+	if n := headerListSize(info.Header); n > int64(g.cfg.MaxHeaderBytes) {
+		stopTimer(ctx)
+		return nil, status.Errorf(codes.ResourceExhausted, "received initial metadata size exceeds hard limit (%d vs. %d)", n, g.cfg.MaxHeaderBytes)
+	}
 	// The library would reject such a name without calling a handler.
 	if name := info.FullMethodName; !strings.HasPrefix(name, "/") || strings.LastIndexByte(name, '/') == 0 {
 		stopTimer(ctx)
@@ -132,6 +139,16 @@ func stopTimer(ctx context.Context) {
 		}
 		v = parent.Elem()
 	}
+}
+
+// headerListSize returns the size of the metadata as HTTP/2 counts it (RFC 9113, 6.5.2).
+func headerListSize(md metadata.MD) (n int64) {
+	for name, values := range md {
+		for _, v := range values {
+			n += int64(len(name)+len(v)) + 32
+		}
+	}
+	return n
 }
 
 func headersCost(md metadata.MD) (n int64) {

@@ -181,7 +181,7 @@ func (benchCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-func encodeBench(b *testing.B, m proto.Message) []byte {
+func encodeBench(b testing.TB, m proto.Message) []byte {
 	b.Helper()
 	data, err := proto.Marshal(m)
 	if err != nil {

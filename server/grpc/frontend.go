@@ -10,8 +10,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/panics"
@@ -280,7 +278,7 @@ func (g *FrontEnd) serve(stream grpc.ServerStream, group string, refusal error, 
 	err := statusOf(method(stream))
 	if err != nil && errors.Is(stream.Context().Err(), context.DeadlineExceeded) {
 		// Regardless of the error that lower packages returned.
-		return status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
+		return errDeadline
 	}
 	return g.cutStatus(err)
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/server/grpc/message"
 )
 
+// headerSlack is how many times MaxHeaderBytes the library reads. A call with more metadata than
+// MaxHeaderBytes fails alone; the library ends the whole connection if its own limit is exceeded.
+const headerSlack = 2
+
 // serverOptions returns the library's options for the config.
 //
 // The windows are static: the library's dynamic estimate sends a ping with nearly every small
@@ -26,7 +30,7 @@ func (g *FrontEnd) serverOptions() ([]grpc.ServerOption, error) {
 		grpc.MaxRecvMsgSize(c.MaxMessageBytes),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(uint32(c.MaxCalls)),
-		grpc.MaxHeaderListSize(uint32(c.MaxHeaderBytes)),
+		grpc.MaxHeaderListSize(uint32(min(headerSlack*c.MaxHeaderBytes, math.MaxInt32))),
 		grpc.ConnectionTimeout(c.HandshakeTimeout),
 		grpc.StaticStreamWindowSize(int32(c.StreamWindowBytes)),
 		grpc.StaticConnWindowSize(int32(min(connectionWindow*c.StreamWindowBytes, math.MaxInt32))),

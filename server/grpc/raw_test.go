@@ -6,11 +6,13 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/server/servertest"
 )
 
 // rawClient sends arbitrary HTTP/2 frames. It acknowledges nothing, and reads only after a call of
@@ -60,7 +62,14 @@ func (c *rawClient) open(path string, more ...string) uint32 {
 	}
 	id := c.next
 	c.next += 2
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.head.Bytes(), EndHeaders: true}))
+	block := c.head.Bytes()
+	first := min(len(block), 16<<10)
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:first], EndHeaders: first == len(block)}))
+	for block = block[first:]; len(block) > 0; {
+		n := min(len(block), 16<<10)
+		c.must(c.WriteContinuation(id, n == len(block), block[:n]))
+		block = block[n:]
+	}
 	return id
 }
 
@@ -90,6 +99,37 @@ func (c *rawClient) read() {
 			}
 		}
 	}()
+}
+
+// status waits for the end of a stream and returns its status and text, or the code with which the
+// server has reset it.
+func (c *rawClient) status(id uint32) string {
+	c.t.Helper()
+	c.must(c.SetReadDeadline(time.Now().Add(servertest.Patience)))
+	if c.ReadMetaHeaders == nil {
+		c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	}
+	for {
+		f, err := c.ReadFrame()
+		c.must(err)
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			if f.StreamID != id || !f.StreamEnded() {
+				continue
+			}
+			got := map[string]string{}
+			for _, field := range f.RegularFields() {
+				got[field.Name] = field.Value
+			}
+			return got["grpc-status"] + " " + got["grpc-message"]
+		case *http2.RSTStreamFrame:
+			if f.StreamID == id {
+				return f.ErrCode.String()
+			}
+		case *http2.GoAwayFrame:
+			return "GOAWAY " + f.ErrCode.String()
+		}
+	}
 }
 
 // grown runs f and returns the growth of the heap and stacks, and of the charged memory.

@@ -1,0 +1,33 @@
+package grpc
+
+import (
+	"math"
+	"time"
+	_ "unsafe" // for go:linkname
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// errDeadline ends a call whose deadline has passed, with Triton's text.
+var errDeadline = status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
+
+// resetGrace is the time from a call's deadline until the library resets its stream.
+const resetGrace = 2 * time.Second
+
+// timeAfterFunc is the function by which the library's server resets a stream at its deadline. The
+// reset would overtake the status that the handler sends at the same moment, and reach clients
+// whose own deadline has not passed: they report CANCELLED or INTERNAL. No option disables it.
+// Contexts still end at the deadline.
+//
+//go:linkname timeAfterFunc google.golang.org/grpc/internal.TimeAfterFunc
+var timeAfterFunc func(d time.Duration, f func()) timer
+
+// timer has the methods of the library's type in their order.
+type timer interface{ Stop() bool }
+
+func init() {
+	timeAfterFunc = func(d time.Duration, f func()) timer {
+		return time.AfterFunc(min(d, math.MaxInt64-resetGrace)+resetGrace, f)
+	}
+}
