@@ -232,7 +232,7 @@ func TestDecoupledRequestsNeedGRPC(t *testing.T) {
 	directory := t.TempDir()
 	record(t, directory, 0, &recording.Record{Model: "m", Version: 1, Decoupled: true, Received: time.Now()})
 	var out, errs strings.Builder
-	status := Run([]string{directory, fmt.Sprintf("--grpc-url=127.0.0.1:%d", testkit.Ports(t, 1)[0])}, &out, &errs)
+	status := replay.Run([]string{directory, fmt.Sprintf("--grpc-url=127.0.0.1:%d", testkit.Ports(t, 1)[0])}, &out, &errs)
 	if want := "connection refused; requests to decoupled models need the gRPC endpoint: give its address with --grpc-url"; status != 1 || !strings.Contains(errs.String(), want) {
 		t.Errorf("got status %d, %s, want %q", status, errs.String(), want)
 	}
