@@ -54,7 +54,7 @@ DEVIATIONS.update((key, NATIVE) for key in ANSWERS if "set_model_transaction_pol
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # numpy.matrix
 @pytest.mark.parametrize("expression", ANSWERS)
-def test_answers_are_those_of_the_bindings(expression: str) -> None:
+def test_results_match_the_bindings(expression: str) -> None:
     with Server():  # for BLS
         want, got = ANSWERS[expression], outcome(expression, pb_utils, c)
     for older, newer in NEWER:

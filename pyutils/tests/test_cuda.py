@@ -68,7 +68,7 @@ class TestImport:
         assert after == before
 
     @pytest.mark.parametrize("kind", [OnDevice, Older, Bare])
-    def test_bytes_are_there_whatever_the_producer_knows(self, kind: type[OnDevice]) -> None:
+    def test_bytes_are_complete_with_any_producer(self, kind: type[OnDevice]) -> None:
         array = np.arange(1000.0)
         made = kind(array, stream=producer.new_stream())
         tensor = Tensor.from_dlpack("X", made)
@@ -209,7 +209,7 @@ class TestImport:
             Tensor.from_dlpack("X", Raises(np.zeros(2)))
         assert producer.current() == 0
 
-    def test_what_is_no_capsule(self) -> None:
+    def test_a_non_capsule_is_rejected(self) -> None:
         class Wrong(OnDevice):
             def __dlpack__(self, **named: Any) -> Any:
                 return 5

@@ -113,7 +113,7 @@ class TestExport:
         assert tensor.__dlpack__(stream=1) is not None
 
     @numpy_has_it
-    def test_input_is_exported_and_what_is_written_there_is_sent(self) -> None:
+    def test_writes_to_an_exported_input_are_sent(self) -> None:
         tensor = incoming(8, (3,), np.arange(3, dtype=np.int32).tobytes())
         seen = tensor.as_numpy()
         taken = np.from_dlpack(tensor)  # type: ignore[arg-type]

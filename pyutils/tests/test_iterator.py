@@ -123,7 +123,7 @@ def test_threads_share_an_iterator() -> None:
     assert set(map(id, found)) == set(map(id, source.responses))
 
 
-def test_what_it_is_not() -> None:
+def test_iterator_has_no_length_and_no_other_attributes() -> None:
     _, iterator = begun(2)
     with pytest.raises(TypeError):
         len(iterator)

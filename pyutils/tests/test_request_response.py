@@ -274,7 +274,7 @@ def test_model_exception_is_an_ordinary_one() -> None:
 
 
 @pytest.mark.parametrize("thing", [request(), InferenceResponse([]), TritonError("x")], ids=lambda t: type(t).__name__)
-def test_what_bound_objects_cannot_do(thing: Any) -> None:
+def test_bound_objects_reject_copies_and_attributes(thing: Any) -> None:
     with pytest.raises(AttributeError):
         thing.extra = 1
     for act in (copy.copy, pickle.dumps):

@@ -63,7 +63,7 @@ def test_other_dtypes_are_refused(array: np.ndarray) -> None:
     ],
     ids=["unicode", "foreign order", "complex"],
 )
-def test_the_log_says_once_what_to_do_with_other_dtypes(
+def test_the_remedy_for_other_dtypes_is_logged_once(
     array: np.ndarray, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tensor, "_told", set())
@@ -131,7 +131,7 @@ def test_shape_is_a_new_list_each_time() -> None:
     assert tensor.shape() == [2, 3]
 
 
-def test_what_bound_objects_cannot_do() -> None:
+def test_tensors_reject_copies_and_attributes() -> None:
     tensor: Any = Tensor("X", np.zeros(1))
     with pytest.raises(AttributeError):
         tensor.extra = 1

@@ -125,7 +125,7 @@ class TestOtherModels:
 
 
 class TestControl:
-    def test_loading_changes_what_is_ready(self) -> None:
+    def test_loading_changes_readiness(self) -> None:
         with Server({"a": lambda _: {}, "b": lambda _: {}}, unloaded=("b",)) as server:
             assert pb_utils.is_model_ready("a") is True and pb_utils.is_model_ready("b", "1") is False
             assert "Model 'b' is not ready." in ask("b").error().message()

@@ -264,7 +264,7 @@ def test_truncated_bytes(data: bytes, needed: int, wanted: int, at: int) -> None
     assert text_of(struct.error, lambda: pb_utils.deserialize_bytes_tensor(data)) == want
 
 
-def test_what_will_never_be_there() -> None:
+def test_unknown_attributes_and_imports() -> None:
     for name in ("triton_python_backend_utils", MODULE):
         module = importlib.import_module(name)
         assert text_of(AttributeError, lambda: module.foo) == f"module '{name}' has no attribute 'foo'"  # noqa: B023

@@ -87,7 +87,7 @@ def test_a_long_body(start: Start) -> None:
     settle(stub)
 
 
-def test_only_what_may_be_withdrawn(start: Start) -> None:
+def test_frame_without_the_flag_is_not_withdrawn(start: Start) -> None:
     """A frame without the flag is executed regardless of the word, and not recorded as begun."""
     stub = start(IDENTITY)
     withdraw(stub, 1)

@@ -111,7 +111,7 @@ class TestAnswer:
         assert stub.initialize(path)["error"] == ""
         assert not stub.loans
 
-    def test_what_it_can_use(self, rig: Rig) -> None:
+    def test_modules_available_to_auto_complete(self, rig: Rig) -> None:
         source = completing(
             """
             pb_utils.Logger.log_info("to stderr")

@@ -97,7 +97,7 @@ class TritonPythonModel:
     @pytest.mark.parametrize(
         "change", [{"number": 2}, {"offset": 4}, {"offset": 1 << 63}, {"own": True}, {"number": 0}]
     )
-    def test_what_is_not_understood(self, begin: Begin, maker: Maker, change: dict[str, Any]) -> None:
+    def test_invalid_descriptor_fails_the_batch(self, begin: Begin, maker: Maker, change: dict[str, Any]) -> None:
         stub = begin(KEEPS)
         stub.announce(1, maker.lent)
         stub.execute(Request(1, [maker.input()], id="drop"))

@@ -44,7 +44,7 @@ class TestLending:
         assert response.outputs[0].region == 2 and response.outputs[0].data == (SOME * 2).tobytes()
         assert stub.lent == {}
 
-    def test_what_comes_back_is_used_again(self, begin: Begin, counts: Counts) -> None:
+    def test_returned_memory_is_reused(self, begin: Begin, counts: Counts) -> None:
         stub = begin(DOUBLES)
         places = set()
         for _ in range(10):
@@ -74,7 +74,7 @@ class TestLending:
         assert [stub.lent[number].device for number in sorted(stub.lent) if number not in stub.unlent] in ([0, 1], [1, 0])
         assert counts().live("allocation") == len(stub.lent) - len(stub.unlent)
 
-    def test_its_end_waits_for_what_is_out(self, begin: Begin) -> None:
+    def test_the_end_waits_for_lent_memory(self, begin: Begin) -> None:
         stub = begin(DOUBLES)
         outputs = [response.outputs[0] for response in stub.execute(*may_stay(SOME, SOME)).responses]
         answers: list[Any] = []
@@ -166,7 +166,7 @@ devicepool.MOST_LENT = 2
         "function", ["cuMemAlloc_v2:2", "cuIpcGetMemHandle:1", "cuMemcpyDtoD_v2:1", "cuDeviceGetUuid_v2:1"]
     )
     @pytest.mark.parametrize("code", [1, 2, 801])
-    def test_what_cannot_be_lent_goes_by_the_host(self, begin: Begin, counts: Counts, function: str, code: int) -> None:
+    def test_unlendable_output_is_copied_through_the_host(self, begin: Begin, counts: Counts, function: str, code: int) -> None:
         stub = begin(DOUBLES, fail=f"{function}={code}")
         (output,) = stub.execute(*may_stay(SOME)).responses[0].outputs
         if (function, code) == ("cuMemAlloc_v2:2", 2):

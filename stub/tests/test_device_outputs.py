@@ -129,7 +129,7 @@ class TritonPythonModel:
         ]  # fmt: skip
 
 
-def test_what_is_sent_again_is_what_was_sent_first(begin: Begin, counts: Counts) -> None:
+def test_a_tensor_sent_again_has_its_first_content(begin: Begin, counts: Counts) -> None:
     stub = begin(
         """
 class TritonPythonModel:

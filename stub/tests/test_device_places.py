@@ -264,7 +264,7 @@ class TestInputsInTheWay:
         assert (parts[0] == SOME + N).all() and (parts[1] == SOME).all()
         settled(stub)
 
-    def test_what_a_model_keeps_without_a_look(self, begin: Begin, client: Client) -> None:
+    def test_an_unread_kept_input_does_not_change(self, begin: Begin, client: Client) -> None:
         stub = begin()
         responses = stub.execute(
             Request(1, [("X", client.part(0))], id="keep"), Request(2, [("X", SOME)], there=[at(0)])
@@ -312,7 +312,7 @@ class TestByTheHost:
         assert output.region == ARENA
         assert (client.read()[0] == SOME).all()
 
-    def test_what_was_sent_before(self, begin: Begin, client: Client) -> None:
+    def test_a_tensor_sent_before_is_written_too(self, begin: Begin, client: Client) -> None:
         stub = begin("""
 class TritonPythonModel:
     def execute(self, requests):

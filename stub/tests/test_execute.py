@@ -184,11 +184,11 @@ class TestOutputs:
         "return [pb_utils.InferenceResponse([pb_utils.Tensor(n, np.ones(1)) for n in ('A', 'B', 'X')]) for _ in requests]"
     )
 
-    def test_only_what_the_config_has(self, start: Start) -> None:
+    def test_only_outputs_of_the_config_are_sent(self, start: Start) -> None:
         (response,) = start(self.TWO, outputs=["A", "B"]).execute(Request(1, [("IN", np.zeros(1))])).responses
         assert [output.name for output in response.outputs] == ["A", "B"]
 
-    def test_only_what_is_asked_for(self, start: Start) -> None:
+    def test_only_requested_outputs_are_sent(self, start: Start) -> None:
         stub = start(self.TWO, outputs=["A", "B"])
         answer = stub.execute(
             Request(1, [("IN", np.zeros(1))], outputs=["B"]), Request(2, [("IN", np.zeros(1))], outputs=[]), Request(3)

@@ -37,7 +37,7 @@ class TestWrongReturns:
     )  # fmt: skip
 
     @pytest.mark.parametrize(("expression", "text"), CASES)
-    def test_text_says_what_is_wrong(self, start: Start, expression: str, text: str) -> None:
+    def test_error_text_names_the_mistake(self, start: Start, expression: str, text: str) -> None:
         stub = start(
             model(
                 f"if requests[0].request_id() == 'good':\n    return [pb_utils.InferenceResponse([])]\nreturn {expression}"

@@ -64,7 +64,7 @@ def test_pauses_between_collections_double(monkeypatch: pytest.MonkeyPatch) -> N
     assert watch.collections == [5, 10, 20, 40, 80, 160, 320, 640]
 
 
-def test_whoever_sends_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_active_sender_causes_no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     request = watch.leave_open()
     for second in range(0, 1000, 4):

@@ -92,7 +92,7 @@ class TestHandles:
         }  # fmt: skip
         assert begin("reader", made["handle"]).says()["values"] == [9]
 
-    def test_of_a_part_are_those_of_the_allocation(self, begin: Start) -> None:
+    def test_handles_of_a_part_are_handles_of_the_allocation(self, begin: Start) -> None:
         made = begin("maker").says()
         assert made["inner"] == 0
         assert begin("reader", made["inner_handle"]).says()["values"] == [7]
@@ -149,7 +149,7 @@ class TestFakeAlone:
     def environment(self, tmp_path: Path) -> dict[str, str]:
         return fakecuda.environment(tmp_path / "counts")
 
-    def test_what_is_open_is_counted(self, begin: Start, tmp_path: Path) -> None:
+    def test_open_handles_are_counted(self, begin: Start, tmp_path: Path) -> None:
         handle = begin("maker").says()["handle"]
         keeper = begin("keeper", handle)
         assert keeper.says() == {"open": 0, "values": [7]}
@@ -161,7 +161,7 @@ class TestFakeAlone:
         assert state.counts["cuIpcOpenMemHandle_v2"] == 3 and state.counts["double_close"] == 1
         assert state.counts["freed_while_open"] == 0
 
-    def test_what_is_freed_while_it_is_open_is_counted(self, begin: Start, tmp_path: Path) -> None:
+    def test_frees_of_open_allocations_are_counted(self, begin: Start, tmp_path: Path) -> None:
         maker = begin("free_maker")
         keeper = begin("keeper", maker.says()["handle"])
         assert keeper.says()["values"] == [7]

@@ -131,7 +131,7 @@ class TestFiles:
             assert stub.initialize(path)["error"] == ""
             assert told(stub) == ["ü", str(path)]
 
-    def test_what_is_compiled_is_kept(self, start: Start, root: Path, tmp_path: Path) -> None:
+    def test_compiled_modules_are_kept(self, start: Start, root: Path, tmp_path: Path) -> None:
         """It is stored in the server's folder, and recompiled only if the source has changed."""
         self.put(tmp_path, "1/package/__init__.py", "value = 1\n")
         beside = tmp_path / "m0" / "1" / "package" / "__init__.py"

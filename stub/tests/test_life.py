@@ -83,7 +83,7 @@ class TestWhatAModelSees:
             "model_name": "m0",
         }
 
-    def test_what_lies_beside_the_model(self, start: Start, tmp_path: Path) -> None:
+    def test_files_beside_the_model_are_importable(self, start: Start, tmp_path: Path) -> None:
         supervisor.model(tmp_path, "value = 1", name="m0", file="beside.py")
         supervisor.model(tmp_path, "value = 2", name="m0", file="json.py")  # installed modules take precedence
         stub = start("""
@@ -167,7 +167,7 @@ class TestBreakpoints:
                 return [pb_utils.InferenceResponse([]) for _ in requests]
     """
 
-    def test_a_breakpoint_says_what_to_do(self, start: Start) -> None:
+    def test_a_breakpoint_raises_an_error_with_a_remedy(self, start: Start) -> None:
         answer = start(self.MODEL).execute(Request(1))
         assert "RuntimeError: breakpoint() was called, but a model in a server has no terminal" in answer.text
         assert re.search(r"At:\n  \S+/model\.py\(7\): execute\n", answer.text), answer.text
@@ -270,7 +270,7 @@ class TestFinalize:
         began = time.monotonic()
         assert stub.wait_exit() == 0 and time.monotonic() - began < 15
 
-    def test_what_is_buffered_and_in_circles(self, start: Start, tmp_path: Path) -> None:
+    def test_buffers_are_flushed_and_cycles_deleted(self, start: Start, tmp_path: Path) -> None:
         """The interpreter shuts down: open files are flushed, and remaining objects are deleted."""
         stub = start(f"""
             import atexit, threading

@@ -40,7 +40,7 @@ def taken(stub: Supervisor) -> list[str]:
     return messages
 
 
-def test_where_and_what(start: Start) -> None:
+def test_lines_have_level_and_source(start: Start) -> None:
     stub = start(MODEL)
     assert taken(stub) == ["W model.py:9 initialize"]
     assert "model.py:5]  import\n" in stub.stderr()  # nobody is listening yet

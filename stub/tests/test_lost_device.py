@@ -165,7 +165,7 @@ class TritonPythonModel:
 
 
 @pytest.mark.parametrize("how", ["reset", "reset anew"])
-def test_what_was_open_in_a_context_that_is_reset(begin: Begin, maker: Maker, how: str) -> None:
+def test_allocations_are_reopened_after_a_context_reset(begin: Begin, maker: Maker, how: str) -> None:
     """It is opened again."""
     stub = begin(RESETS + KEEPS.replace("responses = []", "responses = []\n        reset(requests[0].request_id())"))
     stub.announce(1, maker.lent)

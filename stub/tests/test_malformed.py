@@ -195,7 +195,7 @@ ODDITIES = [
 ]
 
 
-def test_what_is_passed_over(start: Start) -> None:
+def test_irrelevant_frames_are_ignored(start: Start) -> None:
     stub = start(IDENTITY)
     for kind, ident, body in ODDITIES:
         stub.send(kind, ident, body)
@@ -274,7 +274,7 @@ def test_results_of_calls(start: Start) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\x05", _msgpack.pack({"args": {"model_version": "one"}}), b"\x81\xa4args\xa1\xff"])
 @pytest.mark.parametrize("kind", ["INITIALIZE", "AUTO_COMPLETE"])
-def test_what_begins_a_life(root: Path, kind: str, body: bytes) -> None:
+def test_malformed_first_frame_fails_the_start(root: Path, kind: str, body: bytes) -> None:
     """The start fails like that of a model, with a message."""
     with Supervisor(root) as stub:
         stub.hello()

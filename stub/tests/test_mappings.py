@@ -31,7 +31,7 @@ class TritonPythonModel:
 
 
 class TestALimitOnAddressSpace:
-    def test_leaves_room_for_what_is_used(self, start: Start) -> None:
+    def test_mappings_leave_address_space_for_outputs(self, start: Start) -> None:
         stub = start(LIMITED)
         for times in (1, 8):
             array = np.full(1 << 20, times)

@@ -67,7 +67,7 @@ class TestLoans:
             np.testing.assert_array_equal(response[name], want)
         assert not stub.loans
 
-    def test_what_was_written_is_sent_and_seen_by_nobody_else(self, start: Start) -> None:
+    def test_a_modified_input_is_sent_and_stays_private(self, start: Start) -> None:
         stub = start(
             model("""
                 x = requests[0].inputs()[0].as_numpy()

@@ -112,7 +112,7 @@ class TestWritten:
         np.testing.assert_array_equal(client.bytes[3:70_003], np.arange(70_000) % 251)
         assert client.bytes[70_003] == 2
 
-    def test_what_a_tensor_is_sent_again_with(self, started: Started, client: Client) -> None:
+    def test_a_modified_tensor_is_sent_with_its_new_content(self, started: Started, client: Client) -> None:
         stub = started(model("""
             self.kept = getattr(self, "kept", None) or pb_utils.Tensor('OUT', np.zeros(70_000, np.uint8))
             self.kept.as_numpy()[:] += 1
@@ -132,7 +132,7 @@ class TestWritten:
         assert run(stub, SIZE, at(0)).region == CLIENT
         np.testing.assert_array_equal(client.bytes[SIZE : SIZE + 100_000], np.arange(7, 100_007) % 251)
 
-    def test_what_the_model_has_written(self, started: Started, client: Client) -> None:
+    def test_a_modified_input_as_output(self, started: Started, client: Client) -> None:
         stub = started(
             model(
                 "x = requests[0].inputs()[0].as_numpy(); x += 1; return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', x)])]"
@@ -310,7 +310,7 @@ class TestInputsInTheWay:
         (response,) = stub.execute(request).responses
         assert (response["A"] == 2).all() and (response["B"] == 8).all()
 
-    def test_what_the_model_keeps(self, started: Started, client: Client) -> None:
+    def test_a_kept_input_as_output(self, started: Started, client: Client) -> None:
         stub = started(model("""
             x = requests[0].inputs()[0].as_numpy()
             kept, self.kept = getattr(self, "kept", None), x
@@ -325,7 +325,7 @@ class TestInputsInTheWay:
 class TestEnd:
     """Writes by a thread while another one ends the request."""
 
-    def test_the_end_waits_for_what_is_being_written(self) -> None:
+    def test_the_end_waits_for_a_running_write(self) -> None:
         begun, go_on, ended = Event(), Event(), Event()
 
         class Slow(Target):

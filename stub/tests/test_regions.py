@@ -150,7 +150,7 @@ class TestMapping:
 
 
 class TestRefused:
-    def test_what_cannot_be_mapped(self, stub: Supervisor, client: Client) -> None:
+    def test_invalid_regions_are_rejected(self, stub: Supervisor, client: Client) -> None:
         assert stub.map_region(2, client.fd, SIZE + 1) == 1  # the file is shorter
         assert stub.map_region(3, client.fd, PAGE, 7) == 1  # not aligned to a page
         assert stub.map_region(4, client.fd, 0) == 1
@@ -183,7 +183,7 @@ class TestRefused:
 class TestOtherBytes:
     """Writes of the model, tensors that it keeps, and writes of the client."""
 
-    def test_what_the_model_writes_is_its_own(self, stub: Supervisor, client: Client) -> None:
+    def test_writes_of_the_model_are_private(self, stub: Supervisor, client: Client) -> None:
         assert ask(stub, "writes") == (SIZE, 1, False)
         assert (client.bytes == 2).all()
         assert ask(stub) == (2 * SIZE, 1, True)  # copied, because it may write again
@@ -192,7 +192,7 @@ class TestOtherBytes:
         assert ask(stub) == (2 * SIZE, 1, False)
 
     @pytest.mark.parametrize("how", ["keeps", "keeps the request"])
-    def test_what_the_model_keeps_stays(self, stub: Supervisor, client: Client, how: str) -> None:
+    def test_kept_inputs_do_not_change(self, stub: Supervisor, client: Client, how: str) -> None:
         ask(stub, how)
         assert not stub.loans  # the client has its bytes back
         client.bytes[:] = 5

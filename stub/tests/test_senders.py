@@ -149,7 +149,7 @@ class TestDecoupled:
         assert flags_of(stub.responses) == [PRESENT | ERROR, PRESENT, PRESENT | ERROR | FINAL]
         assert [(r.error, r.code) for r in stub.responses] == [("not here", 2), ("", 0), ("the end", 7)]
 
-    def test_what_is_not_wanted_is_taken_off(self, start: Start) -> None:
+    def test_unrequested_outputs_are_removed(self, start: Start) -> None:
         stub = start(
             executing(
                 """

@@ -103,7 +103,7 @@ def test_stub_executes(root: Path, tmp_path: Path, template: Template) -> None:
     assert one.end()[0] == 0
 
 
-def test_what_the_fork_leaves_stale(root: Path, tmp_path: Path, template: Template) -> None:
+def test_thread_ids_are_refreshed_after_a_fork(root: Path, tmp_path: Path, template: Template) -> None:
     path = supervisor.model(
         tmp_path,
         "import threading\nassert threading.main_thread().native_id == threading.get_native_id()\n"
@@ -130,7 +130,7 @@ def test_the_end_is_the_interpreters_own(root: Path, tmp_path: Path, template: T
     assert path.with_name("model.py.out").read_text() == "buffered"
 
 
-def test_the_end_takes_down_what_the_model_made(root: Path, tmp_path: Path, template: Template) -> None:
+def test_globals_are_removed_at_the_end(root: Path, tmp_path: Path, template: Template) -> None:
     """Globals are removed, private ones first.
 
     State shared with the template stays until C's exit.

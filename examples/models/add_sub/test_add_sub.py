@@ -26,7 +26,7 @@ def test_batch() -> None:
         assert sums == [[1] * 4, [2] * 4, [3] * 4]
 
 
-def test_only_what_is_asked_for() -> None:
+def test_only_requested_outputs_are_returned() -> None:
     with Server() as server:
         response = server.load(HERE).infer({"INPUT0": [0] * 4, "INPUT1": [0] * 4}, outputs=["OUTPUT1"])
         assert list(outputs(response)) == ["OUTPUT1"]
