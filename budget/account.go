@@ -122,7 +122,7 @@ func (a *Account) Refuse(k Kind, n int64) error {
 		return infer.Errorf(infer.InvalidArg,
 			"request needs %d bytes of memory, but the server has %d for %s of all requests together (--request-memory-byte-size)", n, most, k)
 	}
-	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
+	return &infer.Error{Code: infer.Unavailable, OutOfMemory: true, Message: fmt.Sprintf(
 		"request needs %d bytes of memory, but %d of the server's %d bytes for requests are in use, %d of them for %s",
 		n, a.Total(), a.limit, a.Used(k), k)}
 }
@@ -158,7 +158,7 @@ func (a *Account) Try(k Kind, n int64) bool {
 // pressedMost is the largest body that is accepted while memory is short.
 const pressedMost = 64 << 10
 
-var errPressed = &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
+var errPressed = &infer.Error{Code: infer.Unavailable, OutOfMemory: true, Message: fmt.Sprintf(
 	"the server is short of memory and accepts no request of more than %d bytes until some has been freed", pressedMost)}
 
 // Admit rejects a body of more than 64 KiB while memory is short. It is for memory that is charged

@@ -90,7 +90,7 @@ func (h *Holder) Hold(k Kind, n int64) error {
 }
 
 func (h *Holder) refuse(k Kind, n, held int64) error {
-	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
+	return &infer.Error{Code: infer.Unavailable, OutOfMemory: true, Message: fmt.Sprintf(
 		"%s holds %d bytes of %s and needs %d more, but may hold %d", h.String(), held, k, n, h.Most[k])}
 }
 

@@ -34,7 +34,7 @@ func TestHoldersAreListedAndBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := c.Take(budget.Bodies, 11)
-	if e := infer.AsError(err); e == nil || e.Code != infer.Unavailable || !e.NoRoom || e.Message != "x holds 90 bytes of bodies and needs 11 more, but may hold 100" {
+	if e := infer.AsError(err); e == nil || e.Code != infer.Unavailable || !e.OutOfMemory || e.Message != "x holds 90 bytes of bodies and needs 11 more, but may hold 100" {
 		t.Errorf("beyond its share: got %v", err)
 	}
 	if a.Used(budget.Bodies) != 90 || x.Held(budget.Bodies) != 90 || x.Total() != 90 {

@@ -149,9 +149,9 @@ func TestWrongFlagsAreExplained(t *testing.T) {
 	}
 }
 
-// TestBadValuesSayWhatIsExpected checks the line after Triton's text: the flag, its value, the
+// TestErrorsOfFlagsNameTheValidValues checks the line after Triton's text: the flag, its value, the
 // valid values and the help.
-func TestBadValuesSayWhatIsExpected(t *testing.T) {
+func TestErrorsOfFlagsNameTheValidValues(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--log-verbose=abc": "Bad option: \"--log-verbose\".\nInvalid option value. Got abc\n" +
 			"--log-verbose is \"abc\", want <integer>: Verbosity level; 0: off. Default: 0.\n",

@@ -199,7 +199,7 @@ func unprivileged(t *testing.T, f func()) {
 	<-done
 }
 
-func TestInspectSaysWhatIsClosed(t *testing.T) {
+func TestInspectNamesInaccessiblePaths(t *testing.T) {
 	_, program := realPython(t)
 	root := Canonical(t)
 	for at := root; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
@@ -237,9 +237,9 @@ func TestInspectSaysWhatIsClosed(t *testing.T) {
 	})
 }
 
-// TestInspectSaysWhatIsMountedNoexec mounts a noexec file system in a mount namespace of its thread
+// TestInspectNamesANoexecMount mounts a noexec file system in a mount namespace of its thread
 // and checks the error.
-func TestInspectSaysWhatIsMountedNoexec(t *testing.T) {
+func TestInspectNamesANoexecMount(t *testing.T) {
 	root := Canonical(t)
 	_, program := realPython(t)
 	inside := func() (err error, mounted error) {
@@ -300,9 +300,9 @@ func sitePackages(t *testing.T, root string) string {
 	return strings.TrimSpace(output)
 }
 
-// TestExamineSaysWhatTheInterpreterSays checks the reports about interpreters that run but are
+// TestExamineReportsTheInterpretersMessage checks the reports about interpreters that run but are
 // unusable, or fail with a message.
-func TestExamineSaysWhatTheInterpreterSays(t *testing.T) {
+func TestExamineReportsTheInterpretersMessage(t *testing.T) {
 	brokenNumpy := func(lines string) func(t *testing.T, root string) {
 		return func(t *testing.T, root string) {
 			handmade(t, root)

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-func TestLocateFindsWhatAValueNames(t *testing.T) {
+func TestLocateFindsTheNamedEnvironment(t *testing.T) {
 	root := conda.Canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{
 		"models/m/env.tar.gz":       "\x1f\x8b, not looked at",
@@ -59,7 +59,7 @@ func TestLocateFindsWhatAValueNames(t *testing.T) {
 	})
 }
 
-func TestLocateSaysWhatIsMissing(t *testing.T) {
+func TestLocateNamesMissingFiles(t *testing.T) {
 	root := conda.Canonical(t)
 	testkit.WriteFiles(t, root, map[string]string{"models/m/env.tar": "x"})
 	conda.Link(t, "/nowhere/env.tar", root+"/models/m/gone.tar")

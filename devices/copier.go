@@ -117,7 +117,7 @@ func (c *Copier) Write(ctx context.Context, to *foreign.Device, offset uint64, d
 // failed returns the error of a request whose tensor could not be copied.
 func (l *lane) failed(err error, n uint64, needs, message string) error {
 	var given *infer.Error
-	var full *roomError
+	var full *poolFullError
 	switch {
 	case errors.As(err, &given): // the request was cancelled
 		return given

@@ -24,7 +24,7 @@ func told(list []devices.Device) []string {
 	return texts
 }
 
-func TestDevicesAreThoseOfTheDriver(t *testing.T) {
+func TestDevicesMatchTheDriver(t *testing.T) {
 	a, b := "0 "+fakecuda.UUID(0), "1 "+fakecuda.UUID(1)
 	for _, c := range []struct {
 		name        string
@@ -56,8 +56,9 @@ func TestDevicesAreThoseOfTheDriver(t *testing.T) {
 	}
 }
 
-// TestDeviceIsToldWhole checks all fields of a device with a helper in every available Python.
-func TestDeviceIsToldWhole(t *testing.T) {
+// TestAllFieldsOfADeviceArrive checks all fields of a device with a helper in every available
+// Python.
+func TestAllFieldsOfADeviceArrive(t *testing.T) {
 	want := devices.Device{Number: 1, Name: "Fake Device 1", UUID: fakecuda.UUID(1), Memory: 1 << 30, Major: 9}
 	for _, python := range testkit.Pythons(t) {
 		d, _ := devices.StartFake(t, func(config *devices.Config) {

@@ -75,8 +75,8 @@ func (l *lane) write(ctx context.Context, allocation *foreign.Device, offset uin
 	return err
 }
 
-// roomError means that the pool of requests has no block for a copy.
-type roomError struct{ error }
+// poolFullError means that the pool of requests has no block for a copy.
+type poolFullError struct{ error }
 
 // copy copies between an allocation and a block. The block is allocated when a helper can begin, so
 // that waiting commands hold no memory. After a failure it is released as soon as no process can
@@ -103,7 +103,7 @@ func (l *lane) copy(ctx context.Context, do string, allocation *foreign.Device, 
 	// The helper can access the file of requests and no other memory.
 	block, err := l.config.Requests.Alloc(int(n))
 	if err != nil {
-		return nil, &roomError{err}
+		return nil, &poolFullError{err}
 	}
 	copy(block.Bytes(), data)
 	line.At = block.Offset()

@@ -52,9 +52,9 @@ type Error struct {
 	// Detail is the message for logs and operators, with data that clients must not see, such as
 	// paths. "" means that it equals Message.
 	Detail string
-	// NoRoom marks an Unavailable error caused by the server's memory limit: gRPC has a status for
-	// that.
-	NoRoom bool
+	// OutOfMemory marks an Unavailable error caused by the server's memory limit: gRPC has a status
+	// for that.
+	OutOfMemory bool
 }
 
 // MaxEcho is the largest size of all texts that an error repeats, in bytes of their JSON.
@@ -63,23 +63,23 @@ const MaxEcho = 4 << 10
 // Errorf returns an Error of the given code. If the strings, byte slices and texts of errors among
 // args take more than MaxEcho bytes together, it cuts the longest, so that a client cannot have
 // large texts repeated to it. The message of another Error is not cut. If one of args is or wraps
-// an error for lack of memory, the result is NoRoom too; with a code other than Unavailable it is
-// that error alone, which says nothing about the data that was being read.
+// an error for lack of memory, the result is OutOfMemory too; with a code other than Unavailable it
+// is that error alone, which says nothing about the data that was being read.
 func Errorf(code Code, format string, args ...any) *Error {
-	full := noRoom(args)
+	full := outOfMemory(args)
 	if full != nil && code != Unavailable {
 		return full
 	}
 	shorten(args)
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...), NoRoom: full != nil}
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), OutOfMemory: full != nil}
 }
 
-// noRoom returns the last error for lack of memory among args, or nil.
-func noRoom(args []any) (full *Error) {
+// outOfMemory returns the last error for lack of memory among args, or nil.
+func outOfMemory(args []any) (full *Error) {
 	for _, arg := range args {
 		if err, ok := arg.(error); ok {
 			var own *Error
-			if errors.As(err, &own) && own != nil && own.NoRoom {
+			if errors.As(err, &own) && own != nil && own.OutOfMemory {
 				full = own
 			}
 		}
@@ -190,7 +190,7 @@ func (e *Error) Detailed() *Error {
 	if e.Detail == "" {
 		return e
 	}
-	return &Error{Code: e.Code, Message: e.Detail, NoRoom: e.NoRoom}
+	return &Error{Code: e.Code, Message: e.Detail, OutOfMemory: e.OutOfMemory}
 }
 
 // Detail returns the text of an error for operators.

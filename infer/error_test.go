@@ -43,12 +43,12 @@ func TestErrorsRepeatNoLargeTexts(t *testing.T) {
 			t.Errorf("%s: the short text is cut", tt.name)
 		}
 	}
-	full := &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: "full"}
+	full := &infer.Error{Code: infer.Unavailable, OutOfMemory: true, Message: "full"}
 	for _, arg := range []error{full, fmt.Errorf("read: %w", full)} {
 		if got := infer.Errorf(infer.InvalidArg, "the body is not JSON: %v", arg); got != full {
 			t.Errorf("a lack of memory: got %v %q, want that error alone", got.Code, got)
 		}
-		if got := infer.Errorf(infer.Unavailable, "the batch: %v", arg); !got.NoRoom || got.Message != "the batch: "+arg.Error() {
+		if got := infer.Errorf(infer.Unavailable, "the batch: %v", arg); !got.OutOfMemory || got.Message != "the batch: "+arg.Error() {
 			t.Errorf("a lack of memory, with more text: got %+v", got)
 		}
 	}

@@ -74,7 +74,7 @@ type Request struct {
 	// Trace is the trace of this request; usually nil.
 	Trace *trace.Trace
 
-	// Raw marks a request whose single input has only Data, with RawRoom bytes of capacity behind
+	// Raw marks a request whose single input has only Data, with RawPrefix bytes of capacity behind
 	// it. Validation adds name, type and shape.
 	Raw bool
 	// BatchSize is the first dimension of the inputs of a batching model, else 0. Validation sets
@@ -91,8 +91,8 @@ type Request struct {
 	Parts []*Request
 }
 
-// RawRoom is the size of the length before an element of Bytes.
-const RawRoom = 4
+// RawPrefix is the size of the length before an element of Bytes.
+const RawPrefix = 4
 
 // Caller is the execution in which a model makes a BLS request.
 type Caller struct {

@@ -162,11 +162,11 @@ func (c *rawConn) endsUnread(text string) {
 	}
 }
 
-// TestLimitsOfHTTPClientsAreThoseOfTheFlags checks each limit that a flag sets for HTTP clients.
+// TestFlagsSetTheLimitsOfHTTPClients checks each limit that a flag sets for HTTP clients.
 // The limit on connections has its own test, because closed connections count until the server
 // notices. Time limits use a separate server, because any client could reach them on a slow
 // machine.
-func TestLimitsOfHTTPClientsAreThoseOfTheFlags(t *testing.T) {
+func TestFlagsSetTheLimitsOfHTTPClients(t *testing.T) {
 	testkit.Story(t)
 	s, _ := startForClients(t, "--http-max-header-size=1000", "--http-max-chunks=5", "--http-max-discard-size=2000", "--http-max-input-size=5000",
 		"--http-body-bytes-per-second=10000000", "--http-body-grace-seconds=1", "--allow-client-shm=true", "--client-shm-max-regions=1")
@@ -346,9 +346,9 @@ func stalls(ctx context.Context, t *testing.T, s *runningServer, marks string, l
 	}
 }
 
-// TestLimitsOfGRPCStreamsAreThoseOfTheFlags checks limits that would interfere with those of
-// TestLimitsOfGRPCClientsAreThoseOfTheFlags.
-func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
+// TestFlagsSetTheLimitsOfGRPCStreams checks limits that would interfere with those of
+// TestFlagsSetTheLimitsOfGRPCClients.
+func TestFlagsSetTheLimitsOfGRPCStreams(t *testing.T) {
 	const window = 100_000
 	s, marks := startForClients(t, "--grpc-max-stream-byte-size=2000000", "--grpc-max-stream-requests=1", "--grpc-max-connections=2",
 		"--grpc-stream-stall-timeout-seconds=3600", fmt.Sprintf("--grpc-stream-window-size=%d", window))
@@ -384,9 +384,9 @@ func TestLimitsOfGRPCStreamsAreThoseOfTheFlags(t *testing.T) {
 	}
 }
 
-// TestLimitsOfGRPCClientsAreThoseOfTheFlags checks each limit that a flag sets for gRPC clients.
+// TestFlagsSetTheLimitsOfGRPCClients checks each limit that a flag sets for gRPC clients.
 // Time limits use separate servers, because any client could reach them on a slow machine.
-func TestLimitsOfGRPCClientsAreThoseOfTheFlags(t *testing.T) {
+func TestFlagsSetTheLimitsOfGRPCClients(t *testing.T) {
 	testkit.Story(t)
 	s, _ := startForClients(t, "--grpc-max-message-size=50000", "--grpc-max-header-size=2000", "--grpc-max-calls=2", "--grpc-max-stream-requests=2")
 	hurried, _ := startForClients(t, "--grpc-read-timeout-seconds=1", "--grpc-handshake-timeout-seconds=1")

@@ -34,10 +34,10 @@ const ofTarget = `namespace=~"$namespace",pod=~"$pod"`
 // legendLabel is a label in a legend, such as {{model}}.
 var legendLabel = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 
-// TestDashboardAsksForWhatThereIs checks that all queries of docs/dashboard.json name existing
-// metrics, labels and groupings. The server has a cache, and has had a success, a cache hit and a
-// killed process.
-func TestDashboardAsksForWhatThereIs(t *testing.T) {
+// TestDashboardQueriesNameExistingMetrics checks that all queries of docs/dashboard.json name
+// existing metrics, labels and groupings. The server has a cache, and has had a success, a cache
+// hit and a killed process.
+func TestDashboardQueriesNameExistingMetrics(t *testing.T) {
 	text, err := os.ReadFile("../docs/dashboard.json")
 	if err != nil {
 		t.Fatal(err)

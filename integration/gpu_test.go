@@ -111,9 +111,9 @@ func TestInstancesArePlacedOnDevices(t *testing.T) {
 	}
 }
 
-// TestVisibleDevicesAreThoseOfTheDriver checks that the server uses the devices in the driver's
+// TestDevicesFollowTheOrderOfTheDriver checks that the server uses the devices in the driver's
 // order, and passes CUDA_VISIBLE_DEVICES to models unchanged.
-func TestVisibleDevicesAreThoseOfTheDriver(t *testing.T) {
+func TestDevicesFollowTheOrderOfTheDriver(t *testing.T) {
 	repository := writeFiles(t, map[string]string{"m/config.pbtxt": placedConfig, "m/1/model.py": placedModel})
 	for _, c := range []struct{ visible, want string }{{"1", "GPU 0 m_0"}, {"", "CPU 0 m_0"}, {"1,0", "GPU 0 m_0, GPU 1 m_0"}} {
 		t.Run("visible "+c.visible, func(t *testing.T) {

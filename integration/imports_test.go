@@ -175,10 +175,10 @@ sys.dont_write_bytecode = True
 module = __import__(made.stem)
 `
 
-// TestDevPassesOverWhatLoadsWrite loads models that overwrite one of their modules at each load: in
-// the model's directory, quickly or long before the load ends, or outside of it by two instances.
-// They must not reload forever, but must still reload when a user saves a file.
-func TestDevPassesOverWhatLoadsWrite(t *testing.T) {
+// TestDevIgnoresFilesThatLoadsWrite loads models that overwrite one of their modules at each load:
+// in the model's directory, quickly or long before the load ends, or outside of it by two
+// instances. They must not reload forever, but must still reload when a user saves a file.
+func TestDevIgnoresFilesThatLoadsWrite(t *testing.T) {
 	testkit.Story(t)
 	modules := t.TempDir()
 	writing := func(path, wait string) string {

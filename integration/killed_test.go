@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKilledModelsLoseOnlyWhatTheyExecute repeatedly kills stubs while twelve clients send
+// TestKilledModelsLoseOnlyExecutingRequests repeatedly kills stubs while twelve clients send
 // requests, more often than a crash loop would allow. Only requests in a killed stub may fail. All
 // others must wait for another stub, even if the model has one instance.
-func TestKilledModelsLoseOnlyWhatTheyExecute(t *testing.T) {
+func TestKilledModelsLoseOnlyExecutingRequests(t *testing.T) {
 	testkit.Story(t)
 	healthy := regexp.MustCompile(`Stub process 'slow_0(_[01])?' is not healthy\.`)
 	for _, instances := range []int{1, 2} {

@@ -15,9 +15,9 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestLimitsOfModelsAreThoseOfTheFlags exceeds each limit that a flag sets for models. The excess
+// TestFlagsSetTheLimitsOfModels exceeds each limit that a flag sets for models. The excess
 // must be rejected or dropped, and the server must continue.
-func TestLimitsOfModelsAreThoseOfTheFlags(t *testing.T) {
+func TestFlagsSetTheLimitsOfModels(t *testing.T) {
 	marks := t.TempDir()
 	began := time.Now()
 	goes, loads, loaded, silent := filepath.Join(marks, "goes"), filepath.Join(marks, "loads"), filepath.Join(marks, "loaded"), filepath.Join(marks, "silent")

@@ -189,9 +189,9 @@ func (r *pageReader) serve(arguments []string) {
 	}
 }
 
-// TestPagesNameWhatWasThere runs the code for other frameworks in docs/migration.md, with stand-ins
-// for large frameworks. It must return the same as the models that replace it.
-func TestPagesNameWhatWasThere(t *testing.T) {
+// TestMigrationExamplesMatchTheOriginals runs the code for other frameworks in docs/migration.md,
+// with stand-ins for large frameworks. It must return the same as the models that replace it.
+func TestMigrationExamplesMatchTheOriginals(t *testing.T) {
 	text, err := os.ReadFile("../docs/migration.md")
 	if err != nil {
 		t.Fatal(err)

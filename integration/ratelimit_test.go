@@ -195,9 +195,9 @@ class TritonPythonModel:
         return responses
 `
 
-// TestStackedCallerHoldsWhatItCalls checks that a stacked batch can call a model that needs the
-// resource that the batch holds.
-func TestStackedCallerHoldsWhatItCalls(t *testing.T) {
+// TestStackedCallerSharesItsResourceWithTheCallee checks that a stacked batch can call a model that
+// needs the resource that the batch holds.
+func TestStackedCallerSharesItsResourceWithTheCallee(t *testing.T) {
 	t.Setenv("TRITONSERVER_DELAY_SCHEDULER", "2") // so that two requests are stacked
 	config := exclusiveConfig + "max_batch_size: 4\n" +
 		`instance_group [ { count: 1 kind: KIND_CPU rate_limiter { resources [ { name: "R" count: 1 } ] } } ]` + "\n"

@@ -108,9 +108,9 @@ func replayed(factor string) map[string]string {
 	}
 }
 
-// TestReplayComparesWithWhatWasRecorded records requests of all kinds, and replays them to the same
+// TestReplayReportsEachDifference records requests of all kinds, and replays them to the same
 // and to changed models, over both protocols and TLS. `nereid replay` must report each difference.
-func TestReplayComparesWithWhatWasRecorded(t *testing.T) {
+func TestReplayReportsEachDifference(t *testing.T) {
 	records, python := filepath.Join(t.TempDir(), "records"), testkit.Python(t).Path
 	s := start(t, python, writeFiles(t, replayed("1")), "--record="+records, "--record-redact=secret")
 	for _, q := range []struct{ model, body string }{
@@ -246,9 +246,9 @@ func TestReplayOfAFile(t *testing.T) {
 	}
 }
 
-// TestReplayRefusesWhatIsNoRecording checks the errors of `nereid replay` for missing and invalid
+// TestReplayRejectsInvalidRecords checks the errors of `nereid replay` for missing and invalid
 // records.
-func TestReplayRefusesWhatIsNoRecording(t *testing.T) {
+func TestReplayRejectsInvalidRecords(t *testing.T) {
 	directory := writeFiles(t, map[string]string{"empty/x": "", "broken/1.record": "no record"})
 	for want, c := range map[string]struct {
 		status    int

@@ -99,9 +99,9 @@ func TestServeAtATerminal(t *testing.T) {
 	}
 }
 
-// TestCtrlCSaysWhatIsWaitedFor types Ctrl-C during a request. The terminal must show the wait, and
+// TestCtrlCShowsPendingRequests types Ctrl-C during a request. The terminal must show the wait, and
 // the request must succeed.
-func TestCtrlCSaysWhatIsWaitedFor(t *testing.T) {
+func TestCtrlCShowsPendingRequests(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
 	waits := fmt.Sprintf("import os, time; open(%q, 'w').close()\n        while not os.path.exists(%q): time.sleep(0.01)", in("began"), in("end"))
@@ -232,9 +232,9 @@ func save(t *testing.T, path, text string) {
 	}
 }
 
-// TestDevLoadsWhatIsSaved changes a model, a module that it imports and its config, breaks them and
-// repairs them. Each change must be loaded, and no request may fail meanwhile.
-func TestDevLoadsWhatIsSaved(t *testing.T) {
+// TestDevReloadsSavedFiles changes a model, a module that it imports and its config, breaks them
+// and repairs them. Each change must be loaded, and no request may fail meanwhile.
+func TestDevReloadsSavedFiles(t *testing.T) {
 	testkit.Story(t)
 	imports := strings.Replace(fmt.Sprintf(modelThatAnswers, "number.N"), "import numpy", "from . import number\nimport numpy", 1)
 	repository := writeFiles(t, map[string]string{"m/1/model.py": imports, "m/1/number.py": "N = 1"})

@@ -29,10 +29,10 @@ func (s *runningServer) status(query string) *status.Snapshot {
 	return &got
 }
 
-// TestStatusTellsWhatIsWrong serves models that fail to load, lose their stub or fail a request.
+// TestStatusShowsFailures serves models that fail to load, lose their stub or fail a request.
 // The status must have the traceback, the last output of the stub, the error, and the counts of
 // requests.
-func TestStatusTellsWhatIsWrong(t *testing.T) {
+func TestStatusShowsFailures(t *testing.T) {
 	s := launch(t, testkit.Python(t).Path, writeFiles(t, map[string]string{
 		"broken/config.pbtxt": oneFloat, "broken/1/model.py": "def helper():\n    raise ValueError('no weights')\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n        helper()\n\n    def execute(self, requests):\n        pass\n",
 		"dies/config.pbtxt": oneFloat, "dies/1/model.py": executing("os.write(2, b'these are my last words\\n')\nos._exit(3)"),

@@ -27,9 +27,9 @@ var (
 // guides are the pages whose paths and names must exist.
 var guides = []string{"CONTRIBUTING.md", "docs/glossary.md"}
 
-// TestGuidesNameWhatIsThere finds paths, make targets, tests and names in CONTRIBUTING.md and
+// TestGuidesNameExistingThings finds paths, make targets, tests and names in CONTRIBUTING.md and
 // docs/glossary.md that do not exist.
-func TestGuidesNameWhatIsThere(t *testing.T) {
+func TestGuidesNameExistingThings(t *testing.T) {
 	makefile := read(t, "Makefile")
 	for _, guide := range guides {
 		text := read(t, guide)

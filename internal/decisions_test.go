@@ -10,9 +10,9 @@ import (
 // quotedPath is a path below a top-level folder, in backquotes.
 var quotedPath = regexp.MustCompile("`((?:\\w+)(?:/[\\w-]+(?:\\.\\w+)?)+)`")
 
-// TestDecisionsNameWhatExists finds files, packages and identifiers in decisions that no longer
+// TestDecisionsNameExistingThings finds files, packages and identifiers in decisions that no longer
 // exist.
-func TestDecisionsNameWhatExists(t *testing.T) {
+func TestDecisionsNameExistingThings(t *testing.T) {
 	decisions, err := filepath.Glob("../docs/decisions/*.md")
 	if err != nil || len(decisions) == 0 {
 		t.Fatalf("got %d decisions and error %v", len(decisions), err)

@@ -205,7 +205,7 @@ type goFile struct {
 	syntax    *ast.File
 }
 
-func TestPackagesImportWhatTheTableAllows(t *testing.T) {
+func TestPackagesImportOnlyAllowedPackages(t *testing.T) {
 	for _, file := range goFiles(t) {
 		if file.pkg == "" {
 			t.Errorf("%s has no row in the import table", file.path)
@@ -376,7 +376,7 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-func TestPackagesAreNamedByWhatTheyHold(t *testing.T) {
+func TestPackageNamesAreSpecific(t *testing.T) {
 	for _, file := range goFiles(t) {
 		if slices.Contains(noNames, file.syntax.Name.Name) {
 			t.Errorf("%s: package %s says nothing about what it holds", file.path, file.syntax.Name.Name)

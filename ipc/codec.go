@@ -183,9 +183,9 @@ type ResponseBody struct {
 	Parameters []byte       // JSON
 	Error      []byte
 	Version    int64 // in INFER_RESPONSE: of the model that has answered
-	// Room is memory of the caller that outlives the body: shapes are stored in its capacity as
+	// Shapes is memory of the caller that outlives the body: shapes are stored in its capacity as
 	// long as they fit. The next call uses it up.
-	Room []int64
+	Shapes []int64
 }
 
 // ParseResponse reads the body of RESPONSE.
@@ -247,11 +247,11 @@ func (r *reader) responseOf(out *ResponseBody, named regions) {
 	// The list grows with the descriptors that exist, not to the stub's number: a frame of 64 KiB
 	// holds about 1,600 of them.
 	out.Outputs = out.Outputs[:0]
-	room := out.Room
-	out.Room = nil
+	free := out.Shapes
+	out.Shapes = nil
 	for range outputs {
 		out.Outputs = append(out.Outputs, Descriptor{}) // bound: the descriptors in the frame
-		r.descriptor(&out.Outputs[len(out.Outputs)-1], named, &room)
+		r.descriptor(&out.Outputs[len(out.Outputs)-1], named, &free)
 		if r.err != nil {
 			out.Outputs = out.Outputs[:len(out.Outputs)-1]
 			return
@@ -278,9 +278,9 @@ const (
 )
 
 // descriptor reads a descriptor and makes every check that does not depend on types, names and the
-// content of regions. It may name the given regions. The shape is stored in the rest of room, if it
-// fits.
-func (r *reader) descriptor(d *Descriptor, named regions, room *[]int64) {
+// content of regions. It may name the given regions. The shape is stored in the rest of spare, if
+// it fits.
+func (r *reader) descriptor(d *Descriptor, named regions, spare *[]int64) {
 	head := r.take(DescriptorSize, "descriptor")
 	if r.err != nil {
 		return
@@ -300,9 +300,9 @@ func (r *reader) descriptor(d *Descriptor, named regions, room *[]int64) {
 		return
 	}
 	// Copied, because the shape outlives the frame: it becomes that of the client's tensor.
-	if free := (*room)[len(*room):]; rank > 0 && rank <= cap(free) {
+	if free := (*spare)[len(*spare):]; rank > 0 && rank <= cap(free) {
 		d.Shape = free[:rank:rank]
-		*room = (*room)[:len(*room)+rank]
+		*spare = (*spare)[:len(*spare)+rank]
 	} else {
 		d.Shape = make([]int64, rank)
 	}

@@ -381,9 +381,9 @@ func TestGoldenIsComplete(t *testing.T) {
 	}
 }
 
-// TestShapesLieInTheirRoom checks that decoded shapes are stored in ResponseBody.Room if they fit.
-// Room is used for one response only.
-func TestShapesLieInTheirRoom(t *testing.T) {
+// TestShapesAreStoredInTheGivenMemory checks that decoded shapes are stored in ResponseBody.Shapes
+// if they fit. Shapes is used for one response only.
+func TestShapesAreStoredInTheGivenMemory(t *testing.T) {
 	shapes := [][]int64{{1, 2}, {3, 4, 5}, {6}}
 	head := ipc.ResponseHead{Handle: 1, Flags: ipc.FlagPresent | ipc.FlagFinal, Outputs: uint16(len(shapes))}
 	body := make([]byte, 8+ipc.ResponseSize+len(shapes)*(ipc.DescriptorSize+24))
@@ -393,7 +393,7 @@ func TestShapesLieInTheirRoom(t *testing.T) {
 		b = d.Put(b)
 	}
 	room := make([]int64, 4)
-	got := ipc.ResponseBody{Room: room[:0]}
+	got := ipc.ResponseBody{Shapes: room[:0]}
 	for _, roomy := range []bool{true, false} {
 		if _, err := ipc.ParseResponse(body, &got); err != nil {
 			t.Fatal(err)
@@ -405,10 +405,10 @@ func TestShapesLieInTheirRoom(t *testing.T) {
 		}
 		// The first and the third shape fit.
 		if inside := []bool{&got.Outputs[0].Shape[0] == &room[0], &got.Outputs[2].Shape[0] == &room[2]}; inside[0] != roomy || inside[1] != roomy {
-			t.Errorf("got shapes in the room %v, want all %v", inside, roomy)
+			t.Errorf("got shapes in the memory %v, want all %v", inside, roomy)
 		}
-		if got.Room != nil {
-			t.Error("the room can be used again")
+		if got.Shapes != nil {
+			t.Error("the memory can be used again")
 		}
 	}
 }

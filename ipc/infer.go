@@ -61,8 +61,8 @@ type RequestBody struct {
 	Parameters []byte // JSON
 	CorrelText []byte
 	Trace      []byte // in INFER: the trace text of EXECUTE to which this request belongs
-	// Room is as in ResponseBody.
-	Room []int64
+	// Shapes is as in ResponseBody.
+	Shapes []int64
 }
 
 // ParseInfer reads an INFER body, which inline tensor bytes follow.
@@ -109,11 +109,11 @@ func (r *reader) request(out *RequestBody, named regions) {
 	}
 	h := &out.Head
 	out.Inputs = out.Inputs[:0]
-	room := out.Room
-	out.Room = nil
+	free := out.Shapes
+	out.Shapes = nil
 	for range h.Inputs {
 		out.Inputs = append(out.Inputs, Descriptor{}) // bound: the descriptors in the frame
-		r.descriptor(&out.Inputs[len(out.Inputs)-1], named, &room)
+		r.descriptor(&out.Inputs[len(out.Inputs)-1], named, &free)
 		if r.err != nil {
 			out.Inputs = out.Inputs[:len(out.Inputs)-1]
 			return

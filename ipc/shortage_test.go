@@ -10,9 +10,9 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 )
 
-// TestNewWithoutDescriptorsClosesWhatItMade makes each call that creates a descriptor in New fail
+// TestFailedNewClosesItsDescriptors makes each call that creates a descriptor in New fail
 // in turn. New returns an error and closes the descriptors it has created.
-func TestNewWithoutDescriptorsClosesWhatItMade(t *testing.T) {
+func TestFailedNewClosesItsDescriptors(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)

@@ -51,9 +51,9 @@ func TestCustomMetricsAreShown(t *testing.T) {
 	}
 }
 
-// TestSamplesAreThoseOfThePage checks that Samples returns the labels and values of gauges as the
+// TestSamplesMatchThePage checks that Samples returns the labels and values of gauges as the
 // page shows them.
-func TestSamplesAreThoseOfThePage(t *testing.T) {
+func TestSamplesMatchThePage(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	h := r.Custom("m")
 	metrics.Must(t, h.NewFamily(1, "blocks", "", metrics.Gauge))
@@ -169,9 +169,9 @@ func TestCustomMetricsLiveUntilTheirLastHolder(t *testing.T) {
 	metrics.WantText(t, r.Custom("n").NewFamily(1, "f", "", metrics.Gauge), "different type")
 }
 
-// TestBytesOfAModelAreThoseOfTheConfig checks the configured limit on a model's bytes, and that a
+// TestConfigLimitsTheBytesOfAModel checks the configured limit on a model's bytes, and that a
 // dropped family frees its bytes.
-func TestBytesOfAModelAreThoseOfTheConfig(t *testing.T) {
+func TestConfigLimitsTheBytesOfAModel(t *testing.T) {
 	h := metrics.New(metrics.Config{ModelBytes: 1000}).Custom("m")
 	metrics.Must(t, h.NewFamily(1, "f", strings.Repeat("d", 500), metrics.Gauge))
 	metrics.WantText(t, h.NewFamily(2, "g", strings.Repeat("d", 500), metrics.Gauge), "more would be beyond the limit of 1000")

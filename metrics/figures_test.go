@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-func TestFiguresAddUpWhatAVersionDoes(t *testing.T) {
+func TestFiguresSumTheWorkOfAVersion(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	m := r.Model("m", 3, metrics.ModelOptions{Cache: true})
 	gpu := m.OnGPU("GPU-1")

@@ -107,9 +107,9 @@ func TestCacheCountersAreShownForCachedModels(t *testing.T) {
 	}
 }
 
-// TestALoadMayChangeWhatIsShown checks that a version can be loaded with new tags or a cache while
+// TestALoadMayChangeTagsAndCache checks that a version can be loaded with new tags or a cache while
 // its previous load still exists.
-func TestALoadMayChangeWhatIsShown(t *testing.T) {
+func TestALoadMayChangeTagsAndCache(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	before := r.Model("m", 1, metrics.ModelOptions{})
 	before.Success(1, metrics.Durations{})

@@ -120,9 +120,9 @@ func TestIdleVersionsHaveTritonsMetricsAlone(t *testing.T) {
 	}
 }
 
-// TestBucketsOfAStageAreThoseOfAllVersions checks that all versions show the same buckets for a
+// TestAllVersionsShowTheSameBuckets checks that all versions show the same buckets for a
 // stage. Otherwise a sum over versions would count some requests twice and others not at all.
-func TestBucketsOfAStageAreThoseOfAllVersions(t *testing.T) {
+func TestAllVersionsShowTheSameBuckets(t *testing.T) {
 	r := metrics.New(metrics.Config{})
 	for i, name := range []string{"short", "long", "between"} {
 		m := r.Model(name, 1, metrics.ModelOptions{})

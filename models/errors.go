@@ -122,7 +122,7 @@ func shortened(err error, versions int) error {
 	if !errors.As(err, &own) || len(own.Message) <= most && len(own.Detail) <= most {
 		return err
 	}
-	return &infer.Error{Code: own.Code, Message: infer.Cut(own.Message, most), Detail: infer.Cut(own.Detail, most), NoRoom: own.NoRoom}
+	return &infer.Error{Code: own.Code, Message: infer.Cut(own.Message, most), Detail: infer.Cut(own.Detail, most), OutOfMemory: own.OutOfMemory}
 }
 
 // maxTroubles is the number of reasons from which on those of models without a directory are

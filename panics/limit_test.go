@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestLimitCountsWhatThisProcessRan checks how much of a limit is left after a tick that took
+// TestLimitAfterALateTick checks how much of a limit is left after a tick that took
 // longer than planned.
-func TestLimitCountsWhatThisProcessRan(t *testing.T) {
+func TestLimitAfterALateTick(t *testing.T) {
 	const second = time.Second
 	for name, c := range map[string]struct {
 		left, tick, took time.Duration

@@ -62,7 +62,7 @@ func TestAPanicInTheCleanUpEndsToo(t *testing.T) {
 	}
 }
 
-func TestWhatStartsGoroutinesOfItsOwn(t *testing.T) {
+func TestPanicsInTimersAndGroupsAreHandled(t *testing.T) {
 	log := zerolog.New(zerolog.SyncWriter(&bytes.Buffer{}))
 	var group sync.WaitGroup
 	ended := make(chan error, 3)
@@ -79,7 +79,7 @@ func TestWhatStartsGoroutinesOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestRunReturnsWhatItsFunctionDoes(t *testing.T) {
+func TestRunReturnsTheResultOfItsFunction(t *testing.T) {
 	log := zerolog.Nop()
 	want := errors.New("full")
 	if err := panics.Run(log, panics.Request, func() error { return want }); !errors.Is(err, want) {

@@ -62,5 +62,5 @@ func Refusal(account *budget.Account, n int, why error) error {
 		return err
 	}
 	account.Give(budget.Blocks, int64(n))
-	return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf("no memory for a tensor of %d bytes: %v", n, why)}
+	return &infer.Error{Code: infer.Unavailable, OutOfMemory: true, Message: fmt.Sprintf("no memory for a tensor of %d bytes: %v", n, why)}
 }

@@ -55,8 +55,9 @@ func grow(t *testing.T, b *shm.Block, n int) {
 	}
 }
 
-// TestOpenTakesWhatIsFilled checks that an announced block is charged only for its content.
-func TestOpenTakesWhatIsFilled(t *testing.T) {
+// TestAnnouncedBlockIsChargedByContent checks that an announced block is charged only for its
+// content.
+func TestAnnouncedBlockIsChargedByContent(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 8<<20)
 	var blocks []*shm.Block
 	for range 15 {
@@ -146,9 +147,9 @@ func TestAnnouncementsLeaveAddressSpace(t *testing.T) {
 	}
 }
 
-// TestPoolWithoutRoomGivesBackFirst checks that the pool gives back free memory before it fails
+// TestFullPoolTrimsFirst checks that the pool gives back free memory before it fails
 // because the account refuses a charge.
-func TestPoolWithoutRoomGivesBackFirst(t *testing.T) {
+func TestFullPoolTrimsFirst(t *testing.T) {
 	p, l := chargedPool(t, 64<<20, 4<<20)
 	for _, n := range []int{1 << 20, 2 << 20, 3 << 20, 4 << 20} {
 		shm.Alloc(t, p, n).Release()

@@ -90,9 +90,9 @@ func TestLoansKeepMemoryOfOthers(t *testing.T) {
 	}
 }
 
-// TestLoansTellWhatIsKept checks that a block lent for a batch counts as kept once the batch has
+// TestLoansReportKeptBlocks checks that a block lent for a batch counts as kept once the batch has
 // been answered and the block is still lent. A block without a batch counts from the start.
-func TestLoansTellWhatIsKept(t *testing.T) {
+func TestLoansReportKeptBlocks(t *testing.T) {
 	p := newPool(t, shm.PoolConfig{})
 	kept := int64(0)
 	l := shm.Loans{Kept: func(more int64) { kept += more }}
@@ -206,7 +206,7 @@ func TestArenaBeyondItsShare(t *testing.T) {
 	}
 }
 
-func TestArenaLimitsWhatIsOutstanding(t *testing.T) {
+func TestArenaLimitsOutstandingBlocks(t *testing.T) {
 	region, err := shm.NewRegion(shm.Memfd{}, 1<<20, shm.ReadOnly)
 	if err != nil {
 		t.Fatal(err)

@@ -101,7 +101,7 @@ func TestPoolOfMixedSizesNeverRunsOut(t *testing.T) {
 	}
 }
 
-func TestPoolDoesNotTrimWhatItExtends(t *testing.T) {
+func TestExtendedBlockIsNotTrimmed(t *testing.T) {
 	p := smallPool(t, 1<<30, shm.PoolConfig{Default: shm.PageSize, Growth: shm.PageSize, Max: 30 * shm.PageSize})
 	first := shm.Alloc(t, p, 17*shm.PageSize)
 	defer shm.Alloc(t, p, 8*shm.PageSize).Release()
@@ -117,7 +117,7 @@ func TestPoolDoesNotTrimWhatItExtends(t *testing.T) {
 	shm.Alloc(t, p, 18*shm.PageSize).Release()
 }
 
-func TestPoolReusesWhatWasFreedLast(t *testing.T) {
+func TestPoolReusesTheLastFreedBlock(t *testing.T) {
 	p := newPool(t, shm.PoolConfig{})
 	a, b := shm.Alloc(t, p, 100_000), shm.Alloc(t, p, 100_000)
 	first, second := a.Offset(), b.Offset()

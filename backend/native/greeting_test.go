@@ -292,8 +292,8 @@ func TestCheckLooksAtTheFile(t *testing.T) {
 	}
 }
 
-// TestSettingsAreThoseOfTheFirstModel checks that the settings are read once per backend.
-func TestSettingsAreThoseOfTheFirstModel(t *testing.T) {
+// TestSettingsAreReadOncePerBackend checks that the settings are read once per backend.
+func TestSettingsAreReadOncePerBackend(t *testing.T) {
 	values := map[string]string{startTimeout: "7", "own": "x"}
 	b := New(Environment{Settings: func(name string) (map[string]string, string) {
 		return map[string]string{startTimeout: values[startTimeout], "of": name}, "message of " + name

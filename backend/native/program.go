@@ -58,7 +58,7 @@ type initializeBody struct {
 	ipc.PluginInstance
 	process.Tensors
 	process.Surroundings
-	process.WindowLimits
+	process.Window
 }
 
 func (p *program) wireBackend() ipc.PluginBackend {
@@ -81,7 +81,7 @@ func (p *program) Complete(config []byte, surroundings process.Surroundings) any
 func (p *program) Initialize(at process.InstanceSpec, i process.Initialization) any {
 	return &initializeBody{
 		PluginBackend: p.wireBackend(), PluginModel: p.wireModel(at.Config, false), PluginInstance: wireInstance(at),
-		Tensors: i.Tensors, Surroundings: i.Surroundings, WindowLimits: i.WindowLimits,
+		Tensors: i.Tensors, Surroundings: i.Surroundings, Window: i.Window,
 	}
 }
 

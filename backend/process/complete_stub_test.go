@@ -283,8 +283,9 @@ func TestMissingModelFileIsNamed(t *testing.T) {
 	}
 }
 
-// TestOpenSaysWhatAModelNeeds checks what Open logs or refuses before any code of the model runs.
-func TestOpenSaysWhatAModelNeeds(t *testing.T) {
+// TestOpenReportsUnmetNeedsOfAModel checks what Open logs or refuses before any code of the model
+// runs.
+func TestOpenReportsUnmetNeedsOfAModel(t *testing.T) {
 	r := newFixture(t, nil)
 	dir := r.writeModel("m", "")
 	backends := t.TempDir()

@@ -271,7 +271,7 @@ func (l *life) executed(f ipc.Frame) error {
 	if n := len(batch.Tasks); n == 1 {
 		one := &oneResponse{}
 		one.response.Outputs = one.outputs[:0]
-		responses, spare, kept, l.response.Room = one.list[:], &one.response, &one.kept, one.shape[:0]
+		responses, spare, kept, l.response.Shapes = one.list[:], &one.response, &one.kept, one.shape[:0]
 	} else {
 		several := &responsesOf{}
 		responses, kept = several.few[:min(n, len(several.few))], &several.kept
@@ -400,7 +400,7 @@ func (l *life) skipped(number uint64, body *ipc.ExecutedBody, arrived int64) err
 
 // readResponses fills responses with the responses of an EXECUTED frame. It returns the requests to
 // execute again, and the positions of the failed ones. The first response may use spare with its
-// outputs, and l.response.Room for its shapes; spare may be nil.
+// outputs, and l.response.Shapes for its shapes; spare may be nil.
 func (l *life) readResponses(body *ipc.ExecutedBody, f *ipc.Frame, of *batchInFlight, responses []*infer.Response, spare *infer.Response, kept *frames.Kept) (rescheduled map[uint32]bool, failed []int, err error) {
 	r := &l.response
 	for {

@@ -48,8 +48,9 @@ func TestInterpreterIsFoundOnPath(t *testing.T) {
 	}
 }
 
-// TestMissingInterpreterSaysWhatWasTried checks that the error lists the attempts and a remedy.
-func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
+// TestMissingInterpreterErrorListsTheAttempts checks that the error lists the attempts and a
+// remedy.
+func TestMissingInterpreterErrorListsTheAttempts(t *testing.T) {
 	good := testkit.Python(t)
 	dir := t.TempDir()
 	writeProgram(t, filepath.Join(dir, "numpy.py"), "raise ImportError('not here')\n")

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestWhatHasBeenSaidIsBounded checks that saysFirst reports each text once, and keeps a bounded
-// number of bounded texts.
-func TestWhatHasBeenSaidIsBounded(t *testing.T) {
+// TestSaysFirstKeepsABoundedNumberOfTexts checks that saysFirst reports each text once, and keeps a
+// bounded number of bounded texts.
+func TestSaysFirstKeepsABoundedNumberOfTexts(t *testing.T) {
 	var m Model
 	if !m.saysFirst("x") || m.saysFirst("x") {
 		t.Error("a text is not said exactly once")

@@ -316,7 +316,7 @@ func (l *life) initialization() Initialization {
 	return Initialization{
 		Tensors:      Tensors{Names: names.List(), Inputs: names.Inputs(), Outputs: names.Outputs(), Decoupled: l.decoupled},
 		Surroundings: l.surroundings(),
-		WindowLimits: WindowLimits{Responses: windowResponses, Bytes: windowBytes},
+		Window:       Window{Responses: windowResponses, Bytes: windowBytes},
 	}
 }
 

@@ -59,9 +59,9 @@ func TestAPanicWhileABatchIsSent(t *testing.T) {
 	}
 }
 
-// TestAPanicOfWhoeverIsAnswered checks that a panic of a Sender or of Done does not affect the
-// batch's other requests or the next batch.
-func TestAPanicOfWhoeverIsAnswered(t *testing.T) {
+// TestAPanicOfSendOrDoneHarmsNoOtherRequest checks that a panic of a Sender or of Done does not
+// affect the batch's other requests or the next batch.
+func TestAPanicOfSendOrDoneHarmsNoOtherRequest(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.start("identity", infer.Uint8)
 	m.mustInfer(r.small()).Release()

@@ -267,9 +267,9 @@ func TestOutputsOfANewStub(t *testing.T) {
 	out.Release()
 }
 
-// TestWhatIsNotWritten checks that stubs write neither to small places nor to files that others can
-// write to.
-func TestWhatIsNotWritten(t *testing.T) {
+// TestSmallPlacesAndUnsafeFilesAreNotWritten checks that stubs write neither to small places nor to
+// files that others can write to.
+func TestSmallPlacesAndUnsafeFilesAreNotWritten(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.plus()
 	open, good := r.region(0o666), r.region(0o600)

@@ -109,8 +109,8 @@ type Surroundings struct {
 	Max     int64     `msgpack:"max_bytes"`
 }
 
-// WindowLimits limits the uncredited responses of one request.
-type WindowLimits struct {
+// Window limits the uncredited responses of one request.
+type Window struct {
 	Responses int   `msgpack:"window_responses"`
 	Bytes     int64 `msgpack:"window_bytes"`
 }
@@ -120,7 +120,7 @@ type WindowLimits struct {
 type Initialization struct {
 	Tensors
 	Surroundings
-	WindowLimits
+	Window
 }
 
 // Fault is a fault that the program describes in its own words.

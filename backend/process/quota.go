@@ -126,7 +126,7 @@ func (q *quota) mayKeep(n int64) error {
 }
 
 func (q *quota) refuseBlocks(kept int64) error {
-	err := &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: fmt.Sprintf(
+	err := &infer.Error{Code: infer.Unavailable, OutOfMemory: true, Message: fmt.Sprintf(
 		"%s keeps %d bytes of input tensors after its responses and may keep %d (--model-max-memory-share); "+
 			"a model that keeps inputs should keep copies of them, and a reload frees these", q.model.held.Name(), kept, q.model.mostBlocks)}
 	q.heap.Refused(err)

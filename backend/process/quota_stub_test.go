@@ -108,7 +108,7 @@ func TestAFloodOfKeptResponsesStaysWithinAShare(t *testing.T) {
 	m.instance().Execute(&backend.Batch{Tasks: []*backend.Task{task}, Done: func(*backend.Batch, backend.Report) {}})
 	r := <-last
 	const want = `a request of model "floods" version 1 holds `
-	if r.Err == nil || !strings.HasPrefix(r.Err.Message, want) || r.Err.Code != infer.Unavailable || !r.Err.NoRoom {
+	if r.Err == nil || !strings.HasPrefix(r.Err.Message, want) || r.Err.Code != infer.Unavailable || !r.Err.OutOfMemory {
 		t.Errorf("got the last response %+v, want an error %q", r.Err, want)
 	}
 	r.Release()
@@ -256,7 +256,7 @@ func TestAModelThatKeepsItsInputsIsRefusedAlone(t *testing.T) {
 			continue
 		}
 		const want = `model "keeps_inputs" version 1 keeps `
-		if err == nil || !strings.HasPrefix(err.Message, want) || err.Code != infer.Unavailable || !err.NoRoom {
+		if err == nil || !strings.HasPrefix(err.Message, want) || err.Code != infer.Unavailable || !err.OutOfMemory {
 			t.Errorf("after %d requests: got %v, want an error %q", n, err, want)
 		}
 		break

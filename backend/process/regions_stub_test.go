@@ -302,9 +302,9 @@ func TestSignalWithoutATruncatedRegion(t *testing.T) {
 	c.Release()
 }
 
-// TestWhatIsNotMapped checks that files that others can write to, BYTES, and small inputs are not
-// mapped.
-func TestWhatIsNotMapped(t *testing.T) {
+// TestUnsafeFilesAndSmallInputsAreNotMapped checks that files that others can write to, BYTES, and
+// small inputs are not mapped.
+func TestUnsafeFilesAndSmallInputsAreNotMapped(t *testing.T) {
 	r := newFixture(t, nil)
 	m := r.sums()
 	open := r.region(0o666)

@@ -62,7 +62,7 @@ func TestOutputsStayWithinAShare(t *testing.T) {
 	kept := []*infer.Response{m.mustGive(0, large), m.mustGive(1, large)}
 	refused := m.give(1, large)
 	share := c.share(budget.Arenas)
-	if err := refused.Err; err == nil || err.Code != infer.Unavailable || !err.NoRoom ||
+	if err := refused.Err; err == nil || err.Code != infer.Unavailable || !err.OutOfMemory ||
 		!strings.Contains(err.Message, "Failed to increase the shared memory pool size to ") ||
 		!strings.Contains(err.Message, `and model "sized" version 1 holds `) ||
 		!strings.HasSuffix(err.Message, fmt.Sprintf(", but may hold %d (--model-max-memory-share)", share)) {

@@ -16,7 +16,7 @@ func TestGoldenInitializeIsEncoded(t *testing.T) {
 	surroundings := process.Surroundings{Log: process.LogLevels{Info: true, Error: true, Verbose: 2}, Spin: 50, Default: 1 << 20, Growth: 2 << 20, Max: 32 << 30}
 	body, err := msgpack.Marshal(&initializeBody{
 		Args: map[string]string{"model_name": "modèle"}, Tensors: process.Tensors{Names: []string{"IN", "OUT"}, Inputs: 1, Outputs: 1},
-		moduleBody: module, Surroundings: surroundings, WindowLimits: process.WindowLimits{Responses: 64, Bytes: 4 << 20}, AsyncOverlap: 2,
+		moduleBody: module, Surroundings: surroundings, Window: process.Window{Responses: 64, Bytes: 4 << 20}, AsyncOverlap: 2,
 	})
 	if err != nil {
 		t.Fatal(err)

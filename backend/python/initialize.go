@@ -24,7 +24,7 @@ type initializeBody struct {
 	process.Tensors
 	moduleBody
 	process.Surroundings
-	process.WindowLimits
+	process.Window
 	AsyncOverlap  int  `msgpack:"async_overlap"`
 	StrictOutputs bool `msgpack:"strict_outputs,omitempty"`
 }
@@ -74,7 +74,7 @@ func (c *code) Initialize(p process.InstanceSpec, i process.Initialization) any 
 		Tensors:      i.Tensors,
 		moduleBody:   c.module(),
 		Surroundings: i.Surroundings,
-		WindowLimits: i.WindowLimits,
+		Window:       i.Window,
 		AsyncOverlap: c.overlap, StrictOutputs: c.backend.config.StrictOutputs,
 	}
 }

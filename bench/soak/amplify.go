@@ -52,7 +52,7 @@ func (k *soak) lure(ctx context.Context, _ *rand.Rand) {
 func (k *soak) pauseServer(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 15*time.Second) {
 		k.server.Signal(unix.SIGSTOP)
-		k.tally.event("stop the server for a second")
+		k.results.event("stop the server for a second")
 		pause(context.WithoutCancel(ctx), r, time.Second)
 		k.server.Signal(unix.SIGCONT)
 	}

@@ -77,7 +77,7 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 	for ctx.Err() == nil {
 		ask, closed, err := c.connect(k)
 		if err != nil {
-			k.tally.answered(c.name, wrong, "connect: "+err.Error())
+			k.results.answered(c.name, wrong, "connect: "+err.Error())
 			return
 		}
 		for range 20 + r.IntN(200) {
@@ -92,7 +92,7 @@ func (k *soak) askOften(ctx context.Context, r *rand.Rand, c goodClient) {
 			default:
 			}
 			o, text := judge(c.name, err)
-			k.tally.answered(c.name, o, text)
+			k.results.answered(c.name, o, text)
 			if !pause(ctx, r, c.mean) {
 				break
 			}

@@ -52,7 +52,7 @@ func (k *soak) hostileClients() []hostileClient {
 func (k *soak) annoy(ctx context.Context, r *rand.Rand, h hostileClient) {
 	for pause(ctx, r, h.mean) {
 		h.act(k, ctx, r)
-		k.tally.event("hostile: " + h.name)
+		k.results.event("hostile: " + h.name)
 	}
 }
 

@@ -62,15 +62,15 @@ func TestVerdictNamesEachFault(t *testing.T) {
 		"an account is open":    {before, map[string]float64{"nereid_memory_bytes": 64 << 20}, nil, map[outcome]int{right: 9}, 1},
 		"a file is left":        {before, nil, []string{"file x"}, map[outcome]int{right: 9}, 1},
 	} {
-		k := &soak{tally: newTally(), server: &server{}}
+		k := &soak{results: newResults(), server: &server{}}
 		for o, n := range test.answers {
 			for range n {
-				k.tally.answered("HTTP asks", o, "")
+				k.results.answered("HTTP asks", o, "")
 			}
 		}
 		k.judge(before, test.after, test.counters, nil, test.left)
-		if len(k.tally.faults) != test.faults {
-			t.Errorf("%s: got faults %q, want %d", name, k.tally.faults, test.faults)
+		if len(k.results.faults) != test.faults {
+			t.Errorf("%s: got faults %q, want %d", name, k.results.faults, test.faults)
 		}
 	}
 }

@@ -62,16 +62,16 @@ func main() {
 // soak is one run.
 type soak struct {
 	settings
-	server *server
-	tally  *tally
-	began  time.Time
-	took   time.Duration // of the clients' part
+	server  *server
+	results *results
+	began   time.Time
+	took    time.Duration // of the clients' part
 }
 
 // run reports whether it found a fault.
 func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	fmt.Printf("soak: %v, seed %d\n", s.span, s.seed)
-	k := &soak{settings: s, tally: newTally()}
+	k := &soak{settings: s, results: newResults()}
 	k.server, err = startServer(ctx, s)
 	if err != nil {
 		return false, err
@@ -82,7 +82,7 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	}
 	k.storm(ctx, warmSpan, k.good())
 	serving := k.server.look()
-	k.tally = newTally()
+	k.results = newResults()
 	before, err := k.server.rest(ctx, nil)
 	if err != nil {
 		return false, err
@@ -108,11 +108,11 @@ func (s settings) run(ctx context.Context) (wrong bool, err error) {
 	k.summary(before, peak, after, counters, earlier)
 	for _, err := range []error{restErr, countErr, stopErr} {
 		if err != nil {
-			k.tally.fault("%v", err)
+			k.results.fault("%v", err)
 		}
 	}
 	k.judge(before, after, counters, earlier, left)
-	return k.tally.verdict(), nil
+	return k.results.verdict(), nil
 }
 
 // warmSpan is how long good clients use the server before the hostile ones start. The baseline for
@@ -148,7 +148,7 @@ func (k *soak) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.server.Ended():
-			k.tally.fault("the server ended: %v", k.server.State())
+			k.results.fault("the server ended: %v", k.server.State())
 			return
 		case <-ticker.C:
 		}
@@ -163,7 +163,7 @@ func (k *soak) watch(ctx context.Context) {
 		}
 		if time.Since(printed) >= 30*time.Second {
 			printed = time.Now()
-			fmt.Printf("%5.0fs  %s; %s\n", time.Since(k.began).Seconds(), k.tally.line(), now)
+			fmt.Printf("%5.0fs  %s; %s\n", time.Since(k.began).Seconds(), k.results.line(), now)
 		}
 	}
 }

@@ -9,13 +9,13 @@ import (
 
 // summary prints the figures.
 func (k *soak) summary(before, peak, after usage, counters, earlier map[string]float64) {
-	all := k.tally.sum()
+	all := k.results.sum()
 	total := 0
 	for _, n := range all {
 		total += n
 	}
 	fmt.Println()
-	k.tally.print()
+	k.results.print()
 	fmt.Println()
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
 		fmt.Printf("%s %.0f, before %.0f\n", name, counters[name], earlier[name])
@@ -36,39 +36,39 @@ const insideOne = 16
 
 // judge adds a fault for each wrong count.
 func (k *soak) judge(before, after usage, counters, earlier map[string]float64, left []string) {
-	all := k.tally.sum()
+	all := k.results.sum()
 	if all[wrong] > 0 {
-		k.tally.fault("%d good requests had a wrong response, or none", all[wrong])
+		k.results.fault("%d good requests had a wrong response, or none", all[wrong])
 	}
 	if all[right] == 0 {
-		k.tally.fault("no good request was answered rightly")
+		k.results.fault("no good request was answered rightly")
 	}
 	if !after.within(before) {
-		k.tally.fault("the server has not given back its memory: %s; before: %s; half as much of RSS and of the control group, %s of shared memory and %d descriptors more are allowed",
+		k.results.fault("the server has not given back its memory: %s; before: %s; half as much of RSS and of the control group, %s of shared memory and %d descriptors more are allowed",
 			after, before, mib(sharedBound), descriptorsBound)
 	}
 	losses := int(counters["nereid_stub_losses_total"] - earlier["nereid_stub_losses_total"])
 	if all[lost] > losses*insideOne {
-		k.tally.fault("%d good requests were lost with %d processes", all[lost], losses)
+		k.results.fault("%d good requests were lost with %d processes", all[lost], losses)
 	}
 	for _, name := range []string{"nereid_internal_errors_total", "nereid_stub_protocol_errors_total"} {
 		if n := counters[name]; n > 0 {
-			k.tally.fault("%s is %.0f", name, n)
+			k.results.fault("%s is %.0f", name, n)
 		}
 	}
 	const memory = "nereid_memory_bytes"
 	if counters[memory] > earlier[memory]+sharedBound {
-		k.tally.fault("%s is %.0f, was %.0f, and nothing is asked any more", memory, counters[memory], earlier[memory])
+		k.results.fault("%s is %.0f, was %.0f, and nothing is asked any more", memory, counters[memory], earlier[memory])
 	}
 	if n := k.server.group.kills(); n > 0 {
-		k.tally.fault("the kernel killed %d processes because memory ran out", n)
+		k.results.fault("the kernel killed %d processes because memory ran out", n)
 	}
 	for _, what := range left {
-		k.tally.fault("left behind: %s", what)
+		k.results.fault("left behind: %s", what)
 	}
-	for client, outcomes := range k.tally.good {
+	for client, outcomes := range k.results.good {
 		if outcomes[right] == 0 && client != "model control" && (k.only == "" || !strings.HasSuffix(client, " moves")) {
-			k.tally.fault("%s has no right answer", client)
+			k.results.fault("%s has no right answer", client)
 		}
 	}
 }

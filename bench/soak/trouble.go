@@ -18,7 +18,7 @@ const killed = "kill processes"
 func (k *soak) kill(ctx context.Context, r *rand.Rand) {
 	for pause(ctx, r, 2*time.Second) {
 		if stubs := k.server.stubs(); len(stubs) > 0 && unix.Kill(stubs[r.IntN(len(stubs))], unix.SIGKILL) == nil {
-			k.tally.event(killed)
+			k.results.event(killed)
 		}
 	}
 }
@@ -32,7 +32,7 @@ func (k *soak) freeze(ctx context.Context, r *rand.Rand) {
 		}
 		pid := stubs[r.IntN(len(stubs))]
 		if unix.Kill(pid, unix.SIGSTOP) == nil {
-			k.tally.event("stop processes for a second")
+			k.results.event("stop processes for a second")
 			pause(context.WithoutCancel(ctx), r, time.Second)
 			_ = unix.Kill(pid, unix.SIGCONT) // it may be dead
 		}
@@ -50,7 +50,7 @@ func (k *soak) expect(ctx context.Context, what, path, body string, fine ...stri
 		return
 	default:
 	}
-	k.tally.event(what)
+	k.results.event(what)
 	if err == nil && (status == http.StatusOK || status == http.StatusServiceUnavailable) {
 		return
 	}
@@ -59,7 +59,7 @@ func (k *soak) expect(ctx context.Context, what, path, body string, fine ...stri
 			return
 		}
 	}
-	k.tally.answered("model control", wrong, fmt.Sprintf("%s: status %d %s %v", what, status, digits.ReplaceAllString(text, "N"), err))
+	k.results.answered("model control", wrong, fmt.Sprintf("%s: status %d %s %v", what, status, digits.ReplaceAllString(text, "N"), err))
 }
 
 // lostInLoad are parts of the errors of loads whose process was killed meanwhile.
@@ -108,7 +108,7 @@ func (k *soak) hang(ctx context.Context, r *rand.Rand) {
 		began := time.Now()
 		k.expect(ctx, "unload hangs", "/v2/repository/models/hangs/unload", "")
 		if took := time.Since(began); took > unloadTimeout+patience/3 {
-			k.tally.fault("unload of a model that hangs took %v, want %v and a little more", took.Round(time.Second), unloadTimeout)
+			k.results.fault("unload of a model that hangs took %v, want %v and a little more", took.Round(time.Second), unloadTimeout)
 		}
 	}
 }

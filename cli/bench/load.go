@@ -36,15 +36,15 @@ const (
 // lateBy is how late a request may be sent before another caller is added.
 const lateBy = time.Millisecond
 
-// tally counts the results of the measured requests.
-type tally struct {
+// results counts the results of the measured requests.
+type results struct {
 	requests, responses, errors uint64
 	latency, first              histogram
 	texts                       []string // of the first distinct errors; bound: mostTexts
 	perSecond                   []uint64 // completed requests per second; bound: --duration
 }
 
-func (t *tally) merge(other *tally) {
+func (t *results) merge(other *results) {
 	t.requests += other.requests
 	t.responses += other.responses
 	t.errors += other.errors
@@ -62,7 +62,7 @@ func (t *tally) merge(other *tally) {
 }
 
 // note keeps an error's text, up to infer.MaxEcho bytes, because each caller keeps several.
-func (t *tally) note(text string) {
+func (t *results) note(text string) {
 	text = infer.Cut(text, infer.MaxEcho)
 	if len(t.texts) < mostTexts && !slices.Contains(t.texts, text) {
 		t.texts = append(t.texts, text)
@@ -98,13 +98,13 @@ type worker struct {
 	sequence uint64
 	sent     int // requests of the current sequence
 
-	mu    sync.Mutex
-	tally tally
+	mu      sync.Mutex
+	results results
 }
 
 // run measures, and returns the result and its duration in seconds. It calls begun after the
 // warm-up, and live each second.
-func (l *load) run(ctx context.Context, warmUp, duration time.Duration, begun func(), live func(*load)) (*tally, float64, error) {
+func (l *load) run(ctx context.Context, warmUp, duration time.Duration, begun func(), live func(*load)) (*results, float64, error) {
 	l.start = now()
 	l.begin = l.start + int64(warmUp)
 	l.end.Store(l.begin + int64(duration))
@@ -143,14 +143,14 @@ func (l *load) run(ctx context.Context, warmUp, duration time.Duration, begun fu
 }
 
 // sum adds up the results of all callers so far.
-func (l *load) sum() *tally {
+func (l *load) sum() *results {
 	l.mu.Lock()
 	workers := slices.Clone(l.workers)
 	l.mu.Unlock()
-	all := &tally{}
+	all := &results{}
 	for _, w := range workers {
 		w.mu.Lock()
-		all.merge(&w.tally)
+		all.merge(&w.results)
 		w.mu.Unlock()
 	}
 	return all
@@ -271,7 +271,7 @@ func (w *worker) next(sample int) request {
 func (w *worker) record(due, ended int64, a outcome, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := &w.tally
+	t := &w.results
 	if err != nil {
 		t.errors++
 		t.note(err.Error())

@@ -108,7 +108,7 @@ func whereBetween(before, after []*kserve.ModelStatistics, seconds float64) *whe
 	return w
 }
 
-func rowOf(l level, t *tally, seconds float64, batch int64) *row {
+func rowOf(l level, t *results, seconds float64, batch int64) *row {
 	r := &row{
 		level: l, Seconds: seconds, Requests: t.requests, Responses: t.responses, Errors: t.errors, Texts: t.texts,
 		RequestPS: float64(t.requests) / seconds, InferPS: float64(t.requests) * float64(batch) / seconds,

@@ -19,8 +19,9 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// TestFilesTellWhatIsWrong checks that each mistake in a model's files is reported in one line.
-func TestFilesTellWhatIsWrong(t *testing.T) {
+// TestMistakesInFilesAreReportedInOneLine checks that each mistake in a model's files is reported
+// in one line.
+func TestMistakesInFilesAreReportedInOneLine(t *testing.T) {
 	good := map[string]string{"good/config.pbtxt": check.Two, "good/1/model.py": check.Script}
 	for _, c := range []struct {
 		name  string
@@ -221,8 +222,8 @@ func TestStrictCountsWarnings(t *testing.T) {
 	}
 }
 
-// TestWrongCommandLinesSayWhatIsWanted checks the errors for invalid command lines.
-func TestWrongCommandLinesSayWhatIsWanted(t *testing.T) {
+// TestInvalidCommandLines checks the errors for invalid command lines.
+func TestInvalidCommandLines(t *testing.T) {
 	directory := testkit.WriteFiles(t, t.TempDir(), map[string]string{"m/1/model.py": check.Script, "bare/model.py": check.Script, "file": ""})
 	for want, args := range map[string][]string{
 		"does not exist: want a model repository or a model":                        {filepath.Join(directory, "absent")},

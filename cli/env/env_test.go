@@ -47,7 +47,7 @@ func try(dir string, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-func TestListShowsWhatIsThere(t *testing.T) {
+func TestListShowsAllEntries(t *testing.T) {
 	dir := t.TempDir()
 	made := fill(t, dir, "one", "two")
 	made["two"].Release()
@@ -79,7 +79,7 @@ func TestListShowsWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestPruneRemovesWhatIsChosen(t *testing.T) {
+func TestPruneRemovesTheChosenEntries(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -155,7 +155,7 @@ func TestVerifyTellsDamage(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotUnderstood(t *testing.T) {
+func TestInvalidCommandLines(t *testing.T) {
 	for _, test := range []struct {
 		args   []string
 		status int

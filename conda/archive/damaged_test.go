@@ -122,7 +122,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-func TestWhatFollowsTheEnd(t *testing.T) {
+func TestBytesAfterTheEndOfAnArchive(t *testing.T) {
 	plain := archive.Pack(t, archive.Regular("a", "x"))
 	other := archive.Pack(t, archive.Regular("b", "y"))
 	const (

@@ -53,9 +53,9 @@ func TestFindTakesTheMostExactFile(t *testing.T) {
 	}
 }
 
-// TestDigestChangesWithWhatIsInstalled makes one change at a time and checks whether the digest
-// changes.
-func TestDigestChangesWithWhatIsInstalled(t *testing.T) {
+// TestDigestChangesWithTheInstalledPackages makes one change at a time and checks whether the
+// digest changes.
+func TestDigestChangesWithTheInstalledPackages(t *testing.T) {
 	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{
 		"requirements.txt": "-r more/base.txt # the rest\nnumpy>=1.2\n./wheels/x.whl\n--find-links=wheels\n",
 		"more/base.txt":    "--constraint=../limits.txt\nrequests==2.0\n-c limits.txt\n",
@@ -107,7 +107,7 @@ func TestDigestChangesWithWhatIsInstalled(t *testing.T) {
 	}
 }
 
-func TestFindRefusesWhatItCannotKeep(t *testing.T) {
+func TestFindRejectsUnstorableRequirements(t *testing.T) {
 	outside := testkit.WriteFiles(t, t.TempDir(), map[string]string{"secret.txt": "x"})
 	for _, c := range []struct{ name, text, want string }{
 		{"editable", "numpy\n-e ./src\n", "no editable packages"},

@@ -197,9 +197,9 @@ func TestGraceIsLongEnough(t *testing.T) {
 	}
 }
 
-// TestFilesAreThoseOfTheServer checks that the chart's dashboard is the same file as
+// TestDashboardIsACopyOfTheServers checks that the chart's dashboard is the same file as
 // docs/dashboard.json.
-func TestFilesAreThoseOfTheServer(t *testing.T) {
+func TestDashboardIsACopyOfTheServers(t *testing.T) {
 	chart, err := os.ReadFile(chartFolder + "/files/dashboard.json")
 	if err != nil {
 		t.Fatal(err)

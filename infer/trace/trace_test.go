@@ -307,9 +307,9 @@ func TestActivitiesOfBackends(t *testing.T) {
 	}
 }
 
-// TestRequestsInATreeHaveNoRoom checks that ids, executions and BLS requests are left out of a tree
+// TestRequestsOfATreeAreBounded checks that ids, executions and BLS requests are left out of a tree
 // that runs out of memory.
-func TestRequestsInATreeHaveNoRoom(t *testing.T) {
+func TestRequestsOfATreeAreBounded(t *testing.T) {
 	var r recording
 	id := strings.Repeat("x", 64<<10)
 	memory := &account{4 << 10}

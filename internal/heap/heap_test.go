@@ -7,11 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/internal/heap"
 )
 
-type item struct{ key, place int }
+type item struct{ key, index int }
 
 // TestHeap compares a heap with a plain set after each of many random changes.
 func TestHeap(t *testing.T) {
-	h := heap.New(func(a, b *item) bool { return a.key < b.key }, func(x *item) *int { return &x.place })
+	h := heap.New(func(a, b *item) bool { return a.key < b.key }, func(x *item) *int { return &x.index })
 	items := make([]*item, 40)
 	for i := range items {
 		items[i] = &item{}

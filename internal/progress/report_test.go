@@ -74,8 +74,8 @@ func TestReportHasALineForEachPackage(t *testing.T) {
 	}
 }
 
-// TestReportNamesWhatRuns checks that the running tests are named after a long silence.
-func TestReportNamesWhatRuns(t *testing.T) {
+// TestReportNamesRunningTests checks that the running tests are named after a long silence.
+func TestReportNamesRunningTests(t *testing.T) {
 	var out strings.Builder
 	now := time.Unix(0, 0)
 	r := newReport(&out, 2, func() time.Time { return now })

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loans manages this process's mapping of the file *requests*.
+// requestsMapping manages this process's mapping of the file *requests*.
 //
 // The file is mapped copy-on-write: if an author writes to an input, the written pages become
 // private to this process. They must be dropped before the block is returned, or the next request
 // in it would be read through them. The kernel knows which pages are private. It is not asked if
 // the process has had no page fault since the loan began.
-type loans struct {
+type requestsMapping struct {
 	peer     *Peer
 	requests *shm.Region
 	private  bool       // else it is mapped read-only, and inputs are copied
@@ -30,13 +30,13 @@ type loans struct {
 // Loan is a range of *requests* that the server has lent under a ticket. The last Release returns
 // it. It implements infer.Memory.
 type Loan struct {
-	loans  *loans
-	ticket uint64
-	offset uint64
-	data   []byte
-	faults Faults // nothing was written before this number of faults
-	at     int    // in live
-	refs   atomic.Int32
+	mapping *requestsMapping
+	ticket  uint64
+	offset  uint64
+	data    []byte
+	faults  Faults // nothing was written before this number of faults
+	at      int    // in live
+	refs    atomic.Int32
 	// settled is used only by the goroutine that calls Settle.
 	settled bool
 }
@@ -45,7 +45,7 @@ type Loan struct {
 // before the number was read.
 type Faults int64
 
-func (l *loans) attach(p *Peer, file *os.File) (err error) {
+func (l *requestsMapping) attach(p *Peer, file *os.File) (err error) {
 	l.peer = p
 	again, err := duplicate(file) // Attach takes its file over, and there may be a second try
 	if err != nil {
@@ -66,13 +66,13 @@ func (l *loans) attach(p *Peer, file *os.File) (err error) {
 
 // Borrow returns the loan for a descriptor of *requests*. The caller has the only reference.
 func (p *Peer) Borrow(ticket, offset, n uint64) (*Loan, error) {
-	l := &p.loans
+	l := &p.requests
 	data, err := l.requests.Bytes(offset, n)
 	if err != nil {
 		p.GiveBack(ticket)
 		return nil, err
 	}
-	loan := &Loan{loans: l, ticket: ticket, offset: offset, data: data}
+	loan := &Loan{mapping: l, ticket: ticket, offset: offset, data: data}
 	loan.refs.Store(1)
 	if !l.private {
 		loan.data = append([]byte(nil), data...)
@@ -86,7 +86,7 @@ func (p *Peer) Borrow(ticket, offset, n uint64) (*Loan, error) {
 }
 
 // Copied reports whether the loan's bytes are a copy, because the file cannot be mapped.
-func (l *Loan) Copied() bool { return !l.loans.private }
+func (l *Loan) Copied() bool { return !l.mapping.private }
 
 // Bytes returns the loan's bytes. They may be written.
 func (l *Loan) Bytes() []byte { return l.data }
@@ -94,7 +94,7 @@ func (l *Loan) Bytes() []byte { return l.data }
 // Faults returns the current number of page faults. The system call takes half a microsecond, so
 // one count serves all loans of a batch: Ticket and End take it.
 func (p *Peer) Faults() Faults {
-	if !p.loans.private {
+	if !p.requests.private {
 		return 0
 	}
 	return Faults(shm.Faults())
@@ -123,20 +123,20 @@ func (l *Loan) End(now Faults) {
 	if l.refs.Add(-1) > 0 {
 		return // a response is still to be released by its sender
 	}
-	if l.loans.private {
-		l.loans.end(l, now)
+	if l.mapping.private {
+		l.mapping.end(l, now)
 	}
-	l.loans.peer.GiveBack(l.ticket)
+	l.mapping.peer.GiveBack(l.ticket)
 }
 
 // Ticket returns the ticket and the offset of data in *requests*. ok is false if data is not part
 // of the loan's bytes, or may have been written when now was counted, because other processes see
 // other bytes then. Later writes are visible only to this process.
 func (l *Loan) Ticket(data []byte, now Faults) (ticket, offset uint64, ok bool) {
-	if !l.loans.private {
+	if !l.mapping.private {
 		return 0, 0, false
 	}
-	offset, ok = l.loans.requests.Locate(data)
+	offset, ok = l.mapping.requests.Locate(data)
 	if !ok || offset < l.offset || offset+uint64(len(data)) > l.offset+uint64(len(l.data)) || l.written(now) {
 		return 0, 0, false
 	}
@@ -154,10 +154,10 @@ func (l *Loan) Release() {
 	case n < 0:
 		panic("peer: loan released more often than retained")
 	}
-	if l.loans.private {
-		l.loans.end(l, Faults(shm.Faults()))
+	if l.mapping.private {
+		l.mapping.end(l, Faults(shm.Faults()))
 	}
-	l.loans.peer.GiveBack(l.ticket)
+	l.mapping.peer.GiveBack(l.ticket)
 }
 
 // written reports whether the author may have written to the loan, given the process's current
@@ -166,12 +166,12 @@ func (l *Loan) written(now Faults) bool {
 	if now == l.faults {
 		return false
 	}
-	return l.loans.pages == nil || l.loans.pages.Written(l.loans.requests, l.offset, uint64(len(l.data)))
+	return l.mapping.pages == nil || l.mapping.pages.Written(l.mapping.requests, l.offset, uint64(len(l.data)))
 }
 
 // end drops the private pages of a loan without references. now was counted when no author had a
 // reference any more.
-func (l *loans) end(loan *Loan, now Faults) {
+func (l *requestsMapping) end(loan *Loan, now Faults) {
 	written := loan.written(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +193,7 @@ func (l *loans) end(loan *Loan, now Faults) {
 // drop drops the private pages of a loan, except pages that another loan shares, because tensors of
 // one request may be adjacent in a block. The shared pages are unmapped with the last of these
 // loans. The caller holds mu.
-func (l *loans) drop(loan *Loan) {
+func (l *requestsMapping) drop(loan *Loan) {
 	first := loan.offset / shm.PageSize * shm.PageSize
 	end := (loan.offset + uint64(len(loan.data)) + shm.PageSize - 1) / shm.PageSize * shm.PageSize
 	for _, other := range l.live {
@@ -210,7 +210,7 @@ func (l *loans) drop(loan *Loan) {
 }
 
 // copyOf copies bytes of *requests* as the server has written them.
-func (l *loans) copyOf(offset, n uint64) ([]byte, error) {
+func (l *requestsMapping) copyOf(offset, n uint64) ([]byte, error) {
 	if size := uint64(l.requests.Size()); offset > size || n > size-offset {
 		return nil, fmt.Errorf("range [%d, +%d) lies outside the memory of requests of %d bytes", offset, n, size)
 	}

@@ -72,9 +72,9 @@ type Peer struct {
 	// This side stores begun, the server stores withdrawn. See BeginAhead.
 	begun, withdrawn *atomic.Uint64
 
-	tickets tickets
-	loans   loans
-	arena   *Arena
+	tickets  tickets
+	requests requestsMapping
+	arena    *Arena
 
 	ended struct {
 		once sync.Once
@@ -102,7 +102,7 @@ func (p *Peer) attach(files Files) (err error) {
 		for _, rest := range []struct {
 			file  *os.File
 			taken bool
-		}{{files.Up, p.up != nil || err == nil}, {files.Requests, p.loans.requests != nil || err == nil}} {
+		}{{files.Up, p.up != nil || err == nil}, {files.Requests, p.requests.requests != nil || err == nil}} {
 			if !rest.taken {
 				_ = rest.file.Close()
 			}
@@ -126,7 +126,7 @@ func (p *Peer) attach(files Files) (err error) {
 	if p.up.Size() < shm.ArenaOffset {
 		return ipc.Broken("file", "this side's file has %d bytes, want %d", p.up.Size(), shm.ArenaOffset)
 	}
-	if err := p.loans.attach(p, files.Requests); err != nil {
+	if err := p.requests.attach(p, files.Requests); err != nil {
 		return fmt.Errorf("the memory of requests: %w", err)
 	}
 	p.rung = [2]int{int(files.DownBell.Fd()), int(files.UpBell.Fd())} // Fd makes them blocking
@@ -155,13 +155,13 @@ func (p *Peer) Close() {
 	p.fail(ErrGone)
 	p.reading.Lock()
 	defer p.reading.Unlock()
-	for _, region := range []*shm.Region{p.down, p.up, p.loans.requests} {
+	for _, region := range []*shm.Region{p.down, p.up, p.requests.requests} {
 		if region != nil {
 			region.Release()
 		}
 	}
-	if p.loans.pages != nil {
-		p.loans.pages.Close()
+	if p.requests.pages != nil {
+		p.requests.pages.Close()
 	}
 	for _, bell := range p.bells {
 		_ = bell.Close()

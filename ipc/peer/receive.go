@@ -300,7 +300,7 @@ func (p *Peer) unspill(body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.loans.copyOf(d.Offset, d.Length)
+	return p.requests.copyOf(d.Offset, d.Length)
 }
 
 // lonely is true if this process has one processor: a goroutine that spins must yield it to others

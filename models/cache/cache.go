@@ -161,7 +161,7 @@ func (s *Space) insert(m Miss, r *infer.Response) error {
 		c.mu.Unlock()
 		return infer.Errorf(infer.Internal, "Requested byte_size: %d is greater than the cache size that is left while other responses are being stored: %d", size, c.config.Size-coming)
 	}
-	evicted := c.makeRoomLocked(size)
+	evicted := c.evictForLocked(size)
 	c.mu.Unlock()
 	releaseAll(evicted)
 	e.outputs = copyOf(r.Outputs, c.config.Allocate)
@@ -194,8 +194,8 @@ func (s *Space) refuseLocked(m Miss) error {
 	return nil
 }
 
-// makeRoomLocked reserves size bytes of the budget and returns the evicted entries, to be released.
-func (c *Cache) makeRoomLocked(size int64) (evicted []*entry) { // bound: the entries
+// evictForLocked reserves size bytes of the budget and returns the evicted entries, to be released.
+func (c *Cache) evictForLocked(size int64) (evicted []*entry) { // bound: the entries
 	for c.used+size > c.config.Size {
 		e := c.order.Back().Value.(*entry)
 		c.removeLocked(e)

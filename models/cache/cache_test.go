@@ -195,7 +195,7 @@ func TestEntriesOwnTheirBytes(t *testing.T) {
 	}
 }
 
-func TestInsertRefusesWhatDoesNotFit(t *testing.T) {
+func TestInsertRejectsOversizedResponses(t *testing.T) {
 	c, _ := newCache(t, 1000)
 	s := c.Space(1)
 	_, first, _ := s.Lookup(ask("t"))

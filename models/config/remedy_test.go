@@ -7,7 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/models/config"
 )
 
-func TestParseErrorsSuggestWhatIsMeant(t *testing.T) {
+func TestParseErrorsSuggestARemedy(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`input { data_type: TYPE_BYTES }`, "use TYPE_STRING for strings and bytes"},
 		{`input { data_type: BYTES }`, "use TYPE_STRING for strings and bytes"},

@@ -12,9 +12,9 @@ import (
 	"github.com/nereid-serving/nereid/models/diagnosis"
 )
 
-// TestDoubtsAreAboutWhatIsValid checks one config for each rule, and configs that give no reason
+// TestDoubtsForValidConfigs checks one config for each rule, and configs that give no reason
 // for doubt.
-func TestDoubtsAreAboutWhatIsValid(t *testing.T) {
+func TestDoubtsForValidConfigs(t *testing.T) {
 	const good = `input { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } output { name: "B" data_type: TYPE_FP32 dims: [ 2 ] label_filename: "l.txt" } `
 	for text, want := range map[string][]string{
 		good: nil,

@@ -24,17 +24,17 @@ func (f *fetcher) take(ctx context.Context, key string, o objectstore.Object) (_
 			c.Drop()
 		}
 	}()
-	room, err := f.reserve(c.Path(), "execution environment "+f.config.Location.Join(key), []objectstore.Object{o})
+	space, err := f.claim(c.Path(), "execution environment "+f.config.Location.Join(key), []objectstore.Object{o})
 	if err != nil {
 		return nil, "", err
 	}
-	defer room.giveBack()
+	defer space.giveBack()
 	path = filepath.Join(c.Path(), key)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, "", f.unwritable(c.Path(), err)
 	}
-	err = f.fetch(ctx, file, o, room)
+	err = f.fetch(ctx, file, o, space)
 	if closed := file.Close(); err == nil && closed != nil {
 		err = f.unwritable(c.Path(), closed)
 	}

@@ -551,9 +551,9 @@ func TestLooksThatAreOvertaken(t *testing.T) {
 	}
 }
 
-// TestArchivesRemoveWhatOthersHaveLeft checks that directories of dead servers are removed when a
-// store is opened, but not by Watch, which must not block.
-func TestArchivesRemoveWhatOthersHaveLeft(t *testing.T) {
+// TestArchivesRemoveDirectoriesOfDeadServers checks that directories of dead servers are removed
+// when a store is opened, but not by Watch, which must not block.
+func TestArchivesRemoveDirectoriesOfDeadServers(t *testing.T) {
 	s := newShelf(t, nil)
 	s.one.Put("env.tar.gz", "packed")
 	left := filepath.Join(s.place, "nereid-models-1")

@@ -97,14 +97,14 @@ func (m *Mirror) fill(ctx context.Context, directory string, model *Model, wante
 			todo = append(todo, o)
 		}
 	}
-	room, err := m.reserve(directory, fmt.Sprintf("model '%s' of %s", model.Name, m.config.Location), todo)
+	space, err := m.claim(directory, fmt.Sprintf("model '%s' of %s", model.Name, m.config.Location), todo)
 	if err != nil {
 		return nil, err
 	}
-	defer room.giveBack()
+	defer space.giveBack()
 	made := make([]madeFile, len(todo)) // each written by the goroutine that fetches it. bound: likewise
 	err = m.inParallel(ctx, len(todo), func(ctx context.Context, i int) (err error) {
-		made[i], err = m.fetch(ctx, root, model, todo[i], room)
+		made[i], err = m.fetch(ctx, root, model, todo[i], space)
 		return err
 	})
 	if err != nil {
@@ -156,7 +156,7 @@ func (m *Mirror) link(from *living, directory string, o objectstore.Object, file
 }
 
 // fetch makes one file.
-func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objectstore.Object, room *room) (made madeFile, err error) {
+func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objectstore.Object, space *diskSpace) (made madeFile, err error) {
 	file, err := root.OpenFile(o.Key, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return made, m.rejected(model, o, err)
@@ -164,7 +164,7 @@ func (m *Mirror) fetch(ctx context.Context, root *os.Root, model *Model, o objec
 	defer func() { err = errors.Join(err, file.Close()) }()
 	inStore := o
 	inStore.Key = model.Name + "/" + o.Key
-	if err := m.fetcher.fetch(ctx, file, inStore, room); err != nil {
+	if err := m.fetcher.fetch(ctx, file, inStore, space); err != nil {
 		return made, err
 	}
 	info, err := file.Stat()

@@ -26,8 +26,8 @@ type fetcher struct {
 	bucket objectstore.Bucket
 	counts counts
 
-	space    sync.Mutex
-	reserved int64 // bytes that copies still have to write
+	space   sync.Mutex
+	claimed int64 // bytes that copies still have to write
 }
 
 // open opens the location. The error has Triton's text.
@@ -55,7 +55,7 @@ func (f *fetcher) folder() (*copies.Copy, error) {
 }
 
 // fetch copies exactly this version of an object to a file.
-func (f *fetcher) fetch(ctx context.Context, file named, o objectstore.Object, room *room) error {
+func (f *fetcher) fetch(ctx context.Context, file named, o objectstore.Object, space *diskSpace) error {
 	w := f.watch(ctx)
 	defer w.stop()
 	body, err := f.bucket.Open(w.ctx, o)
@@ -64,7 +64,7 @@ func (f *fetcher) fetch(ctx context.Context, file named, o objectstore.Object, r
 	}
 	w.progress()
 	defer body.Close()
-	size, err := f.pour(file, watchedReader{body, w}, room)
+	size, err := f.pour(file, watchedReader{body, w}, space)
 	switch {
 	case err != nil:
 		return changedOr(stallOf(w, err))
@@ -81,7 +81,7 @@ type named interface {
 }
 
 // pour copies a body, whose length the bucket bounds, to a file.
-func (f *fetcher) pour(file named, body watchedReader, room *room) (size int64, err error) {
+func (f *fetcher) pour(file named, body watchedReader, space *diskSpace) (size int64, err error) {
 	piece := make([]byte, pieceBytes)
 	for {
 		n, err := body.Read(piece)
@@ -93,7 +93,7 @@ func (f *fetcher) pour(file named, body watchedReader, room *room) (size int64, 
 			if werr != nil {
 				return size, f.unwritable(filepath.Dir(file.Name()), werr)
 			}
-			room.used(int64(n))
+			space.used(int64(n))
 		}
 		if errors.Is(err, io.EOF) {
 			return size, nil

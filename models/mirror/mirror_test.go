@@ -483,9 +483,9 @@ func TestListingsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestRenewalsShareWhatHasNotChanged checks that a renewed listing shares unchanged models with the
+// TestRenewalsShareUnchangedModels checks that a renewed listing shares unchanged models with the
 // previous one.
-func TestRenewalsShareWhatHasNotChanged(t *testing.T) {
+func TestRenewalsShareUnchangedModels(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x", "b/1/x", "b/1/y")
 	a, b := w.mirror.Model("a"), w.mirror.Model("b")
 	w.store.Put("b/1/y", "b/1/x") // same size

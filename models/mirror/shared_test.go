@@ -52,7 +52,7 @@ func FillInTheMiddle(t *testing.T) {
 			return a.Copy, nil
 		},
 	} {
-		fill := sync.OnceFunc(func() { // after the space is reserved and before any data arrives
+		fill := sync.OnceFunc(func() { // after the space is claimed and before any data arrives
 			if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 				t.Errorf("fill the disk: got %v", err)
 			}
@@ -79,7 +79,7 @@ func FillInTheMiddle(t *testing.T) {
 		}
 		c.Drop()
 	}
-	if w.mirror.reserved != 0 {
-		t.Errorf("%d bytes are reserved after all", w.mirror.reserved)
+	if w.mirror.claimed != 0 {
+		t.Errorf("%d bytes are claimed after all", w.mirror.claimed)
 	}
 }

@@ -122,7 +122,7 @@ func TestSlowDiskIsNotAStall(t *testing.T) {
 			var disk slowDisk
 			watch := w.mirror.watch(t.Context())
 			body := slowBody{io.NopCloser(strings.NewReader("text")), watch.ctx, slow{piece: 1, wait: wait}}
-			size, err := w.mirror.pour(&disk, watchedReader{body, watch}, &room{fetcher: &w.mirror.fetcher})
+			size, err := w.mirror.pour(&disk, watchedReader{body, watch}, &diskSpace{fetcher: &w.mirror.fetcher})
 			watch.stop()
 			if got := errorText(err); got != want || want == "" && (size != 4 || disk.String() != "text") {
 				t.Errorf("a byte each %s: got %d bytes, error %q, want %q", wait, size, got, want)

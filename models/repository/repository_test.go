@@ -14,7 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/models/repository"
 )
 
-func TestOpenRefusesWhatIsNoDirectory(t *testing.T) {
+func TestOpenRejectsNonDirectories(t *testing.T) {
 	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"a/m/1/model.py": "", "file": ""})
 	a := filepath.Join(root, "a")
 	for _, c := range []struct {

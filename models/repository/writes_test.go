@@ -11,9 +11,9 @@ func sources(inside map[string]uint64, outside map[string]uint64) Footprint {
 	return Footprint{files: inside, Outside: outside}
 }
 
-// TestWritesOfLoadsAreToldFromThoseOfPeople checks that a change that several loads in a row make
+// TestChangesByLoadsAreDistinguishedFromEdits checks that a change that several loads in a row make
 // is attributed to the loads, until a load makes a different change or none.
-func TestWritesOfLoadsAreToldFromThoseOfPeople(t *testing.T) {
+func TestChangesByLoadsAreDistinguishedFromEdits(t *testing.T) {
 	var w Writes
 	n := uint64(0)
 	load := func(rewritten []string, also ...string) (own []string, first bool) {

@@ -22,8 +22,8 @@ func (s *Model) deduce(r *infer.Request) error {
 		}
 		// The client sends only the text. It moves up to make room for its length.
 		n := len(in.Data)
-		in.Data = append(in.Data, make([]byte, infer.RawRoom)...) // bound: there is room for it
-		copy(in.Data[infer.RawRoom:], in.Data[:n])
+		in.Data = append(in.Data, make([]byte, infer.RawPrefix)...) // bound: there is room for it
+		copy(in.Data[infer.RawPrefix:], in.Data[:n])
 		binary.LittleEndian.PutUint32(in.Data, uint32(n)) //nolint:gosec // bodies are smaller
 		in.Shape = append(in.Shape, 1)                    // bound: the dims of the config
 		return nil

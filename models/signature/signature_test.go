@@ -119,7 +119,7 @@ func TestBadRequestsAreRefusedByText(t *testing.T) {
 // TestARawTextStaysInItsMemory checks that the length of a raw text is written before it in the
 // same memory, using the room that the front end left behind it.
 func TestARawTextStaysInItsMemory(t *testing.T) {
-	body := append(make([]byte, 0, 3+infer.RawRoom), "abc"...)
+	body := append(make([]byte, 0, 3+infer.RawPrefix), "abc"...)
 	request := &infer.Request{Raw: true, Inputs: []infer.Tensor{{Data: body}}}
 	config := configOf(t, `name: "m" backend: "python" input { name: "T" data_type: TYPE_STRING dims: [ 1 ] }`)
 	if err := signature.New("m", config).Validate(t.Context(), request); err != nil {

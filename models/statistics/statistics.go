@@ -152,7 +152,7 @@ func (s *Version) batchesOfLocked(size int64) *batchStatistics {
 // failureOf returns the reason of a batch's failures. A batch for which the server lacks memory
 // never reaches its backend.
 func failureOf(r *backend.Report) metrics.Reason {
-	if !r.Executed && r.Err != nil && infer.AsError(r.Err).NoRoom {
+	if !r.Executed && r.Err != nil && infer.AsError(r.Err).OutOfMemory {
 		return metrics.ReasonOther
 	}
 	return metrics.ReasonBackend

@@ -145,7 +145,7 @@ func TestFailuresAreCountedByReason(t *testing.T) {
 // server has no memory. It rejects them before the model runs.
 func TestBatchesWithoutMemoryAreNoFailuresOfTheBackend(t *testing.T) {
 	for want, report := range map[string]backend.Report{
-		"OTHER 2":   {Err: &infer.Error{Code: infer.Unavailable, NoRoom: true}},
+		"OTHER 2":   {Err: &infer.Error{Code: infer.Unavailable, OutOfMemory: true}},
 		"BACKEND 2": {Err: &infer.Error{Code: infer.Unavailable}},
 	} {
 		r := metrics.New(metrics.Config{})

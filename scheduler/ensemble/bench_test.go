@@ -41,10 +41,10 @@ func (d straight) Submit(ctx context.Context, req *infer.Request, send infer.Sen
 // BenchmarkEnsemble measures an ensemble of three steps. "three requests" is the cost of its models
 // alone.
 func BenchmarkEnsemble(b *testing.B) {
-	model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &ensemble.Tally{}})
+	model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &ensemble.CountingObserver{}})
 	model.Available(prompt{})
 	config := ensemble.ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "m(IN=X)->OUT=Y", "m(IN=Y)->OUT=B")
-	config.Composer, config.Observer = straight{model}, &ensemble.Tally{}
+	config.Composer, config.Observer = straight{model}, &ensemble.CountingObserver{}
 	e := ensemble.New(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

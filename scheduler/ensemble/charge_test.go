@@ -41,7 +41,7 @@ func TestRequestsAreCharged(t *testing.T) {
 		k := newFakeComposer(t)
 		config := largeChain(c.steps)
 		account := budget.New(budget.Config{Limit: 64 << 20})
-		config.Composer, config.Observer, config.Memory = k, &Tally{}, account
+		config.Composer, config.Observer, config.Memory = k, &CountingObserver{}, account
 		e := New(config)
 		for range c.inFlight {
 			k.ask(t.Context(), e, c.outputs, "A=1")
@@ -52,7 +52,7 @@ func TestRequestsAreCharged(t *testing.T) {
 		rest := account.Most(budget.Bodies) - account.Used(budget.Bodies)
 		account.Must(budget.Bodies, rest)
 		var refused *infer.Error
-		if err := e.Submit(t.Context(), &infer.Request{Outputs: c.outputs}, nil); !errors.As(err, &refused) || refused.Code != infer.Unavailable || !refused.NoRoom {
+		if err := e.Submit(t.Context(), &infer.Request{Outputs: c.outputs}, nil); !errors.As(err, &refused) || refused.Code != infer.Unavailable || !refused.OutOfMemory {
 			t.Fatalf("%d steps: got error %v, want the account's", c.steps, err)
 		}
 		account.Give(budget.Bodies, rest)
@@ -84,7 +84,7 @@ func TestLaterIterationsAreCharged(t *testing.T) {
 	inputs = append(inputs, "IN=Y")
 	config := ParseEnsemble("A", "B", append(list, "o("+strings.Join(inputs, ",")+")->OUT=B")...)
 	account := budget.New(budget.Config{Limit: 64 << 20})
-	config.Composer, config.Observer, config.Memory = k, &Tally{}, account
+	config.Composer, config.Observer, config.Memory = k, &CountingObserver{}, account
 	e := New(config)
 	for _, outputs := range []string{"OUT=1,OUT1=1", "OUT=1", "OUT1=1"} {
 		k.ask(t.Context(), e, nil, "A=1")
@@ -132,7 +132,7 @@ func TestLaterIterationsAreCharged(t *testing.T) {
 		if got, want := k.said(), "!Unavailable: in ensemble 'e', request needs "; !strings.HasPrefix(got, want) {
 			t.Errorf("with %d KiB of room: got %q, want %q", room*100, got, want)
 		}
-		if !k.raw[len(k.raw)-1].Err.NoRoom {
+		if !k.raw[len(k.raw)-1].Err.OutOfMemory {
 			t.Errorf("with %d KiB of room: the error does not say that there was none", room*100)
 		}
 		k.settled(e)
@@ -150,7 +150,7 @@ func TestResponsesThatWaitAreCharged(t *testing.T) {
 	}
 	config := ParseEnsemble("A", strings.Join(outputs, " "), "r*(IN=A)->"+strings.Join(links, ","))
 	account := budget.New(budget.Config{Limit: 64 << 20})
-	config.Composer, config.Observer, config.Memory = k, &Tally{}, account
+	config.Composer, config.Observer, config.Memory = k, &CountingObserver{}, account
 	e := New(config)
 	var call *stepCall
 	reads, reading := 0, int64(0)
@@ -220,9 +220,9 @@ func TestChargesMatchTheHeap(t *testing.T) {
 		{"many tensors that stay", ParseEnsemble("A", "C", "m(IN=A)->"+strings.Join(outs, ","), "m("+strings.ReplaceAll(strings.Join(outs, ","), "OUT", "IN")+")->OUT=C"), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &Tally{}, MaxQueue: 1 << 20})
+			model := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &CountingObserver{}, MaxQueue: 1 << 20})
 			account := budget.New(budget.Config{Limit: 1 << 30})
-			c.config.Composer, c.config.Observer, c.config.Memory = queue{model}, &Tally{}, account
+			c.config.Composer, c.config.Observer, c.config.Memory = queue{model}, &CountingObserver{}, account
 			e := New(c.config)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

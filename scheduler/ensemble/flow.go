@@ -215,7 +215,7 @@ func (f *flow) emitLocked(row *row) error {
 func (f *flow) failLocked(err error) {
 	if f.err == nil {
 		own := infer.AsError(err)
-		f.err = &infer.Error{Code: own.Code, NoRoom: own.NoRoom, Message: "in ensemble '" + f.ensemble.config.Model + "', " + own.Message}
+		f.err = &infer.Error{Code: own.Code, OutOfMemory: own.OutOfMemory, Message: "in ensemble '" + f.ensemble.config.Model + "', " + own.Message}
 	}
 	for _, run := range slices.Clone(f.held) { // bound: responses, which are charged
 		if run.limiter().withdraw(run) {

@@ -179,7 +179,7 @@ func TestRandomEnsemblesMatchTheReference(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(seed), 7))
 			config := randomEnsemble(r)
 			k := newFakeComposer(t)
-			config.Composer, config.Observer, config.Memory = k, &Tally{}, budget.New(budget.Config{Limit: 64 << 20})
+			config.Composer, config.Observer, config.Memory = k, &CountingObserver{}, budget.New(budget.Config{Limit: 64 << 20})
 			e := New(config)
 			trouble := seed%4 == 3
 			type client struct {

@@ -11,12 +11,12 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 )
 
-// TestStepsGetWhatTheRequestSays checks that a step's request gets the id, sequence, priority,
+// TestStepsInheritTheRequest checks that a step's request gets the id, sequence, priority,
 // timeout, parameters and caller of the ensemble's request.
-func TestStepsGetWhatTheRequestSays(t *testing.T) {
+func TestStepsInheritTheRequest(t *testing.T) {
 	k := newFakeComposer(t)
 	config := ParseEnsemble("A", "B", "m(IN=A)->OUT=X,OUT1=Y", "n(IN=X)->OUT=B")
-	config.Composer, config.Observer = k, &Tally{}
+	config.Composer, config.Observer = k, &CountingObserver{}
 	e := New(config)
 	outer := &infer.Request{Model: "caller"}
 	req := &infer.Request{
@@ -60,7 +60,7 @@ func TestResponsesTellTheSequenceOnce(t *testing.T) {
 	} {
 		k := newFakeComposer(t)
 		config := ParseEnsemble("A", "A B C", "m(IN=A)->OUT=B,OUT1=C")
-		config.Composer, config.Observer = k, &Tally{}
+		config.Composer, config.Observer = k, &CountingObserver{}
 		e := New(config)
 		k.ask(t.Context(), e, c.outputs, "A=1")
 		if c.answer != "" {
@@ -92,7 +92,7 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 			k := newFakeComposer(t)
 			k.batches["m"], k.batches["n"], k.dims = c.first, c.then, c.dims
 			config := ParseEnsemble("A", "B", "m(IN=A)->OUT=X", "n(IN=X)->OUT=B")
-			config.Batches, config.Composer, config.Observer = c.ensemble, k, &Tally{}
+			config.Batches, config.Composer, config.Observer = c.ensemble, k, &CountingObserver{}
 			e := New(config)
 			req := &infer.Request{Model: "e", BatchSize: 3, Inputs: []infer.Tensor{{Name: "A", Data: []byte("123"), Shape: []int64{3}}}}
 			if err := e.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
@@ -130,7 +130,7 @@ func TestBatchDimensionsAreMadeAndTakenAway(t *testing.T) {
 func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 	k := newFakeComposer(t)
 	config := ParseEnsemble("A", "B C", "m(IN=A)->OUT=B", "n(IN=A)->OUT=C")
-	config.MaxInflight, config.Composer, config.Observer = 1, k, &Tally{}
+	config.MaxInflight, config.Composer, config.Observer = 1, k, &CountingObserver{}
 	e := New(config)
 	k.ask(t.Context(), e, nil, "A=1")
 	first := k.take("n")
@@ -158,7 +158,7 @@ func TestFailedRequestsGiveUpTheirTurn(t *testing.T) {
 func TestWaitingStepsAreCharged(t *testing.T) {
 	k := newFakeComposer(t)
 	config := ParseEnsemble("A", "B", "r*(IN=A)->OUT=X", "n(IN=X)->OUT=Y", "r*(IN=Y)->OUT=B")
-	config.MaxInflight, config.Composer, config.Observer = 1, k, &Tally{}
+	config.MaxInflight, config.Composer, config.Observer = 1, k, &CountingObserver{}
 	e := New(config)
 	k.ask(t.Context(), e, nil, "A=1")
 	c := k.take("r")
@@ -188,7 +188,7 @@ func TestStopRefusesAndDrainWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
 		config := ParseEnsemble("A", "B", "m(IN=A)->OUT=B")
-		config.Composer, config.Observer = k, &Tally{}
+		config.Composer, config.Observer = k, &CountingObserver{}
 		e := New(config)
 		if err := e.Drain(t.Context()); err != nil {
 			t.Fatal(err)
@@ -226,7 +226,7 @@ func TestInferWaitsForTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
 		config := ParseEnsemble("A", "B", "m(IN=A)->OUT=B")
-		count := &Tally{}
+		count := &CountingObserver{}
 		config.Composer, config.Observer = k, count
 		e := New(config)
 		go func() {
@@ -255,7 +255,7 @@ func TestInferAwaitsStepAfterStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newFakeComposer(t)
 		config := ParseEnsemble("A", "B", "l(IN=A)->OUT=W", "m(IN=W)->OUT=X", "n(IN=X)->OUT=Y", "o(IN=Y)->OUT=B")
-		config.Composer, config.Observer = k, &Tally{}
+		config.Composer, config.Observer = k, &CountingObserver{}
 		e := New(config)
 		var order []string
 		k.spins = func(model string, done <-chan struct{}) {

@@ -81,7 +81,7 @@ func (s *scripted) start(line string) {
 	}
 	config := ParseEnsemble(parts[0], parts[1], steps...)
 	config.MaxInflight, _ = strconv.Atoi(limit)
-	config.Composer, config.Observer = s.fakeComposer, &Tally{}
+	config.Composer, config.Observer = s.fakeComposer, &CountingObserver{}
 	s.ensemble = New(config)
 	s.t.Cleanup(func() { s.settled(s.ensemble) })
 }

@@ -328,9 +328,9 @@ func (k *fakeComposer) settled(e *Scheduler) {
 
 var errFull = errors.New("Exceeds maximum queue size")
 
-// Tally is an Observer that counts.
-type Tally struct{ executed, failed atomic.Int64 }
+// CountingObserver is an Observer that counts.
+type CountingObserver struct{ executed, failed atomic.Int64 }
 
-func (*Tally) Pending(int)                      {}
-func (c *Tally) Executed(*scheduler.Execution)  { c.executed.Add(1) }
-func (c *Tally) Failed(scheduler.Reason, int64) { c.failed.Add(1) }
+func (*CountingObserver) Pending(int)                      {}
+func (c *CountingObserver) Executed(*scheduler.Execution)  { c.executed.Add(1) }
+func (c *CountingObserver) Failed(scheduler.Reason, int64) { c.failed.Add(1) }

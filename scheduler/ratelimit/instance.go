@@ -70,7 +70,7 @@ type instance struct {
 	batch      *backend.Batch    // staged or running; nil while an applicant waits
 	by         backend.Applicant // the waiting applicant
 	bls        []*infer.Request  // BLS requests of the applicant
-	place      int               // in staged
+	index      int               // in staged
 	nested     bool              // its callers hold resources that it needs
 	staging    uint64            // its number in the order of arrival
 }

@@ -31,7 +31,7 @@ func New(explicit []Resource) *Limiter {
 	return &Limiter{
 		explicit: explicit, shares: make(map[*Share]struct{}), capacity: make(map[resource]int64),
 		taken: make(map[resource]int64), holders: make(map[*infer.Request]*instance),
-		staged: heap.New((*instance).before, func(in *instance) *int { return &in.place }),
+		staged: heap.New((*instance).before, func(in *instance) *int { return &in.index }),
 	}
 }
 

@@ -197,9 +197,9 @@ func (w *turns) checkResources() {
 	}
 }
 
-// TestLimitedInstanceReachesWhatItLimits checks that a limited instance passes calls on to its
+// TestLimitedInstanceForwardsCalls checks that a limited instance passes calls on to its
 // inner instance.
-func TestLimitedInstanceReachesWhatItLimits(t *testing.T) {
+func TestLimitedInstanceForwardsCalls(t *testing.T) {
 	w := newTurns(t, nil, map[string]string{"a": `resources [ { name: "R" count: 1 } ]`, "b": `resources [ { name: "R" count: 1 } ]`})
 	a, b := w.upper.up["a"], w.upper.up["b"]
 	if a.Capabilities().Pipeliner != nil {

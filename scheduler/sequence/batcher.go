@@ -107,8 +107,8 @@ func New(config Config) *Batcher {
 		joined:   make(map[*infer.Request]*episode),
 	}
 	s.instances = roster.New(s.newLane)
-	s.expiring = heap.New(func(a, b *sequence) bool { return a.deadline < b.deadline }, func(q *sequence) *int { return &q.place })
-	s.free = heap.New((*slot).before, func(at *slot) *int { return &at.place })
+	s.expiring = heap.New(func(a, b *sequence) bool { return a.deadline < b.deadline }, func(q *sequence) *int { return &q.index })
+	s.free = heap.New((*slot).before, func(at *slot) *int { return &at.index })
 	if n := int(s.oldest.GetMaxCandidateSequences()); n > 0 {
 		s.slots = n
 	}

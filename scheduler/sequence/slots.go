@@ -27,7 +27,7 @@ type sequence struct {
 	touched  int64 // when its last request arrived
 	resting  bool  // in Batcher.resting
 	deadline int64 // in the backlog; 0: none
-	place    int   // in Batcher.expiring
+	index    int   // in Batcher.expiring
 }
 
 func (q *sequence) pushBack(r *episode) {
@@ -64,7 +64,7 @@ type slot struct {
 	lane   *lane
 	number int
 	seq    *sequence // nil if free
-	place  int       // in Batcher.free
+	index  int       // in Batcher.free
 	busy   *episode  // taken from it and not returned (Oldest)
 }
 

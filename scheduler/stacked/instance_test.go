@@ -166,7 +166,7 @@ type plain struct{ backend.Instance }
 
 func (plain) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
-func TestInstanceShowsWhatItStandsBefore(t *testing.T) {
+func TestInstanceHasTheCapabilitiesOfItsInnerInstance(t *testing.T) {
 	r := newFixture(t, "", nil)
 	if r.in.Name() != "m_0" || r.in.Ready(t.Context()) == nil {
 		t.Errorf("name %q, ready %v", r.in.Name(), r.in.Ready(t.Context()))

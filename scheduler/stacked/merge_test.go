@@ -84,9 +84,9 @@ func TestNoMemoryFailsTheBatch(t *testing.T) {
 	r.release(b)
 }
 
-// TestAPanicOfWhoeverIsTold checks that Execute does not panic after Done was called, even if Done
-// panics: its caller would end the batch a second time.
-func TestAPanicOfWhoeverIsTold(t *testing.T) {
+// TestAPanicOfDoneDoesNotLeaveExecute checks that Execute does not panic after Done was called,
+// even if Done panics: its caller would end the batch a second time.
+func TestAPanicOfDoneDoesNotLeaveExecute(t *testing.T) {
 	r := newFixture(t, "", nil)
 	r.ledger.limit = 1000
 	large := func() *infer.Request {
@@ -112,7 +112,7 @@ func TestAPanicOfWhoeverIsTold(t *testing.T) {
 	r.release(b)
 }
 
-func TestHeadJoinsWhatRequestsShare(t *testing.T) {
+func TestHeadKeepsSharedFields(t *testing.T) {
 	x := func(change func(*infer.Request)) *infer.Request {
 		r := request(ints("X", dims(1), 1))
 		change(r)
@@ -238,9 +238,9 @@ func TestNotesOfStrangeNumbers(t *testing.T) {
 	}
 }
 
-// TestNotesAreWhatJSONMarshals compares the text with json.Marshal for unusual parameters,
+// TestParametersEncodeAsJSONMarshalDoes compares the text with json.Marshal for unusual parameters,
 // including repeated names.
-func TestNotesAreWhatJSONMarshals(t *testing.T) {
+func TestParametersEncodeAsJSONMarshalDoes(t *testing.T) {
 	strange := "\x00\x1f\"\\<>&\u2028\xffü\n"
 	r := newFixture(t, "", func(*infer.Request) *infer.Response { return &infer.Response{Final: true} })
 	req := request(ints("X", dims(1), 1))

@@ -8,7 +8,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/stacked"
 )
 
-func TestPlanRefusesWhatCannotBeStacked(t *testing.T) {
+func TestPlanRejectsUnstackableConfigs(t *testing.T) {
 	parameter := func(name, value string) string {
 		return `parameters { key: "` + name + `" value { string_value: "` + value + `" } }`
 	}

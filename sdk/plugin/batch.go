@@ -94,7 +94,7 @@ func (e *execution) read(m peer.Message) error {
 	}
 	for i := range e.tasks {
 		t := &e.tasks[i]
-		e.session.parsed.Room = t.shapes[:0]
+		e.session.parsed.Shapes = t.shapes[:0]
 		_, err := body.NextRequest(&e.session.parsed)
 		if err := t.read(e, &e.session.parsed, m.Body, body.Copies, err); err != nil {
 			return err

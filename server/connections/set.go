@@ -38,7 +38,7 @@ func NewSet(b *Budget, limit int, account *budget.Account, cost int64) *Set {
 		b = &Budget{}
 	}
 	s := &Set{budget: b, settle: cmp.Or(b.Settle, settleByDefault), limit: limit, account: account, cost: cost}
-	s.heap = heap.New(func(a, b *Member) bool { return a.since < b.since }, func(m *Member) *int { return &m.place })
+	s.heap = heap.New(func(a, b *Member) bool { return a.since < b.since }, func(m *Member) *int { return &m.heapIndex })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sets = append(b.sets, s) // bound: the front ends
@@ -55,9 +55,9 @@ type Member struct {
 	// Enter.
 	Holder budget.Holder
 
-	idle  atomic.Int64 // when it became idle or will be, in ns; busy: 0
-	since int64        // the time of idle that the heap knows
-	place int          // in the heap
+	idle      atomic.Int64 // when it became idle or will be, in ns; busy: 0
+	since     int64        // the time of idle that the heap knows
+	heapIndex int          // in the heap
 
 	settle time.Duration // its Set's, from Enter on
 }

@@ -147,7 +147,7 @@ func TestFloodLeavesOthersTheirOwn(t *testing.T) {
 			newMember(flooded, 0)
 		}
 		for _, g := range idle {
-			if g.place == 0 {
+			if g.heapIndex == 0 {
 				t.Errorf("%s: an idle connection of another front end made room for the flood", scarce)
 			}
 		}
@@ -224,7 +224,7 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 		t.Fatalf("got %v with %d errors to come, want a connection", err, len(socket.errs))
 	}
 	_ = conn.Close()
-	if idle.place != 0 {
+	if idle.heapIndex != 0 {
 		t.Error("no connection was closed for want of a descriptor")
 	}
 	socket.errs = []error{net.ErrClosed}

@@ -112,7 +112,7 @@ func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, er
 	if err := conn.take(c.cost); err != nil {
 		stopTimer(ctx)
 		conn.refused()
-		return nil, message.AsNoRoom(err)
+		return nil, message.AsOutOfMemory(err)
 	}
 	return c, nil
 }
@@ -167,7 +167,7 @@ func (c *call) begin() error {
 	}
 	if !c.state.CompareAndSwap(tapped, begun) { // the client has cancelled it, and Err has been called
 		if err := c.conn.take(c.cost); err != nil {
-			return message.AsNoRoom(err)
+			return message.AsOutOfMemory(err)
 		}
 	}
 	if !c.conn.begin() {

@@ -449,9 +449,9 @@ func TestRefusedCallsLeaveNoTimer(t *testing.T) {
 	}
 }
 
-// TestARefusalWithoutRoomEndsItsStream checks that a stream ends with an error if there is no
+// TestARefusalWithoutMemoryEndsItsStream checks that a stream ends with an error if there is no
 // memory to encode that error as a reply.
-func TestARefusalWithoutRoomEndsItsStream(t *testing.T) {
+func TestARefusalWithoutMemoryEndsItsStream(t *testing.T) {
 	s := start(t, grpcserver.Config{}, nil)
 	stream := s.open(t, rpcContext(t))
 	testkit.Eventually(t, servertest.Patience, func() bool { return s.Active() > 0 })

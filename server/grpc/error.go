@@ -51,7 +51,7 @@ func statusOf(err error) error {
 	e = infer.AsError(err)
 	code := codes.Unknown
 	switch {
-	case e.NoRoom:
+	case e.OutOfMemory:
 		code = codes.ResourceExhausted
 	case e.Code.Valid():
 		code = statusCodes[e.Code]

@@ -193,7 +193,9 @@ func TestInferOutcomesBecomeStatuses(t *testing.T) {
 		{"internal", func(infer.Sender) error { return infer.Errorf(infer.Internal, "b") }, codes.Internal, "b"},
 		{"not found", func(infer.Sender) error { return infer.Errorf(infer.NotFound, "c") }, codes.NotFound, "c"},
 		{"invalid", func(infer.Sender) error { return infer.Errorf(infer.InvalidArg, "d") }, codes.InvalidArgument, "d"},
-		{"no room", func(infer.Sender) error { return &infer.Error{Code: infer.Unavailable, NoRoom: true, Message: "full"} }, codes.ResourceExhausted, "full"},
+		{"no room", func(infer.Sender) error {
+			return &infer.Error{Code: infer.Unavailable, OutOfMemory: true, Message: "full"}
+		}, codes.ResourceExhausted, "full"},
 		{"unavailable", func(infer.Sender) error { return infer.Errorf(infer.Unavailable, "e") }, codes.Unavailable, "e"},
 		{"unsupported", func(infer.Sender) error { return infer.Errorf(infer.Unsupported, "f") }, codes.Unimplemented, "f"},
 		{"exists", func(infer.Sender) error { return infer.Errorf(infer.AlreadyExists, "g") }, codes.AlreadyExists, "g"},

@@ -225,8 +225,8 @@ func TestStreamReadsNoMoreThanMayBeInFlight(t *testing.T) {
 	}
 }
 
-// TestConfigNamesWhatIsRefused checks the errors for invalid settings.
-func TestConfigNamesWhatIsRefused(t *testing.T) {
+// TestConfigErrorsNameTheSetting checks the errors for invalid settings.
+func TestConfigErrorsNameTheSetting(t *testing.T) {
 	for want, cfg := range map[string]grpcserver.Config{
 		"Port is 65536, want 0 to 65535":                                            {Port: 65536},
 		"MaxCalls is -1, want 1 to 2147483647, or 0 for the default":                {MaxCalls: -1},

@@ -16,7 +16,7 @@ import (
 
 // sentReplies charges the heap memory of replies until the transport has copied them into its
 // write buffer, or the connection has ended and its queued replies are dropped. It is the
-// message.Room of its connection, and the pool that the buffers return to.
+// message.Buffers of its connection, and the pool that the buffers return to.
 type sentReplies struct {
 	account *budget.Account
 	holder  *budget.Holder
@@ -39,10 +39,10 @@ const (
 func (s *sentReplies) init(conn *connection) {
 	g := conn.listener.front
 	s.account, s.holder, s.pool = g.account, &conn.member.Holder, &g.pool
-	s.overdue = message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Room: s, Log: g.log}
+	s.overdue = message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Buffers: s, Log: g.log}
 }
 
-// Lend implements message.Room.
+// Lend implements message.Buffers.
 func (s *sentReplies) Lend(n int) (*[]byte, error) {
 	b := s.pool.Get(max(n, sentLeast+1))
 	if err := s.take(int64(cap(*b)) + sentCost); err != nil {
@@ -104,7 +104,7 @@ func (s *sentReplies) give(n int64) {
 }
 
 func refused(n int, err error) error {
-	return &message.NoRoom{Text: fmt.Sprintf("no memory for a response of %d bytes: %s", n, infer.AsError(err).Message)}
+	return &message.OutOfMemory{Text: fmt.Sprintf("no memory for a response of %d bytes: %s", n, infer.AsError(err).Message)}
 }
 
 // own charges the buffers of a reply that are on the heap, and replaces them by ones that give the

@@ -154,9 +154,9 @@ func TestCancelEndsTheContext(t *testing.T) {
 	}
 }
 
-// TestShutdownAnswersWhatIsInFlight checks that a shutdown answers requests in flight, rejects new
-// ones and ends streams without requests.
-func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
+// TestShutdownAnswersRequestsInFlight checks that a shutdown answers requests in flight, rejects
+// new ones and ends streams without requests.
+func TestShutdownAnswersRequestsInFlight(t *testing.T) {
 	w := newWaiting(false)
 	s := start(t, grpcserver.Config{}, servertest.NewCore(w.Model))
 	busy, idle := s.open(t, rpcContext(t)), s.open(t, rpcContext(t))

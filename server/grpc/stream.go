@@ -52,7 +52,7 @@ func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	call := callOf(stream.Context())
 	charge := budget.Charge{Account: g.account, Holder: call.holder()}
 	if err := charge.Take(budget.Transport, streamCost); err != nil {
-		return message.AsNoRoom(err)
+		return message.AsOutOfMemory(err)
 	}
 	defer charge.Settle()
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -113,7 +113,7 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		q.Forwarded, q.Refusal = forwarded, refusal
 		waited := s.g.traces.Moment()
 		err := s.g.protect(func() error { return q.Receive(&s.receiver, s.g.allocate) })
-		var full *message.NoRoom
+		var full *message.OutOfMemory
 		var refused *infer.Error
 		switch {
 		case err == io.EOF:

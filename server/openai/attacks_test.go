@@ -200,9 +200,9 @@ func TestLeavingClientEndsItsRendering(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, func() bool { return s.blocks.Account.Total() == 0 })
 }
 
-// TestErrorsSayWhoseTheyAre checks the statuses of errors: a client may retry after 503, but not
-// after 400.
-func TestErrorsSayWhoseTheyAre(t *testing.T) {
+// TestErrorsTellClientFaultsFromServerFaults checks the statuses of errors: a client may retry
+// after 503, but not after 400.
+func TestErrorsTellClientFaultsFromServerFaults(t *testing.T) {
 	fails := func(code infer.Code) func(context.Context, *infer.Request, infer.Sender) error {
 		return func(context.Context, *infer.Request, infer.Sender) error { return infer.Errorf(code, "why") }
 	}

@@ -71,7 +71,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 			m.Release()
 		}
 	}()
-	room := &form.Room{
+	memory := &form.TensorMemory{
 		Limit: p.cfg.MaxInputBytes,
 		Tensor: func(t *infer.Tensor, n int) error {
 			err := p.allocate.Tensor(t, n, c)
@@ -87,7 +87,7 @@ func (p *Pages) infer(r *http1.Request, at route, q *modelRequest, found *models
 		if f.Empty() && f.Optional {
 			continue
 		}
-		t, err := f.Read(room)
+		t, err := f.Read(memory)
 		if err != nil {
 			return refused(err)
 		}
@@ -160,7 +160,7 @@ func parameters(text string, c *budget.Charge) (list []infer.Parameter, err erro
 	if !doc.Root().IsObject() {
 		return nil, infer.Errorf(infer.InvalidArg, want)
 	}
-	all := values.Parameters{Tally: &values.Tally{Charge: c}}
+	all := values.Parameters{Items: &values.ItemCharges{Charge: c}}
 	var names server.Names
 	for m := doc.Root().Members(); ; {
 		name, value, ok := m.Next()

@@ -218,9 +218,9 @@ func TestRequestsAreRecordedAsClientsSentThem(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotARequestIsNotRecorded checks that a rejected request is recorded with its error, and
+// TestRejectedAndMovedRequests checks that a rejected request is recorded with its error, and
 // that a request that moves to a version's successor or is for another model is not recorded.
-func TestWhatIsNotARequestIsNotRecorded(t *testing.T) {
+func TestRejectedAndMovedRequests(t *testing.T) {
 	request := func() *infer.Request {
 		return &infer.Request{Model: "m", Version: infer.LatestVersion, Inputs: []infer.Tensor{recording.UintTensor("A", 1)}}
 	}

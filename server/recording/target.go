@@ -101,7 +101,7 @@ func (r *Recorder) begin(ctx context.Context, req *infer.Request, info *models.I
 	}
 	ahead := 0
 	if p.raw {
-		ahead = infer.RawRoom
+		ahead = infer.RawPrefix
 	}
 	to := &p.record.Request
 	if !p.charge(size) || !p.tensors(ctx, to, req.Inputs, ahead) {
@@ -277,9 +277,9 @@ func (p *pending) end(req *infer.Request, err error) {
 		t := &req.Inputs[0]
 		inputs[0].Name, inputs[0].DataType, inputs[0].Shape = strings.Clone(t.Name), t.DataType, slices.Clone(t.Shape) // bound: the config
 		if t.DataType == infer.Bytes {                                                                                 // the body is the only element
-			binary.LittleEndian.PutUint32(inputs[0].Data, uint32(len(inputs[0].Data)-infer.RawRoom)) //nolint:gosec // bodies are smaller
+			binary.LittleEndian.PutUint32(inputs[0].Data, uint32(len(inputs[0].Data)-infer.RawPrefix)) //nolint:gosec // bodies are smaller
 		} else {
-			inputs[0].Data = inputs[0].Data[infer.RawRoom:]
+			inputs[0].Data = inputs[0].Data[infer.RawPrefix:]
 		}
 		if inputs[0].Redacted = p.recorder.redact[t.Name]; inputs[0].Redacted {
 			inputs[0].Data = nil

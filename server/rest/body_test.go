@@ -118,7 +118,7 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 	s := StartHTTP(t, rest.Config{MaxInputBytes: 300_000}, servertest.NewCore(raw))
 	raw.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {
 		data := req.Inputs[0].Data
-		n := len(data) + infer.RawRoom
+		n := len(data) + infer.RawPrefix
 		if cap(data) < n || s.Blocks.Account.Total() < int64(n) {
 			return infer.Errorf(infer.Internal, "room for %d bytes, %d charged", cap(data)-len(data), s.Blocks.Account.Total())
 		}
@@ -126,7 +126,7 @@ func TestBehindARawBodyIsRoom(t *testing.T) {
 		return raw.Echo(ctx, req, send)
 	}
 	const head = "POST /v2/models/raw/infer HTTP/1.1\r\nHost: x\r\n" + inference.HeaderLengthName + ": 0\r\n"
-	for _, size := range []int{0, 5, server.InlineTensor - infer.RawRoom, server.InlineTensor, body.FirstStep, 2*body.FirstStep - 2, 300_000} {
+	for _, size := range []int{0, 5, server.InlineTensor - infer.RawPrefix, server.InlineTensor, body.FirstStep, 2*body.FirstStep - 2, 300_000} {
 		data := strings.Repeat("x", size)
 		var packed bytes.Buffer
 		z := gzip.NewWriter(&packed)

@@ -341,7 +341,7 @@ func TestHeadHasNoBody(t *testing.T) {
 	}
 }
 
-func TestShutdownAnswersWhatIsInFlight(t *testing.T) {
+func TestShutdownAnswersRequestsInFlight(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	waits := Model("waits", 0, "INPUT0 UINT8 -1", "OUTPUT0 UINT8 -1")
 	waits.Infer = func(ctx context.Context, req *infer.Request, send infer.Sender) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
-// TestReadInstancesNamesWhatIsWrong checks that errors name the actual and the expected value.
-func TestReadInstancesNamesWhatIsWrong(t *testing.T) {
+// TestReadInstancesErrorsNameTheValue checks that errors name the actual and the expected value.
+func TestReadInstancesErrorsNameTheValue(t *testing.T) {
 	const body = `want {"count":<number>,"group":<name>}, of which the group may be absent`
 	const number = "want a whole number from 1 to 1024"
 	const name = "want the name of an instance group"

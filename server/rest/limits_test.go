@@ -276,9 +276,9 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	}
 }
 
-// TestSmallRepliesAreCompressedOnlyForThoseWhoAsk checks that a small reply is compressed only if
+// TestSmallRepliesAreCompressedForASingleCodingOnly checks that a small reply is compressed only if
 // the client accepts a single coding, and a large one also if it accepts several.
-func TestSmallRepliesAreCompressedOnlyForThoseWhoAsk(t *testing.T) {
+func TestSmallRepliesAreCompressedForASingleCodingOnly(t *testing.T) {
 	s := StartHTTP(t, rest.Config{}, nil)
 	for _, tt := range []struct {
 		size         int

@@ -93,9 +93,9 @@ func TestDimensionsOnPagesNeedMemory(t *testing.T) {
 	}
 }
 
-// TestOriginsDecideWhatBrowsersMayRead checks the replies to a browser's preflight requests and to
+// TestAllowedOriginsControlCORSHeaders checks the replies to a browser's preflight requests and to
 // requests from pages of other sites.
-func TestOriginsDecideWhatBrowsersMayRead(t *testing.T) {
+func TestAllowedOriginsControlCORSHeaders(t *testing.T) {
 	preflight := []string{"Origin: https://a.example", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: content-type,x-key"}
 	for _, c := range []struct {
 		name    string

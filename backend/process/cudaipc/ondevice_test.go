@@ -236,7 +236,7 @@ func TestAFullRing(t *testing.T) {
 	}
 }
 
-func TestWhatAStubMustNotLend(t *testing.T) {
+func TestInvalidDeviceTensorsAreRejected(t *testing.T) {
 	long := append(lendBody(0, 1), 0)
 	for name, say := range map[string]func(m *maker) error{
 		"number 0":          func(m *maker) error { return m.say(ipc.Lend, 0, lendBody(0, 1)) },

@@ -50,7 +50,7 @@ func (c *copies) copyOf(b []byte, limit int64) ([]byte, infer.Memory, error) {
 		if err := h.take(h.Holder, budget.Replies, n); err != nil {
 			c.used.Add(-n)
 			refusal := infer.Errorf(infer.Unavailable, "an output needs a copy of %d bytes: %v", n, err)
-			refusal.NoRoom = true
+			refusal.OutOfMemory = true
 			return nil, nil, refusal
 		}
 		owner.account, owner.kind, owner.n = h.Account, budget.Replies, n

@@ -245,7 +245,7 @@ func (h *Heap) StubError(code infer.Code, text []byte) *infer.Error {
 	}
 	_ = h.refused(h.noArena)
 	return &infer.Error{
-		Code: infer.Unavailable, NoRoom: true,
+		Code: infer.Unavailable, OutOfMemory: true,
 		Message: fmt.Sprintf("%s, and %v (--model-max-memory-share)", infer.Cut(text[:clause], MaxErrorText), h.noArena),
 	}
 }

@@ -257,7 +257,7 @@ func TestDoorNamesTheFieldThatIsRefused(t *testing.T) {
 // TestRefusalTellsShortageFromDeath checks that Refusal distinguishes a lack of memory from the end
 // of a life.
 func TestRefusalTellsShortageFromDeath(t *testing.T) {
-	short := noRoom(ipc.Execute, 40_000, fmt.Errorf("allocate: %w", shm.ErrExhausted))
+	short := outOfMemory(ipc.Execute, 40_000, fmt.Errorf("allocate: %w", shm.ErrExhausted))
 	if own := Refusal(short); own == nil || own.Code != infer.Unavailable || !errors.Is(short, shm.ErrExhausted) {
 		t.Errorf("no room: got %v, want an error for clients that is about memory", own)
 	}

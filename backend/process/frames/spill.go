@@ -30,7 +30,7 @@ func (e *Encoder) fill(kind ipc.Kind, id uint64, n int, write func([]byte)) erro
 func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func([]byte)) (position uint64, at int64, err error) {
 	block, err := e.pool.Alloc(n)
 	if err != nil {
-		return 0, 0, noRoom(kind, n, err)
+		return 0, 0, outOfMemory(kind, n, err)
 	}
 	body := inBlock(block, n)
 	// Once it is lent, the loan holds the block. Until then, and if write panics, only this
@@ -58,8 +58,8 @@ func (e *Encoder) spill(kind ipc.Kind, id uint64, ahead bool, n int, write func(
 	return position, at, nil
 }
 
-// noRoom returns the error for a frame's body without room in the requests pool.
-func noRoom(kind ipc.Kind, n int, err error) error {
+// outOfMemory returns the error for a frame's body without room in the requests pool.
+func outOfMemory(kind ipc.Kind, n int, err error) error {
 	return &Shortage{
 		Client: infer.Errorf(infer.Unavailable, "there is no room for %d bytes of %s in the memory for requests: %v", n, kind, err),
 		Reason: err,

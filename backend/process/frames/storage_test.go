@@ -59,9 +59,9 @@ func TestStorageOfInputs(t *testing.T) {
 	}
 }
 
-// TestNothingStaysLentOfWhatCannotBeSent checks that nothing stays lent, whichever way a frame with
+// TestNothingStaysLentAfterAFailedFrame checks that nothing stays lent, whichever way a frame with
 // a lent block fails.
-func TestNothingStaysLentOfWhatCannotBeSent(t *testing.T) {
+func TestNothingStaysLentAfterAFailedFrame(t *testing.T) {
 	large := infer.Tensor{Name: "IN0", DataType: infer.Uint8, Shape: []int64{8192}, Data: make([]byte, 8192)}
 	huge := infer.Tensor{Name: "OUT0", DataType: infer.Uint8, Shape: []int64{600 << 10}, Data: make([]byte, 600<<10)}
 	bad := large

@@ -31,9 +31,9 @@ func newRunner(t *testing.T) *launch.Children {
 	return c
 }
 
-// TestRunReturnsWhatWasPrinted runs programs that end in several ways, with their own environment
+// TestRunReturnsTheOutput runs programs that end in several ways, with their own environment
 // and directory.
-func TestRunReturnsWhatWasPrinted(t *testing.T) {
+func TestRunReturnsTheOutput(t *testing.T) {
 	c := newRunner(t)
 	directory := t.TempDir()
 	t.Setenv("OF_THE_SERVER", "yes")

@@ -146,7 +146,7 @@ func TestEndBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-func TestWhatTheStubMustNotSay(t *testing.T) {
+func TestTableRejectsInvalidMessages(t *testing.T) {
 	for name, say := range map[string]func(f *far) error{
 		"of a region that it was not asked for": func(f *far) error { return f.answer(2, ipc.MapDone) },
 		"a number that is too large":            func(f *far) error { return f.answer(1<<32|1, ipc.MapDone) },

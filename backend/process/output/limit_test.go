@@ -10,9 +10,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// TestLineLimitDropsWhatExceedsABurst checks that lines beyond a burst are dropped, and that their
+// TestLineLimitDropsLinesBeyondABurst checks that lines beyond a burst are dropped, and that their
 // number is logged.
-func TestLineLimitDropsWhatExceedsABurst(t *testing.T) {
+func TestLineLimitDropsLinesBeyondABurst(t *testing.T) {
 	var log bytes.Buffer
 	logger := zerolog.New(&log)
 	limit := NewLimit(Limits{Burst: 1000})

@@ -75,7 +75,7 @@ func TestSingleHasOneRequestEach(t *testing.T) {
 	}
 }
 
-func TestVolumeSaysWhatItMisses(t *testing.T) {
+func TestVolumeNamesMissingSettings(t *testing.T) {
 	for _, test := range []struct {
 		parameters map[string]string
 		code       sdk.Code

@@ -143,15 +143,15 @@ func decodeMixed(s *source, q *kserve.ModelInferRequest, alloc func(int) ([]byte
 	return nil
 }
 
-// benchRoom is a Room that charges nothing.
-type benchRoom struct{ BufferPool }
+// benchBuffers charges nothing.
+type benchBuffers struct{ BufferPool }
 
-func (r *benchRoom) Lend(n int) (*[]byte, error) { return r.Get(max(n, poolSmallest)), nil }
+func (r *benchBuffers) Lend(n int) (*[]byte, error) { return r.Get(max(n, poolSmallest)), nil }
 
 // BenchmarkEncode encodes responses with this package, and their non-tensor parts with generated
 // code.
 func BenchmarkEncode(b *testing.B) {
-	room := &benchRoom{}
+	lender := &benchBuffers{}
 	for name, shape := range map[string]struct{ outputs, size int }{"4B": {1, 4}, "1MiB": {1, 1 << 20}, "100outputs": {100, 4}} {
 		r := &infer.Response{Model: "model", Version: 1, ID: "1", Parameters: []infer.Parameter{{Name: "p", Kind: infer.IntParameter, Int: math.MaxInt32}}}
 		for i := range shape.outputs {
@@ -161,7 +161,7 @@ func BenchmarkEncode(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				reply := ReplyOf(r)
-				buffers, err := reply.Encode(Overdue{Room: room})
+				buffers, err := reply.Encode(Overdue{Buffers: lender})
 				if err != nil {
 					b.Fatal(err)
 				}

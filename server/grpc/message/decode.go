@@ -14,8 +14,8 @@ const (
 	// BlockSize is the size above which a tensor's bytes go into memory of the Allocator. Smaller
 	// tensors share a buffer on the Go heap.
 	BlockSize = 4096
-	// smallRoom is the maximum size of that buffer.
-	smallRoom = 16 << 10
+	// smallBuffer is the maximum size of that buffer.
+	smallBuffer = 16 << 10
 	// maxWeight bounds the Go structures made from one message: a field of two bytes on the wire
 	// may need hundreds of bytes in memory.
 	maxWeight = 16 << 20
@@ -31,7 +31,7 @@ const (
 	maxDepth = 10000
 )
 
-var errWeight = &NoRoom{Text: "the request has too many inputs, outputs, parameters or dimensions"}
+var errWeight = &OutOfMemory{Text: "the request has too many inputs, outputs, parameters or dimensions"}
 
 // message is a decoded ModelInferRequest.
 type message struct {
@@ -114,7 +114,7 @@ func (m *message) take(n int) error {
 	if n > m.credit {
 		more := max(n-m.credit, stepWeight)
 		if err := m.charge.Take(budget.Bodies, int64(more)); err != nil {
-			return AsNoRoom(err)
+			return AsOutOfMemory(err)
 		}
 		m.credit += more
 	}
@@ -136,7 +136,7 @@ func check(what string, n, most int64, flag string) error {
 
 // decode reads a ModelInferRequest to the end of s. Within the limits of single values it accepts
 // the same input as proto.Unmarshal, and returns errUnparsable for all other input. Other errors
-// are an *infer.Error for a limit, a *NoRoom, or an error of the transport.
+// are an *infer.Error for a limit, a *OutOfMemory, or an error of the transport.
 func (m *message) decode(s *source, alloc server.Allocator) error {
 	for s.left > 0 {
 		tag, err := s.uvarint()
@@ -225,11 +225,11 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 		}
 		if alloc == nil {
 			b, err := budget.Make[byte](&m.charge, budget.Bodies, n)
-			return b, nil, AsNoRoom(err)
+			return b, nil, AsOutOfMemory(err)
 		}
 		data, lent, err := alloc(n)
 		if err != nil {
-			return nil, nil, AsNoRoom(err)
+			return nil, nil, AsOutOfMemory(err)
 		}
 		if lent != nil {
 			m.memories = append(m.memories, lent) // bound: one for each tensor, which has been weighed
@@ -240,7 +240,7 @@ func (m *message) room(n int, s *source, alloc server.Allocator) ([]byte, infer.
 	if n > len(m.small) {
 		size := n
 		if s != nil {
-			size = max(n, min(s.left, smallRoom))
+			size = max(n, min(s.left, smallBuffer))
 		}
 		if err := m.take(size); err != nil {
 			return nil, nil, err

@@ -14,7 +14,7 @@
 // lends the bytes of large outputs to the transport.
 //
 // States: a Request is received, looked up, built, executed, and always released. It fails with a
-// *NoRoom if memory is short, which leaves the stream usable, with errUnparsable, or with an
+// *OutOfMemory if memory is short, which leaves the stream usable, with errUnparsable, or with an
 // *infer.Error in Triton's words. A Reply is encoded once.
 //
 // Generated code decodes the messages of all other methods. A Plan, computed from a message's
@@ -23,7 +23,7 @@
 // Memory: a Request owns the memory that was allocated and charged for its message, until Release.
 // It grows with the bytes that have arrived, not with the announced length. Inputs in clients'
 // regions are infer.Foreign; the Request also owns their copies. Put writes outputs to regions
-// before the reply is encoded. An encoded Reply owns its response. A loan releases it when the
+// before the reply is encoded. An encoded Reply owns its response. It is released when the
 // transport has freed the last buffer, or when the garbage collector finds that a closed connection
 // has dropped them. The transport reads these bytes in its own goroutines.
 //
@@ -31,7 +31,7 @@
 // the rest of the message before they are used.
 //
 // A Receiver, a Request and a Reply belong to one goroutine at a time, and there are no locks. Only
-// a loan is shared, because the library's goroutines return its buffers: its count is atomic.
+// the count of lent buffers is atomic, because the library's goroutines return them.
 //
 // docs/decisions/0018-grpc-codec.md explains why this is written by hand, and the cost of generated
 // code.

@@ -134,5 +134,5 @@ func (p *Plan) charge(c *budget.Charge, b []byte, entries int) error {
 	if err != nil {
 		return err
 	}
-	return AsNoRoom(c.Take(budget.Bodies, n))
+	return AsOutOfMemory(c.Take(budget.Bodies, n))
 }

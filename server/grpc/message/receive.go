@@ -200,7 +200,7 @@ func (r *Receiver) decompress(most int) error {
 		return status.Errorf(codes.Internal, "Unexpected error decompressing data for algorithm '%s'", name)
 	}
 	if err := r.source.charge.Take(budget.Decompression, decompressorBytes); err != nil {
-		return AsNoRoom(err)
+		return AsOutOfMemory(err)
 	}
 	defer r.source.charge.Give(budget.Decompression, decompressorBytes)
 	in := sourceReader{source: &r.source}
@@ -217,7 +217,7 @@ func (r *Receiver) decompress(most int) error {
 		const step = 32 << 10
 		if err := r.source.charge.Take(budget.Decompression, step); err != nil {
 			out.Free()
-			return AsNoRoom(err)
+			return AsOutOfMemory(err)
 		}
 		b := r.cfg.Pool.Get(step)
 		n := 0

@@ -10,21 +10,21 @@ import (
 // errUnparsable rejects malformed messages.
 var errUnparsable = status.Error(codes.Internal, "Unable to parse request")
 
-// NoRoom rejects one message for lack of memory; the stream continues.
-type NoRoom struct{ Text string }
+// OutOfMemory rejects one message for lack of memory; the stream continues.
+type OutOfMemory struct{ Text string }
 
 // Error returns the text.
-func (e *NoRoom) Error() string { return e.Text }
+func (e *OutOfMemory) Error() string { return e.Text }
 
 // GRPCStatus returns the status of the RPC for the library.
-func (e *NoRoom) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Text) }
+func (e *OutOfMemory) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Text) }
 
-// AsNoRoom wraps the error of an Account or an Allocator in a NoRoom.
-func AsNoRoom(err error) error {
+// AsOutOfMemory wraps the error of an Account or an Allocator in a OutOfMemory.
+func AsOutOfMemory(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &NoRoom{Text: infer.AsError(err).Message}
+	return &OutOfMemory{Text: infer.AsError(err).Message}
 }
 
 // invalid returns an InvalidArg error.

@@ -56,7 +56,7 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 	}
 	b := r.appendHead((*lent)[:0], size, outputs)
 
-	loan := loan{response: r.Response, overdue: overdue}
+	buffered := bufferedResponse{response: r.Response, overdue: overdue}
 	out := make(mem.BufferSlice, 0, 1+2*large)
 	var heads mem.Buffer // the written parts, if lent tensors are between them
 	start := 0
@@ -70,26 +70,26 @@ func (r *Reply) Encode(overdue Overdue) (mem.BufferSlice, error) {
 		}
 		if heads == nil {
 			*lent = (*lent)[:head]
-			heads = mem.NewBuffer(lent, overdue.Room)
+			heads = mem.NewBuffer(lent, overdue.Buffers)
 		}
 		out = append(out, heads.Slice(start, len(b)))
 		start = len(b)
 		if t.Memory == nil {
 			out = append(out, mem.SliceBuffer(t.Data))
 		} else {
-			out = append(out, loan.lend(t.Data))
+			out = append(out, buffered.lend(t.Data))
 		}
 	}
 	if heads == nil {
 		*lent = b
-		out = append(out, mem.NewBuffer(lent, overdue.Room))
+		out = append(out, mem.NewBuffer(lent, overdue.Buffers))
 	} else {
 		if start < len(b) {
 			out = append(out, heads.Slice(start, len(b)))
 		}
 		heads.Free()
 	}
-	loan.done()
+	buffered.done()
 	return out, nil
 }
 

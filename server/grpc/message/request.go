@@ -38,7 +38,7 @@ type Request struct {
 	inputs     [2]infer.Tensor // room for a typical request
 	foreign    []int           // indexes of inputs in clients' regions
 
-	// Room for the message of a typical request.
+	// Space for the message of a typical request.
 	messageInputs  [1]input
 	messageOutputs [1]output
 	messageRaw     [1]raw
@@ -59,7 +59,7 @@ func NewRequest(account *budget.Account, holder *budget.Holder) *Request {
 }
 
 // Receive reads and decodes the next message of r; it returns io.EOF after the last one. After a
-// *NoRoom only this request fails, and the rest of its message is still in r.
+// *OutOfMemory only this request fails, and the rest of its message is still in r.
 func (q *Request) Receive(r *Receiver, alloc server.Allocator) error {
 	if err := r.next(&q.message.charge, r.cfg.MaxBytes); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (q *Request) Classify(r *infer.Response, info *models.Info) error {
 
 // Charge charges n bytes, in addition to the message, until Release.
 func (q *Request) Charge(n int64) error {
-	return AsNoRoom(q.message.charge.Take(budget.Bodies, n))
+	return AsOutOfMemory(q.message.charge.Take(budget.Bodies, n))
 }
 
 // Release releases all memory of the request. It may be called again.

@@ -48,7 +48,7 @@ func (s *source) reset(n int, got mem.BufferSlice) {
 // close frees all pieces that were not returned. It leaves a small charge to the charge's owner.
 func (s *source) close() {
 	s.queue.Free()
-	if s.paid > smallRoom {
+	if s.paid > smallBuffer {
 		s.refund()
 	}
 	s.queue, s.cur, s.left, s.unread, s.paid, s.awaited = nil, nil, 0, 0, 0, 0
@@ -64,7 +64,7 @@ func (s *source) refund() {
 func (s *source) ask(n int) (mem.BufferSlice, error) {
 	if n > s.paid {
 		if err := s.charge.Take(budget.Bodies, int64(n-s.paid)); err != nil {
-			return nil, AsNoRoom(err)
+			return nil, AsOutOfMemory(err)
 		}
 		s.paid = n
 	}
@@ -164,7 +164,7 @@ func (s *source) take(n int) (b []byte, own bool, err error) {
 			// The buffer grows with the bytes that have arrived, not with the announced length.
 			grown := min(n, max(2*cap(b), stepBytes))
 			if err := s.charge.Take(budget.Bodies, int64(grown-cap(b))); err != nil {
-				return nil, false, AsNoRoom(err)
+				return nil, false, AsOutOfMemory(err)
 			}
 			b = append(make([]byte, 0, grown), b...) // bound: charged
 		}
@@ -198,7 +198,7 @@ func (s *source) await(n int) error {
 	for got := s.left - s.unread; got < n/8; got = s.left - s.unread {
 		step := min(s.unread, stepBytes)
 		if err := s.charge.Take(budget.Transport, int64(step)); err != nil {
-			return AsNoRoom(err)
+			return AsOutOfMemory(err)
 		}
 		s.awaited += step
 		more, err := s.ask(step)

@@ -8,7 +8,7 @@
 // goroutine at a time; Answer is called when the request has ended.
 //
 // Memory: Read charges the memory of a tensor, and for decoding a picture, before it allocates
-// (Room). A Collector copies the shown part of a response, within a bound, and releases the
+// (TensorMemory). A Collector copies the shown part of a response, within a bound, and releases the
 // response at once, so that it does not slow a stream.
 //
 // Trust: text and files are a client's, outputs a model's. Lengths and picture sizes are checked

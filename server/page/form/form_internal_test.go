@@ -160,9 +160,9 @@ func TestOutputsCanBeSaved(t *testing.T) {
 	}
 }
 
-// TestWholeTensorsLeaveRoom checks that if there are too many large outputs to keep whole, the
+// TestTextsFitBesideWholeTensors checks that if there are too many large outputs to keep whole, the
 // first numbers of each are still shown.
-func TestWholeTensorsLeaveRoom(t *testing.T) {
+func TestTextsFitBesideWholeTensors(t *testing.T) {
 	c := &Collector{}
 	for range MostResponses {
 		c.Take(&infer.Response{Outputs: []infer.Tensor{{Name: "O", DataType: infer.FP32, Shape: []int64{mostFile / 4}, Data: make([]byte, mostFile)}}})

@@ -13,9 +13,9 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// heap returns a Room of the Go heap.
-func heap() *form.Room {
-	return &form.Room{
+// heap returns a TensorMemory of the Go heap.
+func heap() *form.TensorMemory {
+	return &form.TensorMemory{
 		Limit:  1 << 20,
 		Tensor: func(t *infer.Tensor, n int) error { t.Data = make([]byte, n); return nil },
 	}
@@ -74,9 +74,9 @@ func TestReadMakesTensors(t *testing.T) {
 	}
 }
 
-// TestFieldsProposeWhatCanBeSent checks that the values that a form proposes for a model's inputs
+// TestProposedValuesAreReadable checks that the values that a form proposes for a model's inputs
 // can be read as tensors.
-func TestFieldsProposeWhatCanBeSent(t *testing.T) {
+func TestProposedValuesAreReadable(t *testing.T) {
 	for _, c := range []struct {
 		batch int32
 		in    *kserve.ModelInput

@@ -23,14 +23,14 @@ func FuzzRead(f *testing.F) {
 		if chosen {
 			field.File = file
 		}
-		room := heap()
-		room.Charge = &budget.Charge{Account: budget.New(budget.Config{Limit: room.Limit})}
-		tensor, err := field.Read(room)
+		memory := heap()
+		memory.Charge = &budget.Charge{Account: budget.New(budget.Config{Limit: memory.Limit})}
+		tensor, err := field.Read(memory)
 		if err != nil {
 			return
 		}
-		if int64(len(tensor.Data)) > room.Limit {
-			t.Fatalf("the tensor has %d bytes, at most %d are allowed", len(tensor.Data), room.Limit)
+		if int64(len(tensor.Data)) > memory.Limit {
+			t.Fatalf("the tensor has %d bytes, at most %d are allowed", len(tensor.Data), memory.Limit)
 		}
 		want, ok := infer.Elements(tensor.Shape)
 		if got := int64(len(tensor.Data)) / int64(max(1, tensor.DataType.Size())); tensor.DataType != infer.Bytes && (!ok || got != want) {

@@ -47,7 +47,7 @@ func pixels(shape []int64) (l layout, ok bool) {
 
 // readPicture makes a tensor of the pixels of the file, scaled to the shape. Dimensions of -1 in
 // the configuration are the picture's own.
-func (f *Field) readPicture(t *infer.Tensor, room *Room) error {
+func (f *Field) readPicture(t *infer.Tensor, memory *TensorMemory) error {
 	size, _, err := image.DecodeConfig(bytes.NewReader(f.File))
 	if err != nil {
 		return f.refuse("the file looks like a picture but is not one: %v", err)
@@ -79,10 +79,10 @@ func (f *Field) readPicture(t *infer.Tensor, room *Room) error {
 	if !ok || n/int64(f.Type.Size()) > 4*maxPixels {
 		return f.refuse("shape %s has more than %d elements", infer.ShapeString(t.Shape), 4*maxPixels)
 	}
-	if err := f.take(t, n, room); err != nil {
+	if err := f.take(t, n, memory); err != nil {
 		return err
 	}
-	if err := room.Charge.Take(budget.JSON, decodedBytes*int64(size.Width)*int64(size.Height)); err != nil {
+	if err := memory.Charge.Take(budget.JSON, decodedBytes*int64(size.Width)*int64(size.Height)); err != nil {
 		return err
 	}
 	picture, _, err := image.Decode(bytes.NewReader(f.File))

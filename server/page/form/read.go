@@ -11,8 +11,8 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// Room lends memory to a request.
-type Room struct {
+// TensorMemory allocates the tensors of a request and charges for them.
+type TensorMemory struct {
 	// Limit bounds a tensor, in bytes.
 	Limit int64
 	// Tensor gives a tensor n bytes of memory, or fails.
@@ -22,7 +22,7 @@ type Room struct {
 }
 
 // Read makes the tensor of a field that is not empty. The caller releases it.
-func (f *Field) Read(room *Room) (t infer.Tensor, err error) {
+func (f *Field) Read(memory *TensorMemory) (t infer.Tensor, err error) {
 	t = infer.Tensor{Name: f.Name, DataType: f.Type}
 	var open int
 	if t.Shape, open, err = f.parseShape(); err != nil {
@@ -30,21 +30,21 @@ func (f *Field) Read(room *Room) (t infer.Tensor, err error) {
 	}
 	switch {
 	case f.Type == infer.Bytes:
-		err = f.readBytes(&t, open, room)
+		err = f.readBytes(&t, open, memory)
 	case f.File != nil:
-		err = f.readFile(&t, open, room)
+		err = f.readFile(&t, open, memory)
 	default:
-		err = f.readNumbers(&t, open, room)
+		err = f.readNumbers(&t, open, memory)
 	}
 	return t, err
 }
 
 // take gives t memory for n bytes.
-func (f *Field) take(t *infer.Tensor, n int64, room *Room) error {
-	if n > room.Limit {
-		return f.refuse("the tensor has %d bytes, at most %d are allowed. --http-max-input-size changes the limit", n, room.Limit)
+func (f *Field) take(t *infer.Tensor, n int64, memory *TensorMemory) error {
+	if n > memory.Limit {
+		return f.refuse("the tensor has %d bytes, at most %d are allowed. --http-max-input-size changes the limit", n, memory.Limit)
 	}
-	return room.Tensor(t, int(n))
+	return memory.Tensor(t, int(n))
 }
 
 // settle computes the open dimension of the shape of t, which has n elements.
@@ -64,7 +64,7 @@ func (f *Field) settle(t *infer.Tensor, open int, n int64) error {
 }
 
 // readNumbers reads values of a type of fixed size. A single value fills the tensor.
-func (f *Field) readNumbers(t *infer.Tensor, open int, room *Room) error {
+func (f *Field) readNumbers(t *infer.Tensor, open int, memory *TensorMemory) error {
 	n, first := int64(0), ""
 	for word := range separated(f.Values) {
 		if n++; n == 1 {
@@ -84,7 +84,7 @@ func (f *Field) readNumbers(t *infer.Tensor, open int, room *Room) error {
 		if err := f.put(one[:size], first); err != nil {
 			return err
 		}
-		if err := f.take(t, all, room); err != nil {
+		if err := f.take(t, all, memory); err != nil {
 			return err
 		}
 		for at := int64(0); at < all; at += size {
@@ -95,7 +95,7 @@ func (f *Field) readNumbers(t *infer.Tensor, open int, room *Room) error {
 	if err := f.settle(t, open, n); err != nil {
 		return err
 	}
-	if err := f.take(t, n*size, room); err != nil {
+	if err := f.take(t, n*size, memory); err != nil {
 		return err
 	}
 	dst := t.Data
@@ -120,12 +120,12 @@ func (f *Field) put(dst []byte, word string) error {
 
 // readBytes reads texts, or the file as the only element. It reads them twice, since a list of them
 // would take many times the memory of the text.
-func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
+func (f *Field) readBytes(t *infer.Tensor, open int, memory *TensorMemory) error {
 	// The text with other line breaks, as bytes for each pass, and the longest JSON element.
-	if err := room.Charge.Take(budget.JSON, 5*int64(len(f.Values))); err != nil {
+	if err := memory.Charge.Take(budget.JSON, 5*int64(len(f.Values))); err != nil {
 		return err
 	}
-	each := f.elements(t.Shape, open, room)
+	each := f.elements(t.Shape, open, memory)
 	n, size := int64(0), int64(0)
 	err := each(func(element []byte) {
 		n++
@@ -137,7 +137,7 @@ func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
 	if err := f.settle(t, open, n); err != nil {
 		return err
 	}
-	if err := f.take(t, size, room); err != nil {
+	if err := f.take(t, size, memory); err != nil {
 		return err
 	}
 	dst := t.Data
@@ -151,7 +151,7 @@ func (f *Field) readBytes(t *infer.Tensor, open int, room *Room) error {
 // the visit.
 //
 // bound: charged by readBytes
-func (f *Field) elements(shape []int64, open int, room *Room) func(visit func([]byte)) error {
+func (f *Field) elements(shape []int64, open int, memory *TensorMemory) func(visit func([]byte)) error {
 	if f.File != nil {
 		return single(f.File)
 	}
@@ -160,7 +160,7 @@ func (f *Field) elements(shape []int64, open int, room *Room) func(visit func([]
 		return single([]byte(text))
 	}
 	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "[") {
-		return func(visit func([]byte)) error { return f.visitJSON([]byte(trimmed), room, visit) }
+		return func(visit func([]byte)) error { return f.visitJSON([]byte(trimmed), memory, visit) }
 	}
 	return func(visit func([]byte)) error {
 		for line := range bytes.SplitSeq([]byte(strings.TrimSuffix(text, "\n")), []byte("\n")) {
@@ -178,8 +178,8 @@ func single(element []byte) func(visit func([]byte)) error {
 }
 
 // visitJSON visits the texts in nested arrays.
-func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
-	doc, err := new(jsontext.Scanner).Scan(room.Charge, text)
+func (f *Field) visitJSON(text []byte, memory *TensorMemory, visit func([]byte)) error {
+	doc, err := new(jsontext.Scanner).Scan(memory.Charge, text)
 	if refused := (*infer.Error)(nil); errors.As(err, &refused) {
 		return refused
 	}
@@ -205,9 +205,9 @@ func (f *Field) visitJSON(text []byte, room *Room, visit func([]byte)) error {
 }
 
 // readFile reads a picture, or the bytes of the tensor.
-func (f *Field) readFile(t *infer.Tensor, open int, room *Room) error {
+func (f *Field) readFile(t *infer.Tensor, open int, memory *TensorMemory) error {
 	if kind, _ := mediaType(f.File); strings.HasPrefix(kind, "image/") && kind != webp {
-		return f.readPicture(t, room)
+		return f.readPicture(t, memory)
 	}
 	size := int64(f.Type.Size())
 	if size == 0 || int64(len(f.File))%size != 0 {
@@ -216,7 +216,7 @@ func (f *Field) readFile(t *infer.Tensor, open int, room *Room) error {
 	if err := f.settle(t, open, int64(len(f.File))/size); err != nil {
 		return err
 	}
-	if err := f.take(t, int64(len(f.File)), room); err != nil {
+	if err := f.take(t, int64(len(f.File)), memory); err != nil {
 		return err
 	}
 	copy(t.Data, f.File)

@@ -9,9 +9,9 @@ import (
 	"github.com/nereid-serving/nereid/server/rest/body"
 )
 
-// TestMalformedJSONSaysWhatToDo checks that an error begins with Triton's text, followed by a
-// remedy if the body shows which mistake was made.
-func TestMalformedJSONSaysWhatToDo(t *testing.T) {
+// TestMalformedJSONErrorSuggestsARemedy checks that an error begins with Triton's text, followed by
+// a remedy if the body shows which mistake was made.
+func TestMalformedJSONErrorSuggestsARemedy(t *testing.T) {
 	for _, c := range []struct{ text, triton, remedy string }{
 		{"\xff\xd8\xff\xe0JFIF", "Invalid value. at 0", "; the body is not JSON: a file goes to a model with one BYTES input"},
 		{"\x89PNG\r\n", "Invalid value. at 0", "; the body is not JSON"},

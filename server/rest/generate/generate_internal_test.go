@@ -80,7 +80,7 @@ func TestQueueHandsOverInOrderAndThenItsEnd(t *testing.T) {
 	}
 }
 
-func TestClosedQueueReleasesWhatItGets(t *testing.T) {
+func TestClosedQueueReleasesResponses(t *testing.T) {
 	q, s := newQueue(), &slot{}
 	q.take(&infer.Response{Slot: s})
 	q.close()

@@ -40,7 +40,7 @@ type Request struct {
 	tops    []bool         // whether each parameter is of the outer object
 	at      map[string]int // the index of a parameter, once there are more than few
 	charge  budget.Charge
-	tally   values.Tally
+	items   values.ItemCharges
 	all     values.Parameters
 	members []member // scratch memory of Append
 }
@@ -67,7 +67,7 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 	if err == nil {
 		n := len(q.Parameters)
 		if q.Parameters, err = body.ForwardHeaders(q.Parameters, r, c.forwarding); err == nil {
-			err = q.tally.Add((len(q.Parameters) - n) * values.ItemBytes)
+			err = q.items.Add((len(q.Parameters) - n) * values.ItemBytes)
 		}
 	}
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Codec) Read(r *http1.Request, found *models.Info, model string, version
 // begin sets up the charges of the request.
 func (q *Request) begin(c budget.Charge) {
 	q.charge = c
-	q.tally.Charge, q.all.Tally = &q.charge, &q.tally
+	q.items.Charge, q.all.Items = &q.charge, &q.items
 }
 
 // Release releases the memory of the request. It may be called again.
@@ -104,7 +104,7 @@ func (q *Request) read(v jsontext.Value) error {
 		if err := values.Check("id", text.Len(), q.charge.Limits().RequestID, "--client-max-id-size"); err != nil {
 			return err
 		}
-		if q.ID, err = q.tally.Text(text); err != nil {
+		if q.ID, err = q.items.Text(text); err != nil {
 			return err
 		}
 	}

@@ -88,27 +88,27 @@ func (q *Request) readRaw() error {
 	if left > limit {
 		return tooLarge(left)
 	}
-	if left >= 0 && left+infer.RawRoom <= server.InlineTensor {
-		err := q.readAnnounced(t, left+infer.RawRoom)
-		t.Data = t.Data[:max(0, len(t.Data)-infer.RawRoom)]
+	if left >= 0 && left+infer.RawPrefix <= server.InlineTensor {
+		err := q.readAnnounced(t, left+infer.RawPrefix)
+		t.Data = t.Data[:max(0, len(t.Data)-infer.RawPrefix)]
 		return err
 	}
 	// The room is read after the body, into existing and charged memory.
-	room, announced, most := bytes.NewReader(make([]byte, infer.RawRoom)), left >= 0, limit+1
+	room, announced, most := bytes.NewReader(make([]byte, infer.RawPrefix)), left >= 0, limit+1
 	if announced {
-		most, left = left, left+infer.RawRoom
+		most, left = left, left+infer.RawPrefix
 	}
 	q.body = body.NewReader(io.MultiReader(q.body.Source(), room), left)
-	if err := q.gatherTensor(t, most+infer.RawRoom, announced); err != nil {
+	if err := q.gatherTensor(t, most+infer.RawPrefix, announced); err != nil {
 		return err
 	}
-	n := int64(len(t.Data)) - infer.RawRoom
+	n := int64(len(t.Data)) - infer.RawPrefix
 	if n > limit {
 		return tooLarge(n)
 	}
 	if room.Len() > 0 {
 		return body.Refuse(io.ErrUnexpectedEOF)
 	}
-	t.Data = t.Data[: n : n+infer.RawRoom]
+	t.Data = t.Data[: n : n+infer.RawPrefix]
 	return nil
 }

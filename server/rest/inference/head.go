@@ -64,7 +64,7 @@ func ReadParameters(text []byte, req *infer.Request) error {
 	}
 	var q Request
 	q.charge.Account = budget.New(budget.Config{}) // the program's own memory
-	q.all.Tally = &q.tally
+	q.all.Items = &q.items
 	_, err = q.readParameters(t.Root(), req)
 	return err
 }
@@ -191,7 +191,7 @@ func (q *Request) readOutputs(v jsontext.Value, req *infer.Request) error {
 		if !ok {
 			return nil
 		}
-		if err := q.tally.Add(values.ItemBytes); err != nil {
+		if err := q.items.Add(values.ItemBytes); err != nil {
 			return err
 		}
 		form, err := q.readOutput(v)

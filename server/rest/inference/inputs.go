@@ -81,7 +81,7 @@ func (q *Request) readInputs(v jsontext.Value, req *infer.Request) error {
 		if err := f.checkSource(); err != nil {
 			return err
 		}
-		if err := q.tally.Add(values.ItemBytes); err != nil {
+		if err := q.items.Add(values.ItemBytes); err != nil {
 			return err
 		}
 		var t infer.Tensor
@@ -144,7 +144,7 @@ func (q *Request) readName(v jsontext.Value) (string, error) {
 	if err := values.Check("the name of a tensor", s.Len(), budget.MaxName, ""); err != nil {
 		return "", err
 	}
-	return q.tally.Text(s)
+	return q.items.Text(s)
 }
 
 // readShape returns the dimensions. Those beyond int64 become negative, which the checks of shapes
@@ -167,7 +167,7 @@ func (q *Request) readShape(v jsontext.Value) ([]int64, error) {
 		if err != nil {
 			return nil, values.UnableTo("parse", "shape", err)
 		}
-		if err := q.tally.Add(dimBytes); err != nil {
+		if err := q.items.Add(dimBytes); err != nil {
 			return nil, err
 		}
 		q.dims = append(q.dims, int64(d)) // bound: tallied

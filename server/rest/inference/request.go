@@ -57,7 +57,7 @@ type Request struct {
 	codec    *Codec
 	target   models.Target
 	charge   budget.Charge
-	tally    values.Tally
+	items    values.ItemCharges
 	all      values.Parameters // those of the inputs and outputs, too
 	body     body.Reader
 	rest     []byte // binary data of a small body that no input has consumed yet
@@ -92,7 +92,7 @@ type handedOn struct {
 func (c *Codec) NewRequest(found models.Target, model string, version int64) *Request {
 	q := c.requests.Get().(*Request)
 	q.target = found
-	q.charge.Account, q.tally.Charge, q.all.Tally = c.bodies.Account, &q.charge, &q.tally
+	q.charge.Account, q.items.Charge, q.all.Items = c.bodies.Account, &q.charge, &q.items
 	q.handedOn = new(handedOn)
 	q.req.Model, q.req.Version = model, version
 	q.req.Inputs, q.req.Outputs = q.inputs[:0], q.outputs[:0]
@@ -212,7 +212,7 @@ func (q *Request) Decode(r *http1.Request) (err error) {
 	if q.req.Parameters, err = body.ForwardHeaders(q.req.Parameters, r, q.codec.forwarding); err != nil {
 		return err
 	}
-	return q.tally.Add((len(q.req.Parameters) - n) * values.ItemBytes)
+	return q.items.Add((len(q.req.Parameters) - n) * values.ItemBytes)
 }
 
 // Infer executes the request and keeps its response. The inputs are released when it returns.
@@ -305,7 +305,7 @@ func (q *Request) readJSON(text []byte) error {
 		if err := values.Check("id", id.Len(), q.charge.Limits().RequestID, "--client-max-id-size"); err != nil {
 			return err
 		}
-		if q.req.ID, err = q.tally.Text(id); err != nil {
+		if q.req.ID, err = q.items.Text(id); err != nil {
 			return err
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/nereid-serving/nereid/server/jsontext"
 )
 
-// Tally charges for small objects of which a request may have any number: names, parameters,
+// ItemCharges charges for small objects of which a request may have any number: names, parameters,
 // dimensions. The first few are not charged.
-type Tally struct {
+type ItemCharges struct {
 	Charge *budget.Charge
 	owed   int
 }
@@ -19,12 +19,12 @@ type Tally struct {
 // server.
 const ItemBytes = 256
 
-// tallyStep is the uncharged memory of a request, in bytes.
-const tallyStep = 16 << 10
+// freeItems is the uncharged memory of a request, in bytes.
+const freeItems = 16 << 10
 
 // Add charges for n bytes.
-func (t *Tally) Add(n int) error {
-	if t.owed += n; t.owed < tallyStep {
+func (t *ItemCharges) Add(n int) error {
+	if t.owed += n; t.owed < freeItems {
 		return nil
 	}
 	n, t.owed = t.owed, 0
@@ -32,7 +32,7 @@ func (t *Tally) Add(n int) error {
 }
 
 // Text copies a text of the request.
-func (t *Tally) Text(s jsontext.String) (string, error) {
+func (t *ItemCharges) Text(s jsontext.String) (string, error) {
 	if err := t.Add(len(s.Raw)); err != nil {
 		return "", err
 	}
@@ -58,7 +58,7 @@ func UnableTo(do, name string, err error) error {
 
 // Parameters checks the parameters of one request against the limits, and charges for them.
 type Parameters struct {
-	Tally *Tally
+	Items *ItemCharges
 	bytes int
 }
 
@@ -68,7 +68,7 @@ func (p *Parameters) Add(name jsontext.String, value jsontext.Value) error {
 	if err := p.Check(name, value); err != nil {
 		return err
 	}
-	return p.Tally.Add(ItemBytes + p.bytes - n)
+	return p.Items.Add(ItemBytes + p.bytes - n)
 }
 
 // Check checks a parameter that is not kept.
@@ -77,7 +77,7 @@ func (p *Parameters) Check(name jsontext.String, value jsontext.Value) error {
 		return err
 	}
 	p.bytes += len(name.Raw) + len(value.Raw())
-	return Check("all parameters together", p.bytes, p.Tally.Charge.Limits().Parameters, "--client-max-parameters-size")
+	return Check("all parameters together", p.bytes, p.Items.Charge.Limits().Parameters, "--client-max-parameters-size")
 }
 
 // ReadParameter returns v as a custom parameter; ok is false for arrays, objects and null.

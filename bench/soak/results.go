@@ -22,8 +22,8 @@ const (
 // maxTexts limits the number of distinct texts kept per kind.
 const maxTexts = 20
 
-// tally counts actions and their results.
-type tally struct {
+// results counts actions and their results.
+type results struct {
 	mu     sync.Mutex
 	good   map[string]map[outcome]int // by client
 	events map[string]int             // of hostile clients and trouble
@@ -31,12 +31,12 @@ type tally struct {
 	faults []string
 }
 
-func newTally() *tally {
-	return &tally{good: map[string]map[outcome]int{}, events: map[string]int{}, texts: map[outcome]map[string]int{}}
+func newResults() *results {
+	return &results{good: map[string]map[outcome]int{}, events: map[string]int{}, texts: map[outcome]map[string]int{}}
 }
 
 // answered counts an outcome of a good client.
-func (t *tally) answered(client string, o outcome, text string) {
+func (t *results) answered(client string, o outcome, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.good[client] == nil {
@@ -58,27 +58,27 @@ func (t *tally) answered(client string, o outcome, text string) {
 }
 
 // event counts one action of a client or of the soak itself.
-func (t *tally) event(what string) {
+func (t *results) event(what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.events[what]++
 }
 
-func (t *tally) count(what string) int {
+func (t *results) count(what string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.events[what]
 }
 
 // fault records a reason for the run to fail.
-func (t *tally) fault(format string, args ...any) {
+func (t *results) fault(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.faults = append(t.faults, fmt.Sprintf(format, args...))
 }
 
 // sum adds up the outcomes of all good clients.
-func (t *tally) sum() map[outcome]int {
+func (t *results) sum() map[outcome]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := map[outcome]int{}
@@ -91,7 +91,7 @@ func (t *tally) sum() map[outcome]int {
 }
 
 // line returns a short summary of the state.
-func (t *tally) line() string {
+func (t *results) line() string {
 	all := t.sum()
 	hostile := 0
 	t.mu.Lock()
@@ -106,7 +106,7 @@ func (t *tally) line() string {
 }
 
 // print prints all counts.
-func (t *tally) print() {
+func (t *results) print() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	fmt.Printf("%-24s %9s %9s %9s %9s %9s\n", "good client", right, refused, lost, absent, wrong)
@@ -125,7 +125,7 @@ func (t *tally) print() {
 }
 
 // verdict prints the faults and reports whether there are any.
-func (t *tally) verdict() bool {
+func (t *results) verdict() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.faults {

@@ -14,17 +14,19 @@ import (
 	"github.com/nereid-serving/nereid/panics"
 )
 
-// loan releases a response when the transport has freed all buffers that were lent to it.
+// bufferedResponse releases a response when the transport has freed all buffers that were lent to
+// it.
 //
 // The transport frees a buffer when it has copied the bytes into the connection's write buffer, or
 // when the stream is cleaned up. When the whole connection breaks, it drops queued buffers without
-// freeing them. Then the garbage collector finds the loan, and its cleanup releases the response.
+// freeing them. Then the garbage collector finds it, and a cleanup releases the response.
 //
-// So the loan holds nothing of the response but its memory. A response may be part of something
-// that refers to the RPC, and through it to the queued buffers: the collector would not find it.
+// So bufferedResponse holds nothing of the response but its memory. A response may be part of
+// something that refers to the RPC, and through it to the queued buffers: the collector would not
+// find it.
 //
-// A client that does not read would keep the loan, so its connection is closed after a timeout.
-type loan struct {
+// A client that does not read would keep it forever, so its connection is closed after a timeout.
+type bufferedResponse struct {
 	response *infer.Response
 	overdue  Overdue
 	size     int
@@ -33,14 +35,14 @@ type loan struct {
 
 // Overdue closes the connection of a client that does not read.
 type Overdue struct {
-	After time.Duration // for each started MiB; 0: never
-	Conn  io.Closer     // nil: never
-	Room  Room          // for encoded messages; nil: the heap, uncharged
-	Log   zerolog.Logger
+	After   time.Duration // for each started MiB; 0: never
+	Conn    io.Closer     // nil: never
+	Buffers Buffers       // for encoded messages; nil: the heap, uncharged
+	Log     zerolog.Logger
 }
 
-// Room lends charged memory for messages, until the transport has copied them.
-type Room interface {
+// Buffers lends charged memory for messages, until the transport has copied them.
+type Buffers interface {
 	// Lend returns at least n bytes. Put returns them.
 	Lend(n int) (*[]byte, error)
 	mem.BufferPool
@@ -48,11 +50,11 @@ type Room interface {
 
 // lend returns room for n bytes. The transport returns it with Put.
 func (o *Overdue) lend(n int) (*[]byte, error) {
-	if o.Room == nil {
+	if o.Buffers == nil {
 		b := make([]byte, n) // bound: for trusted text
 		return &b, nil
 	}
-	return o.Room.Lend(n)
+	return o.Buffers.Lend(n)
 }
 
 // EncodeProto charges for and encodes m.
@@ -62,10 +64,10 @@ func (o *Overdue) EncodeProto(m proto.Message) (*Encoded, error) {
 		return nil, err
 	}
 	*lent, err = proto.MarshalOptions{}.MarshalAppend((*lent)[:0], m) // bound: lent
-	return &Encoded{mem.BufferSlice{mem.NewBuffer(lent, o.Room)}}, err
+	return &Encoded{mem.BufferSlice{mem.NewBuffer(lent, o.Buffers)}}, err
 }
 
-// pending counts the lent buffers of a loan. It is the mem.BufferPool to which they return.
+// pending counts the lent buffers of a response. It is the mem.BufferPool to which they return.
 type pending struct {
 	response *infer.Response
 	left     atomic.Int32 // plus one until all have been lent
@@ -75,7 +77,7 @@ type pending struct {
 }
 
 // lend wraps bytes of the response. There are too many for package mem to treat as unpooled.
-func (l *loan) lend(b []byte) mem.Buffer {
+func (l *bufferedResponse) lend(b []byte) mem.Buffer {
 	if l.pending == nil {
 		memory := memoryOf(l.response)
 		l.pending = &pending{response: memory, log: l.overdue.Log}
@@ -103,11 +105,11 @@ func (o Overdue) release(r *infer.Response) {
 }
 
 // done reports that all buffers have been lent.
-func (l *loan) done() {
+func (l *bufferedResponse) done() {
 	switch {
 	case l.pending != nil:
 		if conn := l.overdue.Conn; conn != nil && l.overdue.After > 0 {
-			// The timer refers to the connection, not the loan, which would otherwise stay
+			// The timer refers to the connection, not the response, which would otherwise stay
 			// reachable.
 			l.pending.timer = panics.AfterFunc(l.overdue.Log, panics.Connection,
 				l.overdue.After*time.Duration(1+l.size>>20), func() { _ = conn.Close() }, nil)
@@ -129,7 +131,7 @@ func (p *pending) Put(*[]byte) {
 	}
 }
 
-// Get is never called: nothing is allocated from a loan.
+// Get is never called: nothing is allocated from it.
 func (p *pending) Get(n int) *[]byte {
 	b := make([]byte, n) // bound: never called
 	return &b

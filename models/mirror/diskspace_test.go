@@ -42,7 +42,7 @@ func TestSizesThatOverflowAreRefused(t *testing.T) {
 	}
 }
 
-// TestCopiesShareTheFreeSpace checks that concurrent copies do not reserve the same free space, and
+// TestCopiesShareTheFreeSpace checks that concurrent copies do not claim the same free space, and
 // that written and unused bytes are released.
 func TestCopiesShareTheFreeSpace(t *testing.T) {
 	w := newWorld(t, nil, "a/1/x")
@@ -51,22 +51,22 @@ func TestCopiesShareTheFreeSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	most := []objectstore.Object{{Key: "1/x", Size: int64(disk.Bavail) * disk.Bsize / 4 * 3}}
-	first, err := w.mirror.reserve(w.place, "a model", most)
+	first, err := w.mirror.claim(w.place, "a model", most)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.mirror.reserve(w.place, "a model", most); err == nil || !strings.Contains(infer.AsError(err).Detailed().Message, "make room, or have MOUNT name a directory with more") {
+	if _, err := w.mirror.claim(w.place, "a model", most); err == nil || !strings.Contains(infer.AsError(err).Detailed().Message, "make room, or have MOUNT name a directory with more") {
 		t.Errorf("a second copy: got error %v", err)
 	}
 	first.used(most[0].Size) // a real write would reduce the free space instead
-	second, err := w.mirror.reserve(w.place, "a model", most)
+	second, err := w.mirror.claim(w.place, "a model", most)
 	if err != nil {
 		t.Errorf("after the first has written: got error %v", err)
 	}
 	second.giveBack()
 	first.giveBack()
 	w.mustCopy("a").Drop()
-	if w.mirror.reserved != 0 {
-		t.Errorf("%d bytes are reserved after all copies", w.mirror.reserved)
+	if w.mirror.claimed != 0 {
+		t.Errorf("%d bytes are claimed after all copies", w.mirror.claimed)
 	}
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/nereid-serving/nereid/objectstore"
 )
 
-// room is the part of a copy's granted disk space that is not written yet. fetcher.reserved is the
-// sum of all, so that concurrent copies do not count on the same free space.
-type room struct {
+// diskSpace is the part of a copy's claimed disk space that is not written yet. fetcher.claimed
+// is the sum of all, so that concurrent copies do not count on the same free space.
+type diskSpace struct {
 	fetcher *fetcher
 	left    int64 // bytes, under fetcher.space
 }
 
-// reserve grants space for objects that are to be fetched. It fails if the disk has less. The
+// claim sets aside space for objects that are to be fetched. It fails if the disk has less. The
 // caller releases the rest.
-func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*room, error) {
+func (f *fetcher) claim(directory, what string, list []objectstore.Object) (*diskSpace, error) {
 	var bytes int64
 	for _, o := range list {
 		if o.Size > math.MaxInt64-bytes {
@@ -26,7 +26,7 @@ func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*r
 		}
 		bytes += o.Size
 	}
-	r := &room{fetcher: f}
+	r := &diskSpace{fetcher: f}
 	var disk unix.Statfs_t
 	// Locked before the disk is read: bytes that another copy writes meanwhile may briefly count
 	// twice, but never not at all.
@@ -36,24 +36,24 @@ func (f *fetcher) reserve(directory, what string, list []objectstore.Object) (*r
 		return r, nil
 	}
 	free := disk.Bavail * uint64(disk.Bsize)
-	free -= min(free, uint64(f.reserved))
+	free -= min(free, uint64(f.claimed))
 	if bytes > 0 && uint64(bytes) >= free {
 		return nil, uncopied("%s needs %d bytes in %s, which has %d free: make room, or have %s name a directory with more",
 			what, bytes, f.config.Workspace.Base(), free, f.config.Variable)
 	}
 	r.left = bytes
-	f.reserved += bytes // less than the free space, so the sum does not overflow
+	f.claimed += bytes // less than the free space, so the sum does not overflow
 	return r, nil
 }
 
-// used returns written bytes to the reserve: the disk counts them from now on.
-func (r *room) used(bytes int64) {
+// used subtracts written bytes from the claim: the disk counts them from now on.
+func (r *diskSpace) used(bytes int64) {
 	r.fetcher.space.Lock()
 	defer r.fetcher.space.Unlock()
 	bytes = min(bytes, r.left)
 	r.left -= bytes
-	r.fetcher.reserved -= bytes
+	r.fetcher.claimed -= bytes
 }
 
 // giveBack releases the rest.
-func (r *room) giveBack() { r.used(math.MaxInt64) }
+func (r *diskSpace) giveBack() { r.used(math.MaxInt64) }
