@@ -61,9 +61,9 @@ func New(config Config) *Account {
 // part returns that many 64ths of n.
 func part(n, sixtyFourths int64) int64 { return n/64*sixtyFourths + n%64*sixtyFourths/64 }
 
-// OnShort adds an owner of charged but free memory: give returns as much of it as possible.
-// Goroutines that charge call it, so it must not charge with Take itself. OnShort is called before
-// anything is charged.
+// OnShort registers an owner of charged but free memory. When memory is short, give returns as much
+// of it as possible. Goroutines that charge call give, so it must not call Take itself. OnShort is
+// called before anything is charged.
 func (a *Account) OnShort(give func()) { a.short = append(a.short, give) }
 
 // Limit returns the limit of all kinds except the cache together.

@@ -10,9 +10,10 @@ import (
 const (
 	// plain is the size of the heap beyond the charged memory: the server itself, and garbage.
 	plain = 48 << 20
-	// headroomMost is the maximum that a control group must have left. One with less than tightShare
-	// times that is tight: garbage is collected early, as models' processes may need the memory at
-	// once. One with less than twice that of a tight one is checked often.
+	// headroomMost is the largest headroom that a control group must have. A control group with less
+	// than tightShare times that headroom is tight: garbage is collected early, because models'
+	// processes may need the memory at once. A control group with less than twice as much as a tight
+	// one is checked often.
 	headroomMost = 256 << 20
 	tightShare   = 4
 	// Sweeps collect the heap and return memory to the system. The interval between them is
@@ -324,10 +325,10 @@ func (w *watcher) figures(e *zerolog.Event) *zerolog.Event {
 	return e
 }
 
-// limitGo makes the limit of the Go runtime follow the charged memory, so that garbage does not
-// double the server's size. The limit stays so far above the memory in use that collections do not
-// follow each other. It rises at once and falls after a while, because each change briefly stops
-// all goroutines; in a tight group it falls at once.
+// limitGo adjusts the memory limit of the Go runtime to the charged memory, so that garbage does
+// not double the server's size. The limit leaves enough space above the memory in use to avoid
+// continuous collections. It rises at once. It falls with a delay, because each change briefly
+// stops all goroutines; in a tight control group it falls at once.
 func (w *watcher) limitGo(now time.Time, h heapState) {
 	if !w.limitHeap {
 		return

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Code classifies a failure. The numbers are those of TritonError in model.py; stubs use them too.
+// Code classifies a failure. Stubs and TritonError in model.py use the same numbers.
 type Code uint8
 
 // The codes. The front ends map them to statuses: httpStatus in server/rest, statusOf in
@@ -61,10 +61,10 @@ type Error struct {
 const MaxEcho = 4 << 10
 
 // Errorf returns an Error of the given code. If the strings, byte slices and texts of errors among
-// args take more than MaxEcho bytes together, it cuts the longest, so that a client cannot have
-// large texts repeated to it. The message of another Error is not cut. If one of args is or wraps
-// an error for lack of memory, the result is OutOfMemory too; with a code other than Unavailable it
-// is that error alone, which says nothing about the data that was being read.
+// args take more than MaxEcho bytes together, it cuts the longest, so that a client cannot make the
+// server repeat large texts. The message of another Error is not cut. If one of args is or wraps an
+// OutOfMemory error, the result is OutOfMemory too. With a code other than Unavailable, Errorf
+// returns that error unchanged, because the data that was being read is not at fault.
 func Errorf(code Code, format string, args ...any) *Error {
 	full := outOfMemory(args)
 	if full != nil && code != Unavailable {

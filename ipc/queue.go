@@ -109,9 +109,9 @@ type Consumer struct {
 	seen     atomic.Uint64 // position, for Pending
 }
 
-// NewConsumer creates the consumer of the ring in peer, the file that the other side writes, whose
-// frames may have the given flags; own is this side's file. name is the name of the ring, for
-// errors. Both files outlive it.
+// NewConsumer creates the consumer of the ring in peer, the file that the other side writes. Its
+// frames may have the given flags. own is this side's file; both files must outlive the consumer.
+// name appears in errors.
 func NewConsumer(name string, own, peer *shm.Region, life uint32, flags uint16) (*Consumer, error) {
 	ring, err := peer.Bytes(shm.RingOffset, shm.RingSize)
 	if err != nil {

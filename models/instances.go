@@ -63,7 +63,7 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	return r.commitCount(id, updates)
 }
 
-// servedAs finds the serving model with a name.
+// servedAs returns the serving model with the given name.
 func (r *Registry) servedAs(name string) (repository.Identity, error) {
 	if _, err := r.lookup(name, infer.LatestVersion); err != nil {
 		if _, known := r.catalog.Named(name); !known {

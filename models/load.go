@@ -23,7 +23,7 @@ const maxReasonBytes = 8 << 10
 // load. Most only wait; a request may bring thousands of versions.
 const versionsAtOnce = 64
 
-// load takes a model to another source. d is the description that the backend receives. All new
+// load loads a model from another source. d is the description that the backend receives. All new
 // versions begin to serve together, or none does; the old ones serve until then. An ensemble is
 // loaded as a whole, because its models may have changed. The error names the failure of each
 // version, or is ErrExiting.

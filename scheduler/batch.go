@@ -103,9 +103,9 @@ func (b *batch) executed(_ *backend.Batch, report backend.Report) {
 	}
 }
 
-// again queues the requests of a batch in front that an instance has refused or returned. Requests
-// whose clients have disconnected end here: cancel leaves them to this function if it finds them in
-// no line.
+// again puts the requests of a batch that an instance has refused or returned back at the front of
+// the queue. It ends requests whose clients have disconnected, which cancel leaves to it if they
+// are in no line.
 func (d *Batcher) again(b *batch, withdrawn bool) {
 	d.mu.Lock()
 	drained := nothing

@@ -165,8 +165,8 @@ func (d *Batcher) begin(r *request) (backend.Instance, error) {
 	return in, nil
 }
 
-// destination says what happens to an accepted request: on executes it as a batch of one, perhaps
-// ahead, or it is queued.
+// destination tells where an accepted request goes: on executes it as a batch of one, perhaps
+// ahead; without on it is queued.
 type destination struct {
 	on     *member
 	ahead  bool

@@ -230,8 +230,8 @@ func (d *Batcher) handed(on *member, b *batch) bool {
 	return len(d.idle) > 0
 }
 
-// stuckLocked returns the instance whose batch ahead is to be withdrawn for an idle one: that with
-// the oldest request, or nil. Each batch is withdrawn once.
+// stuckLocked returns the instance from which to withdraw a batch ahead for an idle instance: the
+// one whose batch has the oldest request, or nil. Each batch is withdrawn once.
 func (d *Batcher) stuckLocked() backend.Pipeliner {
 	if len(d.idle) == 0 || d.aheads == 0 {
 		return nil

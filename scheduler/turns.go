@@ -75,8 +75,8 @@ func (a *applicant) Granted(in backend.TurnTaker) *backend.Batch {
 	return &b.Batch
 }
 
-// turnOf gives an instance whose turn it is the batch that is due, or returns nil. The caller
-// answers the dropped requests.
+// turnOf returns the batch that is due for the instance, or nil. The caller answers the dropped
+// requests.
 func (d *Batcher) turnOf(in backend.TurnTaker) (b *batch, out []dropped) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

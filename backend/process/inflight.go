@@ -222,8 +222,8 @@ func (f *inFlight) enter(b *backend.Batch, begin int64, instance string) (entere
 	return entered, ahead, nil
 }
 
-// withdraw asks for the batch ahead back. certain says that the process will skip it: the caller
-// gives it back and then calls withdrawing.Done.
+// withdraw asks for the batch ahead back. certain reports that the process will skip the batch;
+// then the caller returns it to the scheduler and calls withdrawing.Done.
 func (f *inFlight) withdraw() (last batchInFlight, certain bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

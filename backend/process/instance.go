@@ -146,9 +146,9 @@ func (in *Instance) lost(hopeless bool) {
 	}
 }
 
-// backoff chooses the pause before a new life: none after a life that has answered a batch, and
-// longer and longer while lives end without. Losses that are not the model's fault cause pauses
-// too, but do not count towards giving up.
+// backoff chooses the pause before the next life. A life that has answered a batch is restarted at
+// once. Pauses grow while lives end without an answer. Losses that are not the model's fault cause
+// pauses too, but do not count towards giving up.
 type backoff struct {
 	pauses int // in a row, each after less than a healthy minute
 	losses int // of these, counted towards giving up

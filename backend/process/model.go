@@ -142,8 +142,8 @@ func (m *Model) launch(ctx context.Context, instances []*Instance) error {
 	return m.startError(failure, name)
 }
 
-// admit rejects instances on GPUs whose memory in use exceeds the operator's limit, now that the
-// instances have allocated theirs.
+// admit rejects instances on GPUs whose memory in use exceeds the operator's limit. It is called
+// after the instances have allocated their memory.
 func (m *Model) admit(instances []*Instance) error {
 	for _, in := range instances {
 		if in.gpu > 0 && m.supervisor.admit != nil && !m.supervisor.admit(in.gpu-1) {

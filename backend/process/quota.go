@@ -99,10 +99,10 @@ func (q *quota) takeBlocks(more int64) error {
 	return nil
 }
 
-// mayLend decides about the inputs of a batch, of n bytes, for a process whose model may already
-// keep its share of blocks. Then it gets copies, at most a quarter of its share until it returns a
-// block: nothing charges its own memory. So a model that keeps its last inputs continues, and one
-// that keeps all is refused.
+// mayLend decides whether the inputs of a batch, of n bytes, are lent to a process whose model may
+// already keep its share of blocks. If it does, it gets copies of at most a quarter of its share
+// until it returns a block, because its own memory is not charged. So a model that keeps its last
+// inputs continues, and a model that keeps all inputs is refused.
 func (q *quota) mayLend(n int64) (copies bool, err error) {
 	most, kept := q.model.mostBlocks, q.model.held.Held(budget.Blocks)
 	if most == 0 || kept < most {

@@ -113,7 +113,7 @@ func (l *Loan) Settle(n int) bool {
 	return l.settled
 }
 
-// End is Release for the caller of Settle. now was counted after Settle, so that a settled loan
+// End releases a loan for the caller of Settle. now was counted after Settle, so a settled loan
 // needs no count of its own.
 func (l *Loan) End(now Faults) {
 	if !l.settled {

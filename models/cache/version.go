@@ -22,8 +22,8 @@ type Version struct {
 	complain sync.Once
 }
 
-// Version makes an empty space for a version with that number of outputs. missed counts a miss,
-// with the nanoseconds that the cache took for it.
+// Version creates an empty space for a version with the given number of outputs. missed counts a
+// miss and the nanoseconds that the cache took for it.
 func (c *Cache) Version(outputs int, ensemble bool, missed func(tookNs int64), log zerolog.Logger) *Version {
 	return &Version{Space: c.Space(outputs), missed: missed, ensemble: ensemble, log: log}
 }

@@ -87,8 +87,8 @@ func (k *Catalog) Aim(id repository.Identity, given *Source) (a Aim) {
 	return a
 }
 
-// Invalidate takes an ensemble out of service that can no longer be composed. It waits for its
-// models. news reports whether the reason is new.
+// Invalidate takes an ensemble out of service because it can no longer be composed. The ensemble
+// then waits for its models. news reports whether the reason is new.
 func (k *Catalog) Invalidate(id repository.Identity, reason error) (changed, news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -35,8 +35,8 @@ func validateEnsemble(config *kserve.ModelConfig, ensembling *kserve.ModelEnsemb
 	return validateEnsembleGraph(config, ensembling.Step)
 }
 
-// validateEnsembleGraph checks that every tensor of the ensemble is made and
-// used. A step makes its outputs once all its inputs are there.
+// validateEnsembleGraph checks that every tensor of the ensemble is produced and consumed. A step
+// produces its outputs once all its inputs exist.
 //
 // bound: the config
 func validateEnsembleGraph(config *kserve.ModelConfig, steps []*kserve.ModelEnsembling_Step) error {

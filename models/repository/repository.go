@@ -231,9 +231,9 @@ func (o *rootDir) entries() ([]entry, error) {
 	return entries, nil
 }
 
-// passesOver reports whether a directory belongs to a tool: __pycache__, or a name with a leading
-// dot such as .git or .ipynb_checkpoints, unless it contains a configuration or versions. Triton
-// treats each of them as a model.
+// passesOver reports whether a directory is ignored because it belongs to a tool: __pycache__, or a
+// name with a leading dot such as .git or .ipynb_checkpoints, unless it contains a configuration or
+// versions. Triton treats each of them as a model.
 func (o *rootDir) passesOver(name string) bool {
 	switch {
 	case o.registered: // a client has named it

@@ -58,8 +58,8 @@ type heldSample struct {
 	err    error
 }
 
-// hold makes the data of a sample, or waits for another goroutine that makes it. The caller drops
-// it.
+// hold creates the data of a sample, or waits for another goroutine that is creating it. The caller
+// drops the data.
 func (w *Samples) hold(directory *repository.Folder, sample *kserve.ModelWarmup) *heldSample {
 	w.mu.Lock()
 	h := w.held[sample]

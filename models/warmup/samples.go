@@ -123,7 +123,7 @@ func (w *Samples) newCharge() *budget.Charge {
 	return &budget.Charge{Account: w.Memory}
 }
 
-// repeat executes a sample as many times as it says, but begins no repetition after until.
+// repeat executes a sample as often as its count requires. It starts no repetition after until.
 func (w *Samples) repeat(ctx context.Context, in backend.Instance, b *sampleBatch, until time.Time) error {
 	c := w.newCharge()
 	if err := c.Take(budget.Bodies, b.requestsBytes()); err != nil {

@@ -130,7 +130,8 @@ func (s *Batcher) extra() int {
 	return n
 }
 
-// injectLocked makes the instance's request from a request that is taken from its sequence.
+// injectLocked copies a request taken from its sequence, and adds the control and state inputs that
+// the model expects.
 func (s *Batcher) injectLocked(r *episode, seq *sequence) {
 	r.request = *r.own
 	req := &r.request

@@ -155,8 +155,9 @@ func (s *Batcher) loseLocked(seq *sequence, in backend.Instance, then *followUp)
 	}
 }
 
-// returnLocked puts sequences that have lost their slots in front of the backlog; they are given
-// last first. Sequences without queued requests get a slot when a request comes.
+// returnLocked puts sequences that have lost their slots at the front of the backlog; the caller
+// passes them in reverse order. A sequence without queued requests gets a slot with its next
+// request.
 func (s *Batcher) returnLocked(homeless []*sequence, then *followUp) {
 	for _, seq := range homeless {
 		if seq.backlogged || seq.slot != nil || seq.First == nil || seq.awaits != nil {

@@ -171,7 +171,7 @@ func (s *Batcher) roomLocked(values *stateValues, at, size int) (*stateBytes, er
 	return b, nil
 }
 
-// update makes a tensor of a response the value of a state, as a copy in b.
+// update copies a response's tensor to b and makes the copy the value of a state.
 func (s *Batcher) update(values *stateValues, at int, t *infer.Tensor, b *stateBytes) {
 	if cap(b.data) < len(t.Data) {
 		b.data = make([]byte, 0, b.room) // bound: charged by roomLocked

@@ -54,8 +54,8 @@ type run struct {
 	waits   []wait
 }
 
-// wait is an open BLS request of a run. It is queued at a site, or in a run, or neither if it need
-// not be waited for.
+// wait is a pending BLS request of a run. Its callee has queued it at a site or executes it in a
+// run. Otherwise, the search need not follow it.
 type wait struct {
 	request  *BLSRequest
 	position Position

@@ -45,7 +45,7 @@ func pixels(shape []int64) (l layout, ok bool) {
 	return l, false
 }
 
-// readPicture makes a tensor of the pixels of the file, scaled to the shape. Dimensions of -1 in
+// readPicture reads the pixels of the file into a tensor, scaled to the shape. Dimensions of -1 in
 // the configuration are the picture's own.
 func (f *Field) readPicture(t *infer.Tensor, memory *TensorMemory) error {
 	size, _, err := image.DecodeConfig(bytes.NewReader(f.File))
