@@ -53,7 +53,7 @@ func TestComparison(t *testing.T) {
 
 // TestTextsOfErrorsAreBounded checks that long errors are kept only in part.
 func TestTextsOfErrorsAreBounded(t *testing.T) {
-	var counts, sum tally
+	var counts, sum results
 	counts.note(strings.Repeat("x", 1<<20))
 	sum.merge(&counts)
 	if len(sum.texts) != 1 || len(sum.texts[0]) > infer.MaxEcho || !strings.HasSuffix(sum.texts[0], "x…") {

@@ -131,7 +131,7 @@ func TestReceiveRefusesHeavyMessages(t *testing.T) {
 	} {
 		q, err := receive(bytes.Repeat(bit, 4<<20/len(bit)), budget.New(budget.Config{Limit: 1 << 40}))
 		q.Release()
-		var refused *message.NoRoom
+		var refused *message.OutOfMemory
 		if !errors.As(err, &refused) || refused.Text != "the request has too many inputs, outputs, parameters or dimensions" {
 			t.Errorf("%s: got error %v, want that the request has too many of them", name, err)
 		}
