@@ -199,7 +199,6 @@ func (o *Options) httpConfig(all *connections.Budget) rest.Config {
 	c := o.HTTP.Config
 	c.Connections, c.UnixSocket = all, o.UnixSocket
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
-	c.MaxGroupInstances, c.MaxLoadFiles = o.Limits.GroupInstances, o.Limits.LoadFiles
 	c.Addresses, c.Hosts = o.otherAddresses(), o.Page.Hosts
 	// The other half of the time is for requests in flight, and for models.
 	c.ExitTimeout, c.DrainTime = o.exitTimeout(), min(c.DrainTime, o.exitTimeout()/2)
@@ -297,7 +296,7 @@ func (o *Options) grpcConfig(all *connections.Budget) grpc.Config {
 	c.Connections, c.UnixSocket = all, o.UnixSocket
 	c.ServerName, c.ServerVersion = o.ServerID, ProtocolVersion
 	c.TLS.Enabled = c.TLS.Enabled || c.TLS.Mutual
-	c.MaxLoadFiles, c.ExitTimeout = o.Limits.LoadFiles, o.exitTimeout()
+	c.ExitTimeout = o.exitTimeout()
 	return c
 }
 

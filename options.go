@@ -11,12 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/models"
-	"github.com/nereid-serving/nereid/models/repository"
 	"github.com/nereid-serving/nereid/objectstore"
-	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/sdk"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
@@ -43,7 +40,7 @@ type Options struct {
 	CacheBytes         int64         // size of the response cache; 0: no cache
 	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
 	StrictOutputs      bool          // --strict-outputs: outputs that do not match their model's config are errors
-	MaxClientRegions   int           // --client-shm-max-regions; 0 is clientshm.DefaultMost
+	MaxClientRegions   int           // --client-shm-max-regions; 0 is the default
 	Limits             ModelLimits
 	Repository         RepositoryOptions
 	HTTP               HTTPOptions
@@ -122,7 +119,7 @@ type RepositoryOptions struct {
 
 // HTTPOptions configure the HTTP endpoint. The limits and restrictions of Config also apply to the
 // other endpoints that speak HTTP. New sets ServerName, ServerVersion, Certificates, Hosts,
-// Addresses, MaxGroupInstances, MaxLoadFiles, Connections, UnixSocket and ExitTimeout.
+// Addresses, Connections, UnixSocket and ExitTimeout.
 type HTTPOptions struct {
 	Allow bool // --allow-http
 	rest.Config
@@ -139,7 +136,7 @@ type HTTPSOptions struct {
 	RootCertFile string // --https-root-cert: CA of client certificates; "": clients need none
 }
 
-// GRPCOptions configure the gRPC endpoint. New sets ServerName, ServerVersion, MaxLoadFiles,
+// GRPCOptions configure the gRPC endpoint. New sets ServerName, ServerVersion,
 // Connections and ExitTimeout. TLS.Mutual implies TLS.Enabled.
 type GRPCOptions struct {
 	Allow bool // --allow-grpc
@@ -174,7 +171,7 @@ type OpenAIOptions struct {
 	Allow            bool
 	Address          string               // --openai-address: as for HTTPS
 	Port             int                  // --openai-port; 0: the kernel chooses, see OpenAIAddr
-	DefaultMaxTokens int                  // --openai-default-max-tokens: 0 is 16
+	DefaultMaxTokens int                  // --openai-default-max-tokens: 0 is the default
 	Format           string               // --openai-backend: vllm or tensorrtllm; "" depends on the backend of each model
 	Tokenizer        string               // --openai-tokenizer: a folder or a tokenizer_config.json; its template turns chats into prompts
 	ChatTemplate     string               // --openai-chat-template: a file that replaces the tokenizer's template
@@ -212,8 +209,6 @@ const PagePort = 8003
 // GRPCOptions. 0 is the default of each.
 type ModelLimits struct {
 	QueuedRequests int // --model-max-queued-requests: waiting for one version
-	GroupInstances int // --model-max-requested-instances: per instance group, if set by a request
-	LoadFiles      int // --model-max-load-files: files and directories in a load request
 	// Processes holds Instances, --model-max-instances; Output, --model-max-printed-lines,
 	// --model-printed-lines-per-second and --model-max-printed-line-size; Calls, --model-max-calls,
 	// --model-max-call-size and --model-max-call-files; and MemoryShare, --model-max-memory-share.
@@ -257,17 +252,11 @@ type DelayOptions struct {
 
 // Defaults returns the options of tritonserver without flags, without a repository.
 func Defaults() Options {
-	return Options{
+	o := Options{
 		ServerID:    "triton",
 		ExitTimeout: 30 * time.Second,
 		ExitOnError: true,
 
-		ClientLimits:     budget.Limits{}.WithDefaults(),
-		MaxClientRegions: clientshm.DefaultMost,
-		Limits: ModelLimits{
-			QueuedRequests: scheduler.DefaultMaxQueue, GroupInstances: models.MaxInstances, LoadFiles: repository.DefaultUploadEntries,
-			Processes: process.Limits{}.WithDefaults(),
-		},
 		Repository: RepositoryOptions{
 			Control: ControlNone, PollInterval: 15 * time.Second, LoadThreads: 4, StrictReadiness: true,
 			AgentDirectory: "/opt/tritonserver/repoagents",
@@ -278,4 +267,6 @@ func Defaults() Options {
 		Trace:    tracing.Config{Mode: tracing.Triton, Rate: 1000, Count: -1},
 		Backends: BackendOptions{Directory: "/opt/tritonserver/backends"},
 	}
+	o.Bounds().SetDefaults()
+	return o
 }

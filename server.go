@@ -116,7 +116,7 @@ func New(o Options) (_ *Server, err error) {
 		Repository: opened, Unusable: s.unusable != nil, StrictReadiness: o.Repository.StrictReadiness,
 		Explicit: o.Repository.Control == ControlExplicit, Startup: o.Repository.StartupModels, PollInterval: o.Repository.pollInterval(),
 		LoadThreads: o.Repository.LoadThreads, LoadRetries: o.Repository.LoadRetries, UnloadTimeout: config.UnloadTimeout,
-		Loads: o.Loads, Develop: o.Repository.Develop, Busy: s.options.Busy, MaxLoadFiles: o.Limits.LoadFiles, MaxGroupInstances: o.Limits.GroupInstances,
+		Loads: o.Loads, Develop: o.Repository.Develop, Busy: s.options.Busy,
 	})
 	s.makeRegions(counters)
 	if err := s.makeTraces(); err != nil {

@@ -9,6 +9,9 @@ import (
 
 	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/objectstore"
+	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/server/clientshm"
+	"github.com/nereid-serving/nereid/server/openai"
 )
 
 // Validate returns the error with which New would reject the options. The error begins with the
@@ -28,9 +31,6 @@ func (o *Options) Validate() error {
 		return errors.New("Repository.Develop (--dev) follows the sources in directories, and a repository is in an object store: copy the model into a directory and serve that")
 	case o.RequestMemoryBytes > 0 && o.RequestMemoryBytes < leastMemory:
 		return fmt.Errorf("RequestMemoryBytes (--request-memory-byte-size) is %d, want at least %d bytes, or 0 for half of the memory", o.RequestMemoryBytes, leastMemory)
-	}
-	if err := o.ClientLimits.Bounds().Validate(); err != nil {
-		return fmt.Errorf("ClientLimits.%w", err)
 	}
 	if err := o.bounds().Validate(); err != nil {
 		return err
@@ -76,32 +76,17 @@ func (o *Options) validateRecord() error {
 
 // Bounds lists the numbers of o, including those of its endpoints, with their bounds.
 func (o *Options) Bounds() bounds.Table {
-	return slices.Concat(o.bounds(), o.ClientLimits.Bounds(), o.HTTP.Bounds(), o.GRPC.Bounds()) // bound: the fields
+	return slices.Concat(o.bounds(), o.HTTP.Bounds().Under("HTTP"), o.GRPC.Bounds().Under("GRPC")) // bound: the fields
 }
 
-// bounds lists the numbers that belong to no other config. The packages that use them have their
-// defaults.
+// bounds lists the numbers of o except those of endpoints.
 func (o *Options) bounds() bounds.Table {
-	l, p := &o.Limits, &o.Limits.Processes
-	return bounds.Table{
-		bounds.Of("MaxClientRegions", &o.MaxClientRegions, 0, 1, math.MaxInt),
+	return slices.Concat(bounds.Table{
+		bounds.Of("MaxClientRegions", &o.MaxClientRegions, clientshm.DefaultMost, 1, math.MaxInt),
 		bounds.Of("CacheBytes", &o.CacheBytes, 0, 0, math.MaxInt64),
-		bounds.Of("OpenAI.DefaultMaxTokens", &o.OpenAI.DefaultMaxTokens, 0, 1, math.MaxInt32),
-		bounds.Of("Record.MaxRequests", &o.Record.MaxRequests, 0, 1, math.MaxInt64),
-		bounds.Of("Record.MaxBytes", &o.Record.MaxBytes, 0, 1, math.MaxInt64),
-		bounds.Of("Limits.QueuedRequests", &l.QueuedRequests, 0, 1, math.MaxInt),
-		bounds.Of("Limits.GroupInstances", &l.GroupInstances, 0, 1, math.MaxInt32),
-		bounds.Of("Limits.LoadFiles", &l.LoadFiles, 0, 1, math.MaxInt),
-		bounds.Of("Limits.Processes.Instances", &p.Instances, 0, 1, math.MaxInt32),
-		bounds.Of("Limits.Processes.Output.Burst", &p.Output.Burst, 0, 1, math.MaxInt32),
-		bounds.Of("Limits.Processes.Output.PerSecond", &p.Output.PerSecond, 0, 1, math.MaxInt32),
-		// A line is buffered for each stream of a process.
-		bounds.Of("Limits.Processes.Output.LineBytes", &p.Output.LineBytes, 0, 1, 16<<20),
-		bounds.Of("Limits.Processes.Calls.Most", &p.Calls.Most, 0, 1, math.MaxInt32),
-		bounds.Of("Limits.Processes.Calls.Bytes", &p.Calls.Bytes, 0, 1, math.MaxInt64/2),
-		bounds.Of("Limits.Processes.Calls.Files", &p.Calls.Files, 0, 1, math.MaxInt32),
-		bounds.Of("Limits.Processes.MemoryShare", &p.MemoryShare, 0, 1, 100),
-	}
+		bounds.Of("OpenAI.DefaultMaxTokens", &o.OpenAI.DefaultMaxTokens, openai.DefaultMaxTokens, 1, math.MaxInt32),
+		bounds.Of("Limits.QueuedRequests", &o.Limits.QueuedRequests, scheduler.DefaultMaxQueue, 1, math.MaxInt),
+	}, o.Record.Bounds().Under("Record"), o.ClientLimits.Bounds().Under("ClientLimits"), o.Limits.Processes.Bounds().Under("Limits.Processes")) // bound: the fields
 }
 
 func (o *Options) validateEndpoints() error {

@@ -28,7 +28,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		}},
 		{"CacheBytes is -1", func(o *nereid.Options) { o.CacheBytes = -1 }},
 		{"Limits.QueuedRequests is -1", func(o *nereid.Options) { o.Limits.QueuedRequests = -1 }},
-		{"Limits.GroupInstances is 2147483648", func(o *nereid.Options) { o.Limits.GroupInstances = 1 << 31 }},
+		{"ClientLimits.GroupInstances is 2147483648", func(o *nereid.Options) { o.ClientLimits.GroupInstances = 1 << 31 }},
 		{"Limits.Processes.Output.LineBytes is 16777217", func(o *nereid.Options) { o.Limits.Processes.Output.LineBytes = 16<<20 + 1 }},
 		{"Limits.Processes.Calls.Bytes is -1", func(o *nereid.Options) { o.Limits.Processes.Calls.Bytes = -1 }},
 		{"GRPC.StreamWindowBytes is 65535", func(o *nereid.Options) { o.GRPC.StreamWindowBytes = 65535 }},

@@ -70,7 +70,12 @@ func (a *Account) OnShort(give func()) { a.short = append(a.short, give) }
 func (a *Account) Limit() int64 { return a.limit }
 
 // Limits returns the limits of single values.
-func (a *Account) Limits() *Limits { return &a.limits }
+func (a *Account) Limits() *Limits {
+	if a == nil {
+		return &defaultLimits
+	}
+	return &a.limits
+}
 
 // Most returns the limit of one kind while no other kind uses the common part.
 func (a *Account) Most(k Kind) int64 { return min(a.most[k], a.own[k]+a.commons) }

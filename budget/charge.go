@@ -17,10 +17,10 @@ type Charge struct {
 
 // Limits returns the limits of the account.
 func (c *Charge) Limits() *Limits {
-	if c == nil || c.Account == nil {
+	if c == nil {
 		return &defaultLimits
 	}
-	return &c.Account.limits
+	return c.Account.Limits()
 }
 
 var defaultLimits = Limits{}.WithDefaults()

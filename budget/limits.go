@@ -17,8 +17,8 @@ const (
 	MaxStops = 16
 )
 
-// Limits limits values that no client needs to be large, in bytes. 0 stands for the default of
-// each.
+// Limits limits values that no client needs to be large, the first four in bytes. 0 stands for the
+// default of each.
 type Limits struct {
 	// SmallBody limits the body of every HTTP endpoint except inference, generate and load, and
 	// every unary gRPC message except ModelInfer and RepositoryModelLoad. Default 1 MiB.
@@ -29,6 +29,10 @@ type Limits struct {
 	Parameters int64
 	// ConfigOverride limits the config of a load request. Default 1 MiB.
 	ConfigOverride int64
+	// LoadFiles limits the files and directories of a load request. Default 16,384.
+	LoadFiles int
+	// GroupInstances limits the instances that a request may give a group of a model. Default 1024.
+	GroupInstances int
 }
 
 // Bounds lists the limits with their defaults and bounds.
@@ -38,6 +42,8 @@ func (l *Limits) Bounds() bounds.Table {
 		bounds.Of("RequestID", &l.RequestID, 64<<10, 1, math.MaxInt64),
 		bounds.Of("Parameters", &l.Parameters, 1<<20, 1, math.MaxInt64),
 		bounds.Of("ConfigOverride", &l.ConfigOverride, 1<<20, 1, math.MaxInt64),
+		bounds.Of("LoadFiles", &l.LoadFiles, 16384, 1, math.MaxInt),
+		bounds.Of("GroupInstances", &l.GroupInstances, 1024, 1, math.MaxInt32),
 	}
 }
 

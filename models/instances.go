@@ -1,7 +1,6 @@
 package models
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,12 +12,6 @@ import (
 	"github.com/nereid-serving/nereid/models/version"
 	"github.com/nereid-serving/nereid/panics"
 )
-
-// DefaultLoadFiles is the default limit of files and directories in a load request.
-const DefaultLoadFiles = repository.DefaultUploadEntries
-
-// MaxInstances is the default limit of instances that a group can be given while its model serves.
-const MaxInstances = 1024
 
 // InstanceState is one instance of a serving version.
 type InstanceState struct {
@@ -37,7 +30,7 @@ func (r *Registry) SetInstances(ctx context.Context, name, group string, count i
 	if err := r.checkExiting(); err != nil {
 		return nil, err
 	}
-	most := cmp.Or(r.config.MaxGroupInstances, MaxInstances)
+	most := r.config.Memory.Limits().GroupInstances
 	switch {
 	case !r.config.Explicit:
 		return nil, infer.Errorf(infer.Unavailable, "instances can be changed in model control mode explicit only")

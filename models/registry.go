@@ -37,9 +37,6 @@ type RegistryConfig struct {
 	LoadThreads int
 	// LoadRetries is the number of retries of a failed load.
 	LoadRetries int
-	// MaxLoadFiles limits the files and directories of a load request, MaxGroupInstances the
-	// instances that SetInstances may give a group; 0 is DefaultLoadFiles and MaxInstances.
-	MaxLoadFiles, MaxGroupInstances int
 	// Develop reloads models when their sources change, from Start on. The poll interval is then 0,
 	// and the repository considers only sources.
 	Develop bool
@@ -102,7 +99,7 @@ func NewRegistry(config RegistryConfig) *Registry {
 	r := &Registry{
 		config:  config,
 		loading: make(chan struct{}, config.LoadThreads), // bound: a flag
-		uploads: repository.NewUploads(config.Log, config.MaxLoadFiles),
+		uploads: repository.NewUploads(config.Log, config.Memory.Limits().LoadFiles),
 	}
 	r.catalog = catalog.New(config.Repository, view{r})
 	if config.Develop {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
 	"github.com/nereid-serving/nereid/backend/process/output"
@@ -17,7 +19,6 @@ import (
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
-	"github.com/rs/zerolog"
 )
 
 // fakeLife is a life without a process. The test writes the stub's frames.
@@ -39,7 +40,8 @@ func newFakeLife(t testing.TB, backing shm.Backing) *fakeLife {
 
 // newLife starts a life with the golden frames' names.
 func (s *fakeLife) newLife() *life {
-	model := &Model{supervisor: &Supervisor{requests: s.pool, limits: Limits{}.WithDefaults()}, settings: &Config{}, program: &FakeProgram{}, env: backend.Env{Name: "m", Host: &processtest.Host{}}}
+	model := &Model{supervisor: &Supervisor{requests: s.pool}, settings: &Config{}, program: &FakeProgram{}, env: backend.Env{Name: "m", Host: &processtest.Host{}}}
+	model.supervisor.limits.Bounds().SetDefaults()
 	model.setShares()
 	kept := s.NewLife()
 	l := &life{

@@ -11,9 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/metrics"
 )
 
-// DefaultMemoryShare is the default of Limits.MemoryShare, in percent.
-const DefaultMemoryShare = 50
-
 // shared are the kinds of memory with a share for each version. Blocks are tensors that its
 // processes keep after their responses, and copies of inputs of BLS requests. Arenas are their
 // outputs.

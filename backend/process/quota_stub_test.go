@@ -54,7 +54,7 @@ func (c *charged) wantBounded(when string) {
 
 // share returns a model's share.
 func (c *charged) share(k budget.Kind) int64 {
-	return c.account.Most(k) / 100 * process.DefaultMemoryShare
+	return c.account.Most(k) / 100 * 50
 }
 
 // held returns the bytes that the processes of a model hold.

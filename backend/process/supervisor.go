@@ -1,12 +1,16 @@
 package process
 
 import (
-	"cmp"
 	"errors"
 	"io"
+	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/placement"
@@ -17,11 +21,10 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/shm"
-	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
 )
 
 // Environment is the configuration of a Supervisor.
@@ -109,9 +112,10 @@ func New(env Environment) (*Supervisor, error) {
 		_ = fd.Close()
 		return nil, err
 	}
+	env.Limits.Bounds().SetDefaults()
 	return &Supervisor{
 		children: children, requests: env.Requests, requestFD: fd, log: env.Log, levels: env.LogLevels,
-		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies, limits: env.Limits.WithDefaults(),
+		metrics: env.Metrics, account: env.Memory, policies: env.HostPolicies, limits: env.Limits,
 		output: [2]io.Writer{env.Stdout, env.Stderr}, regions: env.ClientRegions, admit: env.Admit, lives: make(map[*life]struct{}), kept: make(map[*Instance]struct{}),
 	}, nil
 }
@@ -179,24 +183,23 @@ func (s *Supervisor) Descriptors() int {
 
 var errStopped = errors.New("instance is stopped")
 
-// DefaultInstances is the default of Limits.Instances.
-const DefaultInstances = 4096
-
 // Limits limit the server's resources for models and their processes. 0 stands for the default of
 // each.
 type Limits struct {
-	Instances int              // processes of one model; default DefaultInstances
+	Instances int              // processes of one model
 	Output    output.Limits    // of the output of one process, and again of its model's log messages
 	Calls     hostcalls.Limits // of the host calls of one process
 	// MemoryShare is the percentage of each kind of memory that the server holds for one version of
-	// a model: tensors that it keeps, outputs, responses that wait, strings and frames. Default
-	// DefaultMemoryShare.
+	// a model: tensors that it keeps, outputs, responses that wait, strings and frames.
 	MemoryShare int
 }
 
-// WithDefaults returns l with defaults for unset fields.
-func (l Limits) WithDefaults() Limits {
-	return Limits{Instances: cmp.Or(l.Instances, DefaultInstances), Output: l.Output.WithDefaults(), Calls: l.Calls.WithDefaults(), MemoryShare: cmp.Or(l.MemoryShare, DefaultMemoryShare)}
+// Bounds lists the limits with their defaults and bounds.
+func (l *Limits) Bounds() bounds.Table {
+	return slices.Concat(bounds.Table{
+		bounds.Of("Instances", &l.Instances, 4096, 1, math.MaxInt32),
+		bounds.Of("MemoryShare", &l.MemoryShare, 50, 1, 100),
+	}, l.Output.Bounds().Under("Output"), l.Calls.Bounds().Under("Calls")) // bound: the fields
 }
 
 // maxMessageLines limits the size of one LOG message, in lines of maximum length. A long traceback

@@ -162,7 +162,7 @@ func openAIFlags() []flag {
 			func(o *Options) *string { return &o.OpenAI.Address }),
 		row("openai-backend", "<string>", "Request format for all models: vllm or tensorrtllm. Default: vllm for models of the vllm backend, tensorrtllm for all others.",
 			setOpenAIFormat),
-		limit("openai-default-max-tokens", "max_tokens of requests that do not set it. Default: 16.",
+		limit("openai-default-max-tokens", "max_tokens of requests that do not set it.",
 			func(o *Options) *int { return &o.OpenAI.DefaultMaxTokens }),
 		word("openai-tokenizer", "Directory of a tokenizer, or its tokenizer_config.json. Its template renders the chats of all models. Default: none.",
 			func(o *Options) *string { return &o.OpenAI.Tokenizer }),

@@ -83,13 +83,14 @@ func TestFlagsFillOptions(t *testing.T) {
 		{"limits of models", []string{"--model-max-queued-requests=1", "--model-max-instances=2", "--model-max-requested-instances=3",
 			"--model-max-load-files=4", "--model-max-printed-lines=5", "--model-printed-lines-per-second=6", "--model-max-printed-line-size=7",
 			"--model-max-calls=8", "--model-max-call-size=9", "--model-max-call-files=10", "--model-max-memory-share=12", "--grpc-stream-window-size=65536", "--grpc-stream-full-timeout-seconds=11"}, func(o *flags.Options) {
-			o.Limits = nereid.ModelLimits{QueuedRequests: 1, GroupInstances: 3, LoadFiles: 4, Processes: process.Limits{
+			o.Limits = nereid.ModelLimits{QueuedRequests: 1, Processes: process.Limits{
 				Instances: 2, Output: output.Limits{Burst: 5, PerSecond: 6, LineBytes: 7}, Calls: hostcalls.Limits{Most: 8, Bytes: 9, Files: 10}, MemoryShare: 12,
 			}}
+			o.ClientLimits.GroupInstances, o.ClientLimits.LoadFiles = 3, 4
 			o.GRPC.StreamWindowBytes, o.GRPC.StreamFullTimeout = 65536, 11*time.Second
 		}},
 		{"limits of clients", []string{"--client-max-small-body-size=1", "--client-max-id-size=2", "--client-max-parameters-size=3", "--client-max-config-size=4"}, func(o *flags.Options) {
-			o.ClientLimits = budget.Limits{SmallBody: 1, RequestID: 2, Parameters: 3, ConfigOverride: 4}
+			o.ClientLimits = budget.Limits{SmallBody: 1, RequestID: 2, Parameters: 3, ConfigOverride: 4, LoadFiles: 16384, GroupInstances: 1024}
 		}},
 		{"backend config", []string{"--backend-config=python,a=1", "--backend-config=b=2", "--backend-config=python,a=x,y=3"}, func(o *flags.Options) {
 			o.Backends.Settings = map[string]map[string]string{"python": {"a": "x,y=3"}, "": {"b": "2"}}

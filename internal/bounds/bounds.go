@@ -26,6 +26,14 @@ func Of[T int | int64 | time.Duration](name string, at *T, preset, least, most T
 // Table lists the numbers of one config.
 type Table []Field
 
+// Under puts the name of the config that has the table before the names of its fields.
+func (t Table) Under(config string) Table {
+	for i := range t {
+		t[i].Name = config + "." + t[i].Name
+	}
+	return t
+}
+
 // SetDefaults sets the fields that are 0.
 func (t Table) SetDefaults() {
 	for _, f := range t {

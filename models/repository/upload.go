@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -18,13 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/models/copies"
 )
 
-const (
-	// DefaultUploadEntries is the default limit of files and directories in one upload, if
-	// NewUploads receives 0.
-	DefaultUploadEntries = 16384
-	// maxPathBytes bounds the path of a file, as the kernel does.
-	maxPathBytes = 4096
-)
+// maxPathBytes bounds the path of a file, as the kernel does.
+const maxPathBytes = 4096
 
 // Uploads are the directories of models whose files came with a load request.
 type Uploads struct {
@@ -33,9 +27,9 @@ type Uploads struct {
 }
 
 // NewUploads makes no directory yet. Removal errors are logged. An upload may have most files and
-// directories; 0 is DefaultUploadEntries.
+// directories.
 func NewUploads(log zerolog.Logger, most int) *Uploads {
-	return &Uploads{Workspace: copies.NewWorkspace("", log), most: cmp.Or(most, DefaultUploadEntries)}
+	return &Uploads{Workspace: copies.NewWorkspace("", log), most: most}
 }
 
 // openCopy opens the copy of a model that texts show as shown.

@@ -36,9 +36,11 @@ func destinationOf(t *testing.T) string {
 	return found[0]
 }
 
+const mostEntries = 16384
+
 func TestUploadsAreWritten(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := repository.NewUploads(zerolog.Nop(), 0)
+	s := repository.NewUploads(zerolog.Nop(), mostEntries)
 	const config = `config.pbtxt 600 "C"`
 	for _, test := range []struct {
 		files []string
@@ -98,10 +100,10 @@ func TestUploadsHaveAsManyFilesAsTheyMay(t *testing.T) {
 
 func TestUploadsAreRefused(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	s := repository.NewUploads(zerolog.Nop(), 0)
+	s := repository.NewUploads(zerolog.Nop(), mostEntries)
 	defer s.Close()
-	many := make([]string, 0, repository.DefaultUploadEntries)
-	for i := range repository.DefaultUploadEntries {
+	many := make([]string, 0, mostEntries)
+	for i := range mostEntries {
 		many = append(many, fmt.Sprint("d/", i))
 	}
 	deep := make([]string, 0, 20)
@@ -165,7 +167,7 @@ func FuzzTargetPaths(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		places, err := repository.TargetPaths("/d", map[string][]byte{a: nil, b: nil}, repository.DefaultUploadEntries)
+		places, err := repository.TargetPaths("/d", map[string][]byte{a: nil, b: nil}, mostEntries)
 		if err != nil {
 			return
 		}

@@ -334,7 +334,7 @@ func TestAConnectionCanBeEnded(t *testing.T) {
 // TestSmallValuesAreBounded checks that values of the maximum size are accepted and larger ones
 // rejected, and that a stream continues after a rejection.
 func TestSmallValuesAreBounded(t *testing.T) {
-	s := startSmall(t, grpcserver.Config{MaxLoadFiles: 10}, budget.Config{Limit: 1 << 30})
+	s := startSmall(t, grpcserver.Config{}, budget.Config{Limit: 1 << 30, Limits: budget.Limits{LoadFiles: 10}})
 	of := func(n int) string { return strings.Repeat("x", n) }
 	for _, test := range []struct {
 		what   string

@@ -64,9 +64,6 @@ type Config struct {
 	// one is closed. MaxCalls bounds the concurrent RPCs of one connection; default 4096.
 	MaxConnections int
 	MaxCalls       int
-	// MaxLoadFiles bounds the files of a RepositoryModelLoad, before they are decoded; default
-	// 16384.
-	MaxLoadFiles int
 	// Connections bounds the connections of several front ends together; nil: no common bound.
 	Connections *connections.Budget
 	// MaxStreamRequests bounds the requests in flight on one ModelStreamInfer; default 4096.
@@ -130,7 +127,6 @@ func (c *Config) Bounds() bounds.Table {
 		bounds.Of("MaxHeaderBytes", &c.MaxHeaderBytes, 64<<10, 1, math.MaxInt32),
 		bounds.Of("MaxConnections", &c.MaxConnections, 8192, 1, math.MaxInt),
 		bounds.Of("MaxCalls", &c.MaxCalls, 4096, 1, math.MaxInt32),
-		bounds.Of("MaxLoadFiles", &c.MaxLoadFiles, 16384, 1, math.MaxInt),
 		bounds.Of("MaxStreamRequests", &c.MaxStreamRequests, 4096, 1, math.MaxInt),
 		bounds.Of("MaxStreamBytes", &c.MaxStreamBytes, 64<<20, 1, math.MaxInt64),
 		bounds.Of("MaxStreamResponses", &c.MaxStreamResponses, math.MaxInt32, 1, math.MaxInt32),

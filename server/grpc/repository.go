@@ -61,9 +61,9 @@ func loadParameters(params map[string]*kserve.ModelRepositoryParameter) (config 
 				return "", nil, infer.Errorf(infer.InvalidArg, "invalid value type for load parameter '%s', expected bytes_param.", key)
 			}
 			if files == nil {
-				files = map[string][]byte{} // bound: Config.MaxLoadFiles
+				files = map[string][]byte{} // bound: budget.Limits.LoadFiles
 			}
-			files[path] = content.BytesParam // bound: Config.MaxLoadFiles
+			files[path] = content.BytesParam // bound: budget.Limits.LoadFiles
 		default:
 			return "", nil, infer.Errorf(infer.InvalidArg, "unrecognized load parameter '%s'.", key)
 		}

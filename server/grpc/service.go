@@ -72,7 +72,8 @@ func unary[Q any, P interface {
 	proto.Message
 }, A proto.Message](g *FrontEnd, name, group string, method func(context.Context, P) (A, error)) grpc.StreamDesc {
 	plan := message.PlanOf(P(new(Q)))
-	most := message.Bounds{Bytes: int(min(g.account.Limits().SmallBody, math.MaxInt32)), Entries: g.cfg.MaxLoadFiles + 1}
+	limits := g.account.Limits()
+	most := message.Bounds{Bytes: int(min(limits.SmallBody, math.MaxInt32)), Entries: limits.LoadFiles + 1}
 	if name == loadMethod {
 		most.Bytes = math.MaxInt32
 	}

@@ -18,6 +18,9 @@ const (
 	FormatTensorRTLLM = "tensorrtllm"
 )
 
+// DefaultMaxTokens is the default of Config.DefaultMaxTokens.
+const DefaultMaxTokens = 16
+
 // The groups of endpoints that can be restricted.
 const (
 	groupInference  = "inference"
@@ -31,7 +34,7 @@ const (
 type Config struct {
 	// REST has the address and the limits. Its restrictions and forwarded headers are not used.
 	REST rest.Config
-	// DefaultMaxTokens is the default of max_tokens in requests; default 16.
+	// DefaultMaxTokens is the default of max_tokens in requests; 0 is the constant DefaultMaxTokens.
 	DefaultMaxTokens int
 	// Format is the form of requests for all models. If empty, models with the backend vllm use
 	// FormatVLLM, and all others FormatTensorRTLLM.

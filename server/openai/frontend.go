@@ -50,7 +50,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, er
 		return nil, err
 	}
 	cfg.REST = cfg.REST.WithDefaults()
-	cfg.DefaultMaxTokens = cmp.Or(cfg.DefaultMaxTokens, 16)
+	cfg.DefaultMaxTokens = cmp.Or(cfg.DefaultMaxTokens, DefaultMaxTokens)
 	h := &endpoints{cfg: cfg, core: parts.Core, allocate: parts.Allocate, traces: parts.Traces, log: log, noticed: map[string]time.Time{}}
 	h.restrictions, _ = newRestrictions(cfg.Restricted) // cannot fail after Validate
 	var err error

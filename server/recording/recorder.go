@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/nereid-serving/nereid/budget"
+	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/panics"
 )
 
@@ -22,18 +24,20 @@ type Config struct {
 	Directory string   // of the files; "": nothing is recorded
 	Models    []string // whose requests are recorded; none: all models
 	Redact    []string // names of inputs, outputs and parameters whose values are left out
-	// MaxRequests and MaxBytes bound the files in the directory, including existing ones. 0 is
-	// DefaultRequests and DefaultBytes.
+	// MaxRequests and MaxBytes bound the files in the directory, including existing ones. 0 is the
+	// default of each.
 	MaxRequests, MaxBytes int64
 	Memory                *budget.Account // is charged for records that wait; nil charges nothing
 	Log                   zerolog.Logger
 }
 
-// The defaults of Config.
-const (
-	DefaultRequests = 10_000
-	DefaultBytes    = 1 << 30
-)
+// Bounds lists the numbers of c with their defaults and bounds.
+func (c *Config) Bounds() bounds.Table {
+	return bounds.Table{
+		bounds.Of("MaxRequests", &c.MaxRequests, 10_000, 1, math.MaxInt64),
+		bounds.Of("MaxBytes", &c.MaxBytes, 1<<30, 1, math.MaxInt64),
+	}
+}
 
 // Bounds of records that wait to be written.
 const (
@@ -82,12 +86,7 @@ func New(config Config) (*Recorder, error) {
 	if config.Directory == "" {
 		return nil, nil //nolint:nilnil // as the doc says
 	}
-	if config.MaxRequests == 0 {
-		config.MaxRequests = DefaultRequests
-	}
-	if config.MaxBytes == 0 {
-		config.MaxBytes = DefaultBytes
-	}
+	config.Bounds().SetDefaults()
 	if err := os.MkdirAll(config.Directory, directoryMode); err != nil {
 		return nil, fmt.Errorf("record requests: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"github.com/nereid-serving/nereid/internal/bounds"
-	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/certificates"
 	"github.com/nereid-serving/nereid/server/connections"
@@ -54,11 +53,6 @@ type Config struct {
 	Hosts []string
 	// Addresses describe the server's other endpoints on the page.
 	Addresses []string
-	// MaxGroupInstances bounds the instances that a request may give a group of a model; default
-	// models.MaxInstances.
-	MaxGroupInstances int
-	// MaxLoadFiles bounds the files of a load request; default models.DefaultLoadFiles.
-	MaxLoadFiles int
 }
 
 // Bounds lists the numbers of c with their defaults and bounds.
@@ -66,8 +60,6 @@ func (c *Config) Bounds() bounds.Table {
 	return append(bounds.Table{
 		bounds.Of("Port", &c.Port, 0, 0, math.MaxUint16),
 		bounds.Of("MaxInputBytes", &c.MaxInputBytes, 64<<20, 1, math.MaxInt64),
-		bounds.Of("MaxGroupInstances", &c.MaxGroupInstances, models.MaxInstances, 1, math.MaxInt),
-		bounds.Of("MaxLoadFiles", &c.MaxLoadFiles, models.DefaultLoadFiles, 1, math.MaxInt),
 	}, c.Config.Bounds()...) // bound: the fields
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/nereid-serving/nereid/infer"
-	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/server/rest"
 )
 
@@ -50,7 +49,7 @@ func TestReadInstancesErrorsNameTheValue(t *testing.T) {
 		`{"` + long + `":1}`:                  "'" + long[:64] + "…' is not known, want 'count' and 'group'",
 		`{"a` + long + `":1}`:                 "'a" + long[:62] + "…' is not known, want 'count' and 'group'",
 	} {
-		group, count, err := rest.ReadInstances(nil, "m", []byte(text), models.MaxInstances)
+		group, count, err := rest.ReadInstances(nil, "m", []byte(text))
 		if want == "" {
 			if err != nil || count < 1 || group != "" && group != "g" {
 				t.Errorf("%s: got %d of %q, %v", text, count, group, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/server"
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/inference"
@@ -54,7 +55,10 @@ func TestEndpointsThatNeedLittleAcceptLittle(t *testing.T) {
 // TestValuesThatAreSmallByNatureAreBounded checks that values of the maximum length are accepted
 // and longer ones rejected, with an error that repeats little of them.
 func TestValuesThatAreSmallByNatureAreBounded(t *testing.T) {
-	s := StartHTTP(t, rest.Config{MaxLoadFiles: 3}, nil)
+	s := StartHTTP(t, rest.Config{}, nil, func(p *server.Parts, b *servertest.Blocks) {
+		b.Account = budget.New(budget.Config{Limit: 1 << 30, Limits: budget.Limits{LoadFiles: 3}})
+		p.Memory = b.Account
+	})
 	const infer, generate, load = "/v2/models/id_uint8/infer", "/v2/models/id_uint8/generate", "/v2/repository/models/m/load"
 	of := func(n int) string { return strings.Repeat("x", n) }
 	input := `"inputs":[{"name":"INPUT0","datatype":"UINT8","shape":[1],"data":[1]}]`

@@ -69,7 +69,7 @@ func (h *Endpoints) serveLoad(w *http1.Reply, r *http1.Request, t target) error 
 		return server.ErrRepositoryName
 	}
 	return h.bodies.Whole(r, body.JSON(func(v jsontext.Value, c *budget.Charge) error {
-		config, files, err := readLoadParameters(v, c, h.cfg.MaxLoadFiles)
+		config, files, err := readLoadParameters(v, c)
 		if err != nil {
 			return err
 		}
@@ -84,8 +84,8 @@ func (h *Endpoints) serveLoad(w *http1.Reply, r *http1.Request, t target) error 
 // loadFileBytes is the memory for the entries of a file in lists and maps.
 const loadFileBytes = 256
 
-// readLoadParameters reads the config and at most most files.
-func readLoadParameters(v jsontext.Value, c *budget.Charge, most int) (config string, files map[string][]byte, err error) {
+// readLoadParameters reads the config and the files.
+func readLoadParameters(v jsontext.Value, c *budget.Charge) (config string, files map[string][]byte, err error) {
 	parameters := v.Member("parameters")
 	if !parameters.Exists() {
 		return "", nil, nil
@@ -119,7 +119,7 @@ func readLoadParameters(v jsontext.Value, c *budget.Charge, most int) (config st
 			if err := models.CheckOverride(c.Limits(), text.Len()); err != nil {
 				return "", nil, err
 			}
-		} else if len(files) == most {
+		} else if most := c.Limits().LoadFiles; len(files) == most {
 			return "", nil, infer.Errorf(infer.InvalidArg, "the request has more than %d files", most)
 		}
 		if err := c.Take(budget.JSON, int64(len(text.Raw)+len(key)+loadFileBytes)); err != nil {
@@ -202,7 +202,7 @@ func (h *Endpoints) serveInstances(w *http1.Reply, r *http1.Request, t target) e
 	var group string
 	var count int
 	err := h.bodies.Small(r, func(text []byte, c *budget.Charge) (err error) {
-		group, count, err = readInstances(c, t.model, text, h.cfg.MaxGroupInstances)
+		group, count, err = readInstances(c, t.model, text)
 		return err
 	})
 	if err != nil {
@@ -221,7 +221,7 @@ func (h *Endpoints) serveInstances(w *http1.Reply, r *http1.Request, t target) e
 
 // readInstances reads that body strictly: an unknown member might have been meant. An absent group
 // is empty.
-func readInstances(c *budget.Charge, model string, source []byte, most int) (group string, count int, err error) {
+func readInstances(c *budget.Charge, model string, source []byte) (group string, count int, err error) {
 	refuse := func(format string, args ...any) (string, int, error) {
 		return "", 0, infer.Errorf(infer.InvalidArg, "instances of model '%s': "+format, append([]any{model}, args...)...) // bound: the arguments of a format
 	}
@@ -239,7 +239,7 @@ func readInstances(c *budget.Charge, model string, source []byte, most int) (gro
 	if !v.IsObject() {
 		return refuse("the body is %s, want %s", v.Brief(), wantInstances)
 	}
-	seen := map[string]bool{}
+	seen, most := map[string]bool{}, c.Limits().GroupInstances
 	for m := v.Members(); ; {
 		name, value, ok := m.Next()
 		if !ok {

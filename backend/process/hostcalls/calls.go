@@ -1,38 +1,44 @@
 package hostcalls
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/rs/zerolog"
+	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/infer/trace"
+	"github.com/nereid-serving/nereid/internal/bounds"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/metrics"
 	"github.com/nereid-serving/nereid/panics"
-	"github.com/rs/zerolog"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // Limits limit the host calls that one process has in flight and the size of their bodies. Calls
 // that are answered at once do not count. 0 stands for the default of each.
 type Limits struct {
-	Most  int   // default 256
-	Bytes int64 // default 128 MiB; one body has at most ipc.MaxSpilledBody
-	Files int   // of one model to load; default 4096
+	Most  int
+	Bytes int64 // one body has at most ipc.MaxSpilledBody
+	Files int   // of one model to load
 }
 
-// WithDefaults returns l with defaults for unset fields.
-func (l Limits) WithDefaults() Limits {
-	return Limits{cmp.Or(l.Most, 256), cmp.Or(l.Bytes, 2*ipc.MaxSpilledBody), cmp.Or(l.Files, defaultFiles)}
+// Bounds lists the limits with their defaults and bounds.
+func (l *Limits) Bounds() bounds.Table {
+	return bounds.Table{
+		bounds.Of("Most", &l.Most, 256, 1, math.MaxInt32),
+		bounds.Of("Bytes", &l.Bytes, 2*ipc.MaxSpilledBody, 1, math.MaxInt64/2),
+		bounds.Of("Files", &l.Files, defaultFiles, 1, math.MaxInt32),
+	}
 }
 
 const defaultFiles = 4096
@@ -78,7 +84,7 @@ func (c *Calls) Memory() int64 { return c.memory.Load() }
 // New creates the calls of a life; Close ends them.
 func New(config Config) *Calls {
 	c := &Calls{Config: config}
-	c.Limits = config.Limits.WithDefaults()
+	c.Limits.Bounds().SetDefaults()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }

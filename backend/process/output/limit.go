@@ -1,12 +1,13 @@
 package output
 
 import (
-	"cmp"
 	"math"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid/internal/bounds"
 )
 
 // Cut shortens text to the maximum of one log line.
@@ -24,14 +25,18 @@ func CutAt(text string, n int) string {
 
 // Limits limit the forwarded lines. 0 stands for the default of each.
 type Limits struct {
-	Burst     int // lines that may pass at once; default 10,000
-	PerSecond int // lines per second after that; default 2,000
-	LineBytes int // maximum of a line, the rest is cut; default MaxLine
+	Burst     int // lines that may pass at once
+	PerSecond int // lines per second after that
+	LineBytes int // maximum of a line, the rest is cut
 }
 
-// WithDefaults returns l with defaults for unset fields.
-func (l Limits) WithDefaults() Limits {
-	return Limits{cmp.Or(l.Burst, 10_000), cmp.Or(l.PerSecond, 2_000), cmp.Or(l.LineBytes, MaxLine)}
+// Bounds lists the limits with their defaults and bounds.
+func (l *Limits) Bounds() bounds.Table {
+	return bounds.Table{
+		bounds.Of("Burst", &l.Burst, 10_000, 1, math.MaxInt32),
+		bounds.Of("PerSecond", &l.PerSecond, 2_000, 1, math.MaxInt32),
+		bounds.Of("LineBytes", &l.LineBytes, MaxLine, 1, 16<<20), // buffered for each stream of a process
+	}
 }
 
 // Limit is a token bucket for lines, refilled in ticks. NewLimit creates one; it has no lock.
@@ -44,7 +49,7 @@ type Limit struct {
 
 // NewLimit returns a limit with a full burst.
 func NewLimit(limits Limits) Limit {
-	limits = limits.WithDefaults()
+	limits.Bounds().SetDefaults()
 	return Limit{limits: limits, tokens: limits.Burst, last: time.Now()}
 }
 

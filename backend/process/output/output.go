@@ -10,9 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/nereid-serving/nereid/panics"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/panics"
 )
 
 // MaxLine is the default of Limits.LineBytes, and the maximum of Cut.
@@ -50,7 +51,8 @@ type source struct {
 // Open creates the pipes and returns the stub's ends, stdout and stderr. to has the destinations of
 // the lines; nil is the log.
 func Open(log zerolog.Logger, to [2]io.Writer, limits Limits) (*Capture, [2]*os.File, error) {
-	o := &Capture{log: log, most: limits.WithDefaults().LineBytes, done: make(chan struct{}), limit: NewLimit(limits)}
+	o := &Capture{log: log, done: make(chan struct{}), limit: NewLimit(limits)}
+	o.most = o.limit.limits.LineBytes
 	var ends [2]*os.File
 	for i, name := range []string{"stdout", "stderr"} {
 		var fds [2]int
