@@ -87,7 +87,7 @@ func (r reader) readNeighbours(ctx context.Context, targets []repository.Identit
 		if sources[id] != nil {
 			continue
 		}
-		r.readSteps(ctx, id, r.catalog.StepsOf(id), sources, problems)
+		r.readSteps(ctx, r.catalog.StepsOf(id), sources, problems)
 	}
 }
 
@@ -98,22 +98,22 @@ func (r reader) readComposing(ctx context.Context, sources map[repository.Identi
 	for len(todo) > 0 {
 		id := todo[0]
 		todo = todo[1:]
-		todo = append(todo, r.readSteps(ctx, id, repository.KeysOf(sources[id].Composing()), sources, problems)...)
+		todo = append(todo, r.readSteps(ctx, repository.KeysOf(sources[id].Composing()), sources, problems)...)
 	}
 }
 
 // readSteps adds to sources the models that the steps of an ensemble may refer to, and returns the
 // added ones. It adds errors to problems.
-func (r reader) readSteps(ctx context.Context, ensemble repository.Identity, steps repository.Set, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) (read []repository.Identity) {
+func (r reader) readSteps(ctx context.Context, steps repository.Set, sources map[repository.Identity]*catalog.Source, problems map[repository.Identity]error) (read []repository.Identity) {
 	for _, step := range steps.Sorted() {
-		if len(r.catalog.NotServed(r.catalog.Candidates(step, ensemble))) > 0 {
+		if len(r.catalog.NotServed(r.catalog.Candidates(step))) > 0 {
 			if err := r.roots.Look(ctx, step.Name); err != nil {
 				// bound: the models of the repository
 				problems[repository.Identity{Namespace: step.Namespace, Name: step.Name}] = err
 				continue
 			}
 		}
-		for _, part := range r.partsToRead(step, ensemble) {
+		for _, part := range r.partsToRead(step) {
 			if sources[part] != nil || problems[part] != nil {
 				continue
 			}
@@ -132,8 +132,8 @@ func (r reader) readSteps(ctx context.Context, ensemble repository.Identity, ste
 // partsToRead lists the models that a step may refer to and that are not served. If several
 // repositories have the name, it lists them all, as a load by name does: a model that is loaded
 // elsewhere does not replace the ensemble's neighbour.
-func (r reader) partsToRead(step, ensemble repository.Identity) []repository.Identity {
-	parts := r.catalog.Candidates(step, ensemble)
+func (r reader) partsToRead(step repository.Identity) []repository.Identity {
+	parts := r.catalog.Candidates(step)
 	if len(parts) > 1 {
 		parts = r.roots.Find(step.Name)
 	}

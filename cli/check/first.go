@@ -93,11 +93,7 @@ var unconfigured = regexp.MustCompile(`^output '(.+)' is not in the configuratio
 // first request finds their names, and a second one their types and shapes.
 func (c *check) answered(ctx context.Context, e *models.Examined, written *kserve.ModelConfig, q *infer.Request) error {
 	for range 2 {
-		given, err := config.JSON(written)
-		if err != nil {
-			return err
-		}
-		if err := c.server.Registry().Load(ctx, c.model, string(given), nil); err != nil {
+		if err := c.server.Registry().Load(ctx, c.model, string(config.JSON(written)), nil); err != nil {
 			return err
 		}
 		c.log.forget()

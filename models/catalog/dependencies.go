@@ -69,7 +69,7 @@ func (m *model) callsOthersLocked(parts []*model) bool {
 }
 
 // Candidates lists the models that a step of an ensemble may refer to.
-func (k *Catalog) Candidates(step, ensemble repository.Identity) []repository.Identity {
+func (k *Catalog) Candidates(step repository.Identity) []repository.Identity {
 	if step.Namespace != "" || !k.roots.Namespacing() {
 		return []repository.Identity{step}
 	}
@@ -99,7 +99,7 @@ func (k *Catalog) dependentsLocked(of repository.Set) repository.Set {
 		}
 		for step := range m.wanted.Composing() {
 			// A step that is missing or ambiguous now may soon resolve differently.
-			for _, at := range k.Candidates(step, id) {
+			for _, at := range k.Candidates(step) {
 				users[at] = append(users[at], id)
 			}
 		}
@@ -249,12 +249,12 @@ func (k *Catalog) usedLocked(part *model, gone repository.Set) bool {
 // bound: the config
 func (k *Catalog) Claimed(sources map[repository.Identity]*Source) repository.Set {
 	set := repository.KeysOf(sources)
-	for id, s := range sources {
+	for _, s := range sources {
 		if s == nil {
 			continue
 		}
 		for step := range s.Composing() {
-			for _, part := range k.Candidates(step, id) {
+			for _, part := range k.Candidates(step) {
 				set[part] = true
 			}
 		}
@@ -284,7 +284,7 @@ func (k *Catalog) Components(sources map[repository.Identity]*Source) [][]reposi
 			return
 		}
 		for step := range s.Composing() {
-			for _, part := range k.Candidates(step, id) {
+			for _, part := range k.Candidates(step) {
 				leaders[leader(part)] = leader(id)
 			}
 		}

@@ -23,10 +23,10 @@ var quotedIntegers = map[protoreflect.FullName]bool{
 // JSON returns the JSON form of a configuration for the config endpoint and models: original names,
 // fields in the order of declaration, every scalar, list and map even if empty, messages only if
 // set, on one line. Maps are sorted by key.
-func JSON(config *kserve.ModelConfig) ([]byte, error) {
+func JSON(config *kserve.ModelConfig) []byte {
 	w := &writer{}
 	w.message(config.ProtoReflect())
-	return w.Bytes(), nil
+	return w.Bytes()
 }
 
 type writer struct{ bytes.Buffer }

@@ -192,10 +192,7 @@ func (d *Description) Finish(charge *budget.Charge, answer []byte) (c *kserve.Mo
 	if labels, err = d.readLabels(charge, c); err != nil {
 		return nil, nil, nil, err
 	}
-	if json, err = config.JSON(c); err != nil {
-		return nil, nil, nil, err
-	}
-	return c, json, labels, nil
+	return c, config.JSON(c), labels, nil
 }
 
 // IsEnsemble reports whether the model is an ensemble.

@@ -35,10 +35,7 @@ func TestAutoCompleteBecomesTheConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			first, err := config.JSON(description.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := config.JSON(description.Config)
 			if got, want := repository.Canonical(t, first, false), repository.Canonical(t, []byte(c.First), false); got != want {
 				t.Errorf("config before:\n got %s\nwant %s", got, want)
 			}

@@ -87,10 +87,7 @@ func (v *Version) exchange(ctx context.Context, c *kserve.ModelConfig) (e *Excha
 	if exchanger == nil || onlyPassive(c.GetInstanceGroup()) {
 		return nil, false, nil // requests that wait would wait for ever
 	}
-	json, err := config.JSON(c)
-	if err != nil {
-		return nil, true, err
-	}
+	json := config.JSON(c)
 	share, err := v.loader.settings.Limiter.Reserve(c.GetInstanceGroup())
 	if err != nil {
 		return nil, true, err

@@ -229,11 +229,8 @@ func (l *Loader) bringUp(ctx context.Context, d *repository.Description, number 
 	reading := budget.Charge{Account: l.settings.Memory}
 	defer reading.Settle()
 	if d.Completes() {
-		question, err := config.JSON(d.Config)
-		if err != nil {
-			return err
-		}
-		if answer, err = m.AutoComplete(ctx, question); err != nil {
+		var err error
+		if answer, err = m.AutoComplete(ctx, config.JSON(d.Config)); err != nil {
 			return err
 		}
 		if err := cmp.Or(reading.Take(budget.JSON, config.ReadBytes(answer)), kept.Take(budget.JSON, config.KeptBytes(answer))); err != nil {

@@ -69,22 +69,14 @@ func (s *session) load(ctx context.Context, c *check, b backend.Backend, count i
 	if err != nil {
 		return fmt.Errorf("open the model: %w", err)
 	}
-	question, err := config.JSON(written)
-	if err != nil {
-		return err
-	}
-	answer, err := s.model.AutoComplete(ctx, question)
+	answer, err := s.model.AutoComplete(ctx, config.JSON(written))
 	if err != nil {
 		return fmt.Errorf("NewModel: %w", err)
 	}
 	if s.config, err = (config.Rules{}).Complete(written, answer); err != nil {
 		return fmt.Errorf("the config as NewModel has completed it: %w", err)
 	}
-	final, err := config.JSON(s.config)
-	if err != nil {
-		return err
-	}
-	if err := s.model.Start(ctx, s.config, final, &s.lives); err != nil {
+	if err := s.model.Start(ctx, s.config, config.JSON(s.config), &s.lives); err != nil {
 		return fmt.Errorf("start the instances: %w", err)
 	}
 	s.instances = s.model.Instances()
