@@ -90,8 +90,8 @@ func (c *check) completes(e *models.Examined) bool {
 
 // versionFiles checks the files of one version.
 func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examination) {
-	add := func(severity, rule, file, text, remedy string) {
-		c.report.add(finding{Severity: severity, Rule: rule, Model: e.Identity.String(), File: file, Text: text, Remedy: remedy})
+	add := func(rule, file, text, remedy string) {
+		c.report.add(finding{Severity: severityError, Rule: rule, Model: e.Identity.String(), File: file, Text: text, Remedy: remedy})
 	}
 	if path := scriptOf(e, number); path != "" {
 		folder := filepath.Dir(path)
@@ -101,13 +101,13 @@ func (c *check) versionFiles(e *models.Examined, number int64, v *version.Examin
 		}
 		switch {
 		case isSpecial(path):
-			add(severityError, "model-file", path, "it is not a regular file", "replace it with the file itself, or with a link to it")
+			add("model-file", path, "it is not a regular file", "replace it with the file itself, or with a link to it")
 		case !isFile(path):
-			add(severityError, "model-file", folder, "there is no "+filepath.Base(path)+" in the directory of version "+strconv.FormatInt(number, 10), c.strayScript(e, folder, filepath.Base(path)))
+			add("model-file", folder, "there is no "+filepath.Base(path)+" in the directory of version "+strconv.FormatInt(number, 10), c.strayScript(e, folder, filepath.Base(path)))
 		case !classPattern.Match(source):
-			add(severityError, "model-class", path, "there is no class TritonPythonModel", "the server creates an instance of that class: define class TritonPythonModel: with def execute(self, requests)")
+			add("model-class", path, "there is no class TritonPythonModel", "the server creates an instance of that class: define class TritonPythonModel: with def execute(self, requests)")
 		case !executePattern.Match(source) && !elsewhere.Match(source):
-			add(severityError, "model-class", path, "the class TritonPythonModel has no method execute", "add def execute(self, requests), which returns a list with one response per request")
+			add("model-class", path, "the class TritonPythonModel has no method execute", "add def execute(self, requests), which returns a list with one response per request")
 		}
 	}
 	for _, d := range diagnosis.LabelDoubts(v.Config, v.Labels) {

@@ -145,7 +145,7 @@ func TestHostileRepliesAreRefused(t *testing.T) {
 func TestFailedReloadsAreNotTheState(t *testing.T) {
 	v := many(1)
 	v.Models[0].Reason = "version 1 is at UNAVAILABLE state: Internal: SyntaxError: invalid syntax;"
-	for _, text := range []string{plain(v, &ui{}), fmt.Sprint(details(&v.Models[0], &ui{}))} {
+	for _, text := range []string{plain(v, &ui{}), fmt.Sprint(details(&v.Models[0]))} {
 		if !strings.Contains(text, "the last reload") || strings.Contains(text, "is READY") || strings.Contains(text, "syntax;") {
 			t.Errorf("got %s", text)
 		}

@@ -120,7 +120,7 @@ func lower(v *View, u *ui, r *Row) (title string, fixed, lines []line) {
 	case r == nil:
 		return title, nil, []line{textLine("no model is selected", faint)}
 	case u.pane == paneDetails:
-		return title, nil, details(r, u)
+		return title, nil, details(r)
 	}
 	if len(r.Instances) == 0 {
 		return title, nil, []line{textLine("none are known", faint)}
@@ -200,7 +200,7 @@ func logLines(list []status.Line, known bool) (lines []line) {
 func indented(text string) string { return clean(strings.ReplaceAll(text, "\t", "    ")) }
 
 // details returns everything that is known about a version.
-func details(r *Row, u *ui) (lines []line) {
+func details(r *Row) (lines []line) {
 	say := func(name, text string) {
 		if text != "" {
 			lines = append(lines, line{{fmt.Sprintf("%-12s", name), faint}, {text, plainText}})
