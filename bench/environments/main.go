@@ -61,8 +61,7 @@ func unpack(path, into string) error {
 		return err
 	}
 	defer root.Close()
-	_, err = archive.Unpack(context.Background(), source, root, archive.Options{})
-	return err
+	return archive.Unpack(context.Background(), source, root, archive.Options{})
 }
 
 // way is one way to unpack one archive.

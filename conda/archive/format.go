@@ -25,7 +25,6 @@ const blockSize = 512 // of tar
 
 // format is one of the five kinds of archives.
 type format struct {
-	name       string // as in Summary
 	begins     func(head []byte) bool
 	decompress func(in *bufio.Reader, window int) (io.Reader, error) // nil for a bare archive
 	window     func(in *bufio.Reader) int                            // bytes, at most; nil for a small one
@@ -34,14 +33,14 @@ type format struct {
 // formats are tried in this order: the checksum in a tar header is better evidence than the first
 // bytes, which may be a name.
 var formats = []format{
-	{"tar", beginsTar, nil, nil},
-	{"tar.gz", magic("\x1f\x8b"), func(in *bufio.Reader, _ int) (io.Reader, error) { return &members{in: in}, nil }, nil},
-	{"tar.zst", beginsZstd, func(in *bufio.Reader, window int) (io.Reader, error) {
+	{beginsTar, nil, nil},
+	{magic("\x1f\x8b"), func(in *bufio.Reader, _ int) (io.Reader, error) { return &members{in: in}, nil }, nil},
+	{beginsZstd, func(in *bufio.Reader, window int) (io.Reader, error) {
 		// With a concurrency of one it decodes in the goroutine that reads, behind its boundary.
 		return zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(uint64(window)))
 	}, windowOfZstd},
-	{"tar.bz2", magic("BZh"), func(in *bufio.Reader, _ int) (io.Reader, error) { return bzip2.NewReader(in), nil }, nil},
-	{"tar.xz", magic("\xfd7zXZ\x00"), func(in *bufio.Reader, window int) (io.Reader, error) {
+	{magic("BZh"), func(in *bufio.Reader, _ int) (io.Reader, error) { return bzip2.NewReader(in), nil }, nil},
+	{magic("\xfd7zXZ\x00"), func(in *bufio.Reader, window int) (io.Reader, error) {
 		return xz.NewReader(in, uint32(window))
 	}, windowOfXZ},
 }

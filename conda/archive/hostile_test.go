@@ -89,7 +89,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 			}
 			for _, data := range [][]byte{archive.Pack(t, test.entries...), archive.Pack(t, slices.Concat(entries, test.entries)...)} {
 				p := archive.NewDestination(t)
-				_, err := p.Unpack(t, gzipped(t, data), archive.Options{})
+				err := p.Unpack(t, gzipped(t, data), archive.Options{})
 				archive.WantError(t, err, test.want)
 			}
 		})
@@ -123,7 +123,7 @@ func TestOddEntriesAreMade(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := archive.NewDestination(t)
-			if _, err := p.Unpack(t, archive.Pack(t, test.entries...), archive.Options{}); err != nil {
+			if err := p.Unpack(t, archive.Pack(t, test.entries...), archive.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			if got := p.List(t); test.want != nil && !slices.Equal(got, test.want) {
@@ -139,7 +139,7 @@ func TestDangerousModesAreMasked(t *testing.T) {
 		archive.Regular("setuid", "x").WithMode(0o6777), archive.Regular("none", "x").WithMode(0), folder("sticky").WithMode(0o1777), folder("closed").WithMode(0),
 		archive.Regular("closed/f", "x"),
 	}
-	if _, err := p.Unpack(t, archive.Pack(t, entries...), archive.Options{}); err != nil {
+	if err := p.Unpack(t, archive.Pack(t, entries...), archive.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]os.FileMode{
@@ -164,14 +164,14 @@ func TestLimits(t *testing.T) {
 		{archive.Limits{Bytes: 9}, `entry "a/b/2": has 5 bytes, but only 4 of the limit of 9 for all files are left; raise the limit if you trust the archive`},
 		{archive.Limits{Depth: 2}, `entry "a/b/1": its name has 3 components, the limit of the depth is 2`},
 	} {
-		_, err := archive.NewDestination(t).Unpack(t, archive.Pack(t, entries...), archive.Options{Limits: test.limits})
+		err := archive.NewDestination(t).Unpack(t, archive.Pack(t, entries...), archive.Options{Limits: test.limits})
 		if test.want == "" && err != nil {
 			t.Errorf("%+v: got error %v, want none", test.limits, err)
 		} else if test.want != "" {
 			archive.WantError(t, err, test.want)
 		}
 	}
-	if _, err := archive.NewDestination(t).Unpack(t, nil, archive.Options{Limits: archive.Limits{Ratio: -1}}); err == nil || err.Error() != "limit Ratio is -1, want a positive number, or 0 for its default" {
+	if err := archive.NewDestination(t).Unpack(t, nil, archive.Options{Limits: archive.Limits{Ratio: -1}}); err == nil || err.Error() != "limit Ratio is -1, want a positive number, or 0 for its default" {
 		t.Errorf("a negative limit: got error %v", err)
 	}
 }

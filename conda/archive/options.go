@@ -67,13 +67,5 @@ func (l Limits) Validate() error {
 type Progress struct {
 	Read    atomic.Int64 // bytes of the archive that were read, of its size
 	Written atomic.Int64 // bytes of content that were written to files
-	Files   atomic.Int64 // entries that were made
-}
-
-// Summary describes an unpacked archive.
-type Summary struct {
-	Format  string // "tar", "tar.gz", "tar.zst", "tar.bz2" or "tar.xz"
-	Read    int64  // bytes of the archive
-	Written int64  // bytes of content of its files
-	Files   int64  // entries of any kind, and directories that no entry names
+	Files   atomic.Int64 // entries of any kind that were made, and directories that no entry names
 }

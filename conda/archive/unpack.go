@@ -28,9 +28,9 @@ const (
 // archive from its first byte and is read to its end, in a goroutine of Unpack, so that a caller
 // may hash the bytes. Unpack returns when ctx ends, but waits for a running Read; it leaves no
 // goroutine. Errors are an *Error, a wrapped error of source, or the cause of ctx.
-func Unpack(ctx context.Context, source io.Reader, root *os.Root, options Options) (Summary, error) {
+func Unpack(ctx context.Context, source io.Reader, root *os.Root, options Options) error {
 	if err := options.Limits.Validate(); err != nil {
-		return Summary{}, err
+		return err
 	}
 	progress := options.Progress
 	if progress == nil {
@@ -42,9 +42,9 @@ func Unpack(ctx context.Context, source io.Reader, root *os.Root, options Option
 	p.fail(err) // the first error ends all goroutines, and counts
 	p.group.Wait()
 	if err != nil {
-		return Summary{}, context.Cause(p.ctx)
+		return context.Cause(p.ctx)
 	}
-	return Summary{Format: p.format.name, Read: progress.Read.Load(), Written: progress.Written.Load(), Files: progress.Files.Load()}, nil
+	return nil
 }
 
 // pipeline is one unpacking.

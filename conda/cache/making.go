@@ -253,7 +253,7 @@ func (c *Cache) extract(ctx context.Context, src *source, r *record, dir string)
 		return context.Cause(ctx)
 	}
 	sum, charge := sha256.New(), &budget.Charge{Account: c.options.Memory}
-	_, err = archive.Unpack(ctx, io.TeeReader(src.file, sum), root, archive.Options{
+	err = archive.Unpack(ctx, io.TeeReader(src.file, sum), root, archive.Options{
 		Limits: c.options.Limits, Progress: &progress, Charge: charge, Log: c.options.Log,
 	})
 	charge.Settle()
