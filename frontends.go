@@ -102,7 +102,9 @@ func (s *Server) addr(name string) net.Addr {
 // makeFronts creates the front ends in the order in which they start.
 func (s *Server) makeFronts(counters *metrics.Registry) error {
 	o := &s.options
-	add := func(name, title, address string, port int, end frontEnd) {
+	var failure error // the first
+	add := func(name, title, address string, port int, end frontEnd, err error) {
+		failure = cmp.Or(failure, err)
 		f := &front{frontEnd: end, name: name, title: title, where: connections.JoinHostPort(address, port), address: address, port: port}
 		if name == grpcService && o.GRPC.ReusePort || name == httpService && o.HTTP.ReusePort {
 			f.port = 0 // a check of the port would take connections from the servers that share it
@@ -123,76 +125,49 @@ func (s *Server) makeFronts(counters *metrics.Registry) error {
 		all.Needs = s.supervisor.Descriptors
 	}
 	if o.GRPC.Allow {
-		g, err := grpc.New(o.grpcConfig(all), parts, s.log)
-		if err != nil {
-			return err
-		}
-		add(grpcService, "GRPCInferenceService", o.GRPC.Address, o.GRPC.Port, g)
+		end, err := grpc.New(o.grpcConfig(all), parts, s.log)
+		add(grpcService, "GRPCInferenceService", o.GRPC.Address, o.GRPC.Port, end, err)
 	}
 	if o.HTTP.Allow {
-		h, err := rest.New(o.httpConfig(all), parts, s.log)
-		if err != nil {
-			return err
-		}
-		add(httpService, "HTTPService", o.HTTP.Address, o.HTTP.Port, h)
+		end, err := rest.New(o.httpConfig(all), parts, s.log)
+		add(httpService, "HTTPService", o.HTTP.Address, o.HTTP.Port, end, err)
 	}
 	if o.HTTPS.Allow {
-		h, err := rest.New(o.httpsConfig(all), parts, s.log)
-		if err != nil {
-			return err
-		}
-		add(httpsService, "HTTPSService", o.httpsAddress(), o.HTTPS.Port, h)
+		end, err := rest.New(o.httpsConfig(all), parts, s.log)
+		add(httpsService, "HTTPSService", o.httpsAddress(), o.HTTPS.Port, end, err)
 	}
 	if o.SageMaker.Allow {
-		m, err := platforms.NewSageMaker(platforms.SageMakerConfig{
-			REST: o.platformConfig(all, o.SageMaker.Port), DefaultModel: o.SageMaker.DefaultModel,
-			LivePing: o.SageMaker.LivePing, InferenceType: o.SageMaker.InferenceType,
-			Repositories: s.registry, ModelDirectory: o.SageMaker.ModelDirectory,
-		}, parts, s.log)
-		if err != nil {
-			return err
-		}
-		add(sageMakerService, "Sagemaker HTTPService", PlatformAddress, o.SageMaker.Port, m)
+		c := o.SageMaker.SageMakerConfig
+		c.REST, c.Repositories = o.configAt(all, PlatformAddress, o.SageMaker.Port), s.registry
+		end, err := platforms.NewSageMaker(c, parts, s.log)
+		add(sageMakerService, "Sagemaker HTTPService", PlatformAddress, o.SageMaker.Port, end, err)
 	}
 	if o.VertexAI.Allow {
-		v, err := platforms.NewVertex(platforms.VertexConfig{
-			REST: o.platformConfig(all, o.VertexAI.Port), DefaultModel: o.VertexAI.DefaultModel,
-			PredictRoute: o.VertexAI.PredictRoute, HealthRoute: o.VertexAI.HealthRoute, Exposition: counters.Handler(),
-		}, parts, s.log)
-		if err != nil {
-			return err
-		}
-		add(vertexService, "Vertex AI HTTPService", PlatformAddress, o.VertexAI.Port, v)
+		c := o.VertexAI.VertexConfig
+		c.REST, c.Exposition = o.configAt(all, PlatformAddress, o.VertexAI.Port), counters.Handler()
+		end, err := platforms.NewVertex(c, parts, s.log)
+		add(vertexService, "Vertex AI HTTPService", PlatformAddress, o.VertexAI.Port, end, err)
 	}
 	if o.OpenAI.Allow {
 		c := o.openAIConfig(all)
 		c.Exposition = counters.Handler()
-		a, err := openai.New(c, parts, s.log)
-		if err != nil {
-			return err
-		}
-		add(openAIService, "OpenAI HTTPService", o.openAIAddress(), o.OpenAI.Port, a)
+		end, err := openai.New(c, parts, s.log)
+		add(openAIService, "OpenAI HTTPService", o.openAIAddress(), o.OpenAI.Port, end, err)
 	}
 	if o.Metrics.Allow {
 		shown := s.status
 		if !o.Metrics.AllowStatus {
 			shown = nil
 		}
-		m, err := rest.NewMetrics(o.metricsConfig(all), s.account, counters.Handler(), shown, s.log)
-		if err != nil {
-			return err
-		}
-		add(metricsService, "Metrics Service", o.metricsAddress(), o.Metrics.Port, m)
+		end, err := rest.NewMetrics(o.metricsConfig(all), s.account, counters.Handler(), shown, s.log)
+		add(metricsService, "Metrics Service", o.metricsAddress(), o.Metrics.Port, end, err)
 	}
 	if o.Page.Allow {
-		u, err := page.New(o.pageConfig(all), parts, s.registry, s.status, s.log)
-		if err != nil {
-			return err
-		}
-		add(pageService, "page for browsers", o.pageAddress(), o.Page.Port, u)
+		end, err := page.New(o.pageConfig(all), parts, s.registry, s.status, s.log)
+		add(pageService, "page for browsers", o.pageAddress(), o.Page.Port, end, err)
 		s.fronts[len(s.fronts)-1].dispensable = o.Page.Dispensable
 	}
-	return nil
+	return failure
 }
 
 func (o *Options) httpConfig(all *connections.Budget) rest.Config {
@@ -245,8 +220,7 @@ func (o *Options) OtherAddress() string {
 func (o *Options) httpsAddress() string { return cmp.Or(o.HTTPS.Address, o.OtherAddress()) }
 
 func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
-	c := o.httpConfig(all)
-	c.Address, c.Port, c.ReusePort = o.httpsAddress(), o.HTTPS.Port, false
+	c := o.configAt(all, o.httpsAddress(), o.HTTPS.Port)
 	c.Certificates = certificates.Files{Cert: o.HTTPS.CertFile, Key: o.HTTPS.KeyFile, Root: o.HTTPS.RootCertFile}
 	return c
 }
@@ -255,21 +229,18 @@ func (o *Options) httpsConfig(all *connections.Budget) rest.Config {
 // changes it.
 const PlatformAddress = "0.0.0.0"
 
-func (o *Options) platformConfig(all *connections.Budget, port int) rest.Config {
+// configAt is the config of HTTP at another address.
+func (o *Options) configAt(all *connections.Budget, address string, port int) rest.Config {
 	c := o.httpConfig(all)
-	c.Address, c.Port, c.ReusePort = PlatformAddress, port, false
+	c.Address, c.Port, c.ReusePort = address, port, false
 	return c
 }
 
 func (o *Options) openAIAddress() string { return cmp.Or(o.OpenAI.Address, o.OtherAddress()) }
 
 func (o *Options) openAIConfig(all *connections.Budget) openai.Config {
-	a := o.OpenAI
-	c := openai.Config{
-		REST: o.httpConfig(all), DefaultMaxTokens: a.DefaultMaxTokens, Format: a.Format, Tensors: a.Tensors, Tokenizer: a.Tokenizer, ChatTemplate: a.ChatTemplate,
-		Restricted: a.Restricted, LoadsOnRequest: o.Repository.Control == ControlExplicit,
-	}
-	c.REST.Address, c.REST.Port, c.REST.ReusePort = o.openAIAddress(), a.Port, false
+	c := o.OpenAI.Config
+	c.REST, c.LoadsOnRequest = o.configAt(all, o.openAIAddress(), o.OpenAI.Port), o.Repository.Control == ControlExplicit
 	return c
 }
 
@@ -285,8 +256,7 @@ func (o *Options) metricsConfig(all *connections.Budget) rest.Config {
 func (o *Options) pageAddress() string { return cmp.Or(o.Page.Address, "127.0.0.1") }
 
 func (o *Options) pageConfig(all *connections.Budget) page.Config {
-	c := page.Config{Config: o.httpConfig(all), Explicit: o.Repository.Control == ControlExplicit, Build: o.Build}
-	c.Address, c.Port, c.ReusePort = o.pageAddress(), o.Page.Port, false
+	c := page.Config{Config: o.configAt(all, o.pageAddress(), o.Page.Port), Explicit: o.Repository.Control == ControlExplicit, Build: o.Build}
 	c.DrainTime = 0 // an open browser does not delay the shutdown
 	return c
 }

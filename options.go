@@ -17,6 +17,8 @@ import (
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc"
 	"github.com/nereid-serving/nereid/server/http1"
+	"github.com/nereid-serving/nereid/server/openai"
+	"github.com/nereid-serving/nereid/server/platforms"
 	"github.com/nereid-serving/nereid/server/recording"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/status"
@@ -144,39 +146,28 @@ type GRPCOptions struct {
 }
 
 // SageMakerOptions configure the Amazon SageMaker endpoint, on all addresses. Limits and
-// restrictions are those of HTTP.
+// restrictions are those of HTTP. New sets REST and Repositories.
 type SageMakerOptions struct {
-	Allow         bool   // --allow-sagemaker
-	Port          int    // --sagemaker-port; 0: the kernel chooses, see SageMakerAddr
-	DefaultModel  string // SAGEMAKER_TRITON_DEFAULT_MODEL_NAME
-	LivePing      bool   // SAGEMAKER_TRITON_PING_MODE is "live"
-	InferenceType string // SAGEMAKER_TRITON_INFERENCE_TYPE: infer, generate or generate_stream; "" is infer
-	// ModelDirectory, --sagemaker-model-directory, is the directory of the models that the platform
-	// loads; "" is /opt/ml/models.
-	ModelDirectory string
+	Allow bool // --allow-sagemaker
+	Port  int  // --sagemaker-port; 0: the kernel chooses, see SageMakerAddr
+	platforms.SageMakerConfig
 }
 
 // VertexAIOptions configure the Vertex AI endpoint, on all addresses. Limits and restrictions are
-// those of HTTP.
+// those of HTTP. New sets REST and Exposition.
 type VertexAIOptions struct {
-	Allow        bool   // --allow-vertex-ai
-	Port         int    // --vertex-ai-port; 0: the kernel chooses, see VertexAIAddr
-	DefaultModel string // --vertex-ai-default-model: "" is the only ready model
-	PredictRoute string // AIP_PREDICT_ROUTE
-	HealthRoute  string // AIP_HEALTH_ROUTE
+	Allow bool // --allow-vertex-ai
+	Port  int  // --vertex-ai-port; 0: the kernel chooses, see VertexAIAddr
+	platforms.VertexConfig
 }
 
-// OpenAIOptions configure the OpenAI endpoint. Limits are those of HTTP.
+// OpenAIOptions configure the OpenAI endpoint. Limits are those of HTTP. New sets REST,
+// LoadsOnRequest and Exposition.
 type OpenAIOptions struct {
-	Allow            bool
-	Address          string               // --openai-address: as for HTTPS
-	Port             int                  // --openai-port; 0: the kernel chooses, see OpenAIAddr
-	DefaultMaxTokens int                  // --openai-default-max-tokens: 0 is the default
-	Format           string               // --openai-backend: vllm or tensorrtllm; "" depends on the backend of each model
-	Tokenizer        string               // --openai-tokenizer: a folder or a tokenizer_config.json; its template turns chats into prompts
-	ChatTemplate     string               // --openai-chat-template: a file that replaces the tokenizer's template
-	Tensors          map[string]string    // --openai-tensor: names of the models' tensors
-	Restricted       []server.Restriction // --openai-restricted-api
+	Allow   bool
+	Address string // --openai-address: as for HTTPS
+	Port    int    // --openai-port; 0: the kernel chooses, see OpenAIAddr
+	openai.Config
 }
 
 // MetricsOptions configure the metrics endpoint. Its connections have the limits of HTTPOptions.

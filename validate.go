@@ -114,7 +114,7 @@ func (o *Options) validateEndpoints() error {
 		port int
 	}{{"SageMaker", o.SageMaker.Allow, o.SageMaker.Port}, {"VertexAI", o.VertexAI.Allow, o.VertexAI.Port}} {
 		if platform.on {
-			if err := o.platformConfig(nil, platform.port).Validate(); err != nil {
+			if err := o.configAt(nil, PlatformAddress, platform.port).Validate(); err != nil {
 				return fmt.Errorf("%s.%w", platform.name, err)
 			}
 		}

@@ -99,14 +99,10 @@ func Defaults(getenv func(string) string) *Options {
 		o.Backends.MinComputeCapability = devices.DefaultCapability
 	}
 	o.Page = nereid.PageOptions{Allow: true, Address: "127.0.0.1", Port: nereid.PagePort, Dispensable: true}
-	o.SageMaker = nereid.SageMakerOptions{
-		Port: 8080, DefaultModel: getenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"), LivePing: getenv("SAGEMAKER_TRITON_PING_MODE") == "live",
-		InferenceType: getenv("SAGEMAKER_TRITON_INFERENCE_TYPE"),
-	}
-	o.VertexAI = nereid.VertexAIOptions{
-		Allow: getenv("AIP_MODE") == "PREDICTION", Port: vertexPort(getenv),
-		PredictRoute: getenv("AIP_PREDICT_ROUTE"), HealthRoute: getenv("AIP_HEALTH_ROUTE"),
-	}
+	o.SageMaker.Port, o.SageMaker.DefaultModel = 8080, getenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME")
+	o.SageMaker.LivePing, o.SageMaker.InferenceType = getenv("SAGEMAKER_TRITON_PING_MODE") == "live", getenv("SAGEMAKER_TRITON_INFERENCE_TYPE")
+	o.VertexAI.Allow, o.VertexAI.Port = getenv("AIP_MODE") == "PREDICTION", vertexPort(getenv)
+	o.VertexAI.PredictRoute, o.VertexAI.HealthRoute = getenv("AIP_PREDICT_ROUTE"), getenv("AIP_HEALTH_ROUTE")
 	if o.VertexAI.Allow {
 		o.HTTP.Allow, o.GRPC.Allow = false, false
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/flags"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/server"
+	"github.com/nereid-serving/nereid/server/openai"
 	"github.com/nereid-serving/nereid/server/recording"
 )
 
@@ -97,9 +98,9 @@ func TestFlagsFillOptions(t *testing.T) {
 		}},
 		{"openai", []string{"--openai-port=9000", "--openai-address=::1", "--openai-backend=vllm", "--openai-default-max-tokens=7", "--openai-tokenizer=t",
 			"--openai-chat-template=c", "--openai-tensor=text_input=P", "--openai-tensor=text_output=A", "--openai-restricted-api=inference,health:k=v"}, func(o *flags.Options) {
-			o.OpenAI = nereid.OpenAIOptions{Allow: true, Address: "::1", Port: 9000, DefaultMaxTokens: 7, Format: "vllm", Tokenizer: "t", ChatTemplate: "c",
+			o.OpenAI = nereid.OpenAIOptions{Allow: true, Address: "::1", Port: 9000, Config: openai.Config{DefaultMaxTokens: 7, Format: "vllm", Tokenizer: "t", ChatTemplate: "c",
 				Tensors:    map[string]string{"text_input": "P", "text_output": "A"},
-				Restricted: []server.Restriction{{Groups: []string{"inference"}, Header: "k", Value: "v"}, {Groups: []string{"health"}, Header: "k", Value: "v"}}}
+				Restricted: []server.Restriction{{Groups: []string{"inference"}, Header: "k", Value: "v"}, {Groups: []string{"health"}, Header: "k", Value: "v"}}}}
 		}},
 		{"restricted", []string{"--http-restricted-api=health,trace:k=v=w", "--http-restricted-api=logging:l=m"}, func(o *flags.Options) {
 			o.HTTP.Restricted = []server.Restriction{

@@ -34,18 +34,20 @@ const (
 type Config struct {
 	// REST has the address and the limits. Its restrictions and forwarded headers are not used.
 	REST rest.Config
-	// DefaultMaxTokens is the default of max_tokens in requests; 0 is the constant DefaultMaxTokens.
+	// DefaultMaxTokens, --openai-default-max-tokens, is the default of max_tokens in requests; 0 is
+	// the constant DefaultMaxTokens.
 	DefaultMaxTokens int
-	// Format is the form of requests for all models. If empty, models with the backend vllm use
-	// FormatVLLM, and all others FormatTensorRTLLM.
+	// Format, --openai-backend, is the form of requests for all models. If empty, models with the
+	// backend vllm use FormatVLLM, and all others FormatTensorRTLLM.
 	Format string
-	// Tensors renames tensors of requests and responses to the models' own names.
+	// Tensors, --openai-tensor, renames tensors of requests and responses to the models' own names.
 	Tensors map[string]string
-	// Tokenizer is the folder of a tokenizer, or its tokenizer_config.json, whose template renders
-	// the messages of a chat into a prompt. ChatTemplate is a file with a template that replaces
-	// it. Without both there is no chat.
+	// Tokenizer, --openai-tokenizer, is the folder of a tokenizer, or its tokenizer_config.json,
+	// whose template renders the messages of a chat into a prompt. ChatTemplate,
+	// --openai-chat-template, is a file with a template that replaces it. Without both there is no
+	// chat.
 	Tokenizer, ChatTemplate string
-	// Restricted names groups of endpoints that need a header.
+	// Restricted, --openai-restricted-api, names groups of endpoints that need a header.
 	Restricted []server.Restriction
 	// LoadsOnRequest lets clients load and unload models.
 	LoadsOnRequest bool

@@ -22,18 +22,19 @@ type SageMakerConfig struct {
 	// REST has the address, the limits and the restrictions. Its framing and forwarded headers are
 	// not used.
 	REST rest.Config
-	// DefaultModel is the model of /invocations; default
+	// DefaultModel, SAGEMAKER_TRITON_DEFAULT_MODEL_NAME, is the model of /invocations; default
 	// "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME".
 	DefaultModel string
-	// LivePing makes /ping report whether the server lives instead of whether it is ready.
+	// LivePing (SAGEMAKER_TRITON_PING_MODE is "live") makes /ping report whether the server lives
+	// instead of whether it is ready.
 	LivePing bool
-	// InferenceType is the action of /invocations: "infer" (default), "generate" or
-	// "generate_stream".
+	// InferenceType, SAGEMAKER_TRITON_INFERENCE_TYPE, is the action of /invocations: "infer"
+	// (default), "generate" or "generate_stream".
 	InferenceType string
 	// Repositories is required; the platform loads models through it.
 	Repositories Repositories
-	// ModelDirectory is where the platform puts models, at <ModelDirectory>/<hash>/model; default
-	// "/opt/ml/models".
+	// ModelDirectory, --sagemaker-model-directory, is where the platform puts models, at
+	// <ModelDirectory>/<hash>/model; default "/opt/ml/models".
 	ModelDirectory string
 }
 
@@ -50,12 +51,8 @@ type sageMaker struct {
 // NewSageMaker returns the front end of SageMaker (https://docs.aws.amazon.com/sagemaker,
 // "Use Your Own Inference Code"), for one model and for many.
 func NewSageMaker(cfg SageMakerConfig, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, error) {
-	if cfg.DefaultModel == "" {
-		cfg.DefaultModel = "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
-	}
-	if cfg.InferenceType == "" {
-		cfg.InferenceType = "infer"
-	}
+	cfg.DefaultModel = cmp.Or(cfg.DefaultModel, "unspecified_SAGEMAKER_TRITON_DEFAULT_MODEL_NAME")
+	cfg.InferenceType = cmp.Or(cfg.InferenceType, "infer")
 	if cfg.Repositories == nil {
 		return nil, errors.New("Repositories is nil, want those of the registry")
 	}

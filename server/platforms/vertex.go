@@ -18,9 +18,11 @@ import (
 type VertexConfig struct {
 	// REST is as in SageMakerConfig.
 	REST rest.Config
-	// PredictRoute and HealthRoute are regular expressions for whole paths. Listen requires both.
+	// PredictRoute and HealthRoute, AIP_PREDICT_ROUTE and AIP_HEALTH_ROUTE, are regular expressions
+	// for whole paths. Listen requires both.
 	PredictRoute, HealthRoute string
-	// DefaultModel is the model of predictions; default: the only ready model.
+	// DefaultModel, --vertex-ai-default-model, is the model of predictions; default: the only ready
+	// model.
 	DefaultModel string
 	// Exposition renders the metrics; nil: they are not served.
 	Exposition http.Handler
