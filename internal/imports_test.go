@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"server/http1":           {"panics", "budget", "internal/bounds", "server/connections"},
 	"server/http1/http1test": {},
 	"server/jsontext":        {"budget"},
-	"server/openai":          {"infer", "infer/trace", "kserve", "budget", "models", "server", "server/http1", "server/jsontext", "server/openai/jinja", "server/rest", "server/rest/body", "server/rest/generate", "server/tracing"},
+	"server/openai":          {"infer", "infer/trace", "kserve", "budget", "models", "server", "server/http1", "server/jsontext", "server/openai/jinja", "server/rest", "server/rest/body", "server/rest/generate"},
 	"server/openai/jinja":    {},
 	"server/page":            {"infer", "kserve", "budget", "models", "server", "server/http1", "server/jsontext", "server/page/admission", "server/page/form", "server/rest", "server/rest/body", "server/rest/values", "server/status"},
 	"server/page/admission":  {"server/http1"},

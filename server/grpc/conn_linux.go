@@ -46,7 +46,7 @@ const (
 func newListener(socket net.Listener, g *FrontEnd) *listener {
 	l := &listener{
 		Listener: socket, unacked: g.cfg.KeepaliveTimeout, open: make(map[*connection]struct{}),
-		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.account, connCost), account: g.account, front: g,
+		members: connections.NewSet(g.cfg.Connections, g.cfg.MaxConnections, g.parts.Memory, connCost), account: g.parts.Memory, front: g,
 	}
 	l.full = bufferBytes
 	if g.cfg.TLS.Enabled {

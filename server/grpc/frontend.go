@@ -11,29 +11,20 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 
-	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
-	"github.com/nereid-serving/nereid/server/clientshm"
 	"github.com/nereid-serving/nereid/server/connections"
 	"github.com/nereid-serving/nereid/server/grpc/message"
 	"github.com/nereid-serving/nereid/server/grpc/replies"
-	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 // FrontEnd is the gRPC front end. Listen, then Run it once.
 type FrontEnd struct {
-	cfg         Config
-	core        server.Core
-	allocate    server.Allocator
-	account     *budget.Account
-	logging     server.LogControl
-	traces      *tracing.Tracer
-	regions     *clientshm.Registry
-	extensions  []string
-	isReplayKey func(value string) bool // nil: requests are not recorded
-	log         zerolog.Logger
-	access      server.Access
+	cfg        Config
+	parts      server.Parts
+	extensions []string
+	log        zerolog.Logger
+	access     server.Access
 
 	pool      message.BufferPool // of the transport's buffers
 	receiving message.ReceiverConfig
@@ -58,23 +49,10 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) 
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	g := &FrontEnd{
-		cfg:         cfg,
-		core:        parts.Core,
-		allocate:    parts.Allocate,
-		account:     parts.Memory,
-		logging:     parts.Logging,
-		traces:      parts.Traces,
-		regions:     parts.Regions,
-		extensions:  server.Extensions(),
-		isReplayKey: parts.IsReplayKey,
-		log:         log,
-		stopping:    make(chan struct{}),
-		leave:       make(chan struct{}),
-	}
-	g.leaving = g.leave
+	leave := make(chan struct{})
+	g := &FrontEnd{cfg: cfg, parts: parts, extensions: server.Extensions(), log: log, stopping: make(chan struct{}), leave: leave, leaving: leave}
 	g.access, _ = server.NewAccess(restricted(cfg.Restricted), cfg.ForwardPattern) // Validate has checked it
-	g.waiting = replies.NewStreams(g.account)
+	g.waiting = replies.NewStreams(g.parts.Memory)
 	g.receiving = message.ReceiverConfig{MaxBytes: cfg.MaxMessageBytes, Timeout: cfg.ReadTimeout, Pool: &g.pool, Log: log}
 	return g, nil
 }

@@ -21,23 +21,23 @@ import (
 func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	ctx := stream.Context()
 	c := callOf(ctx)
-	q := message.NewRequest(g.account, c.holder())
+	q := message.NewRequest(g.parts.Memory, c.holder())
 	defer q.Release()
 	client := c.client()
 	var receiver message.Receiver
 	receiver.Init(&g.receiving, stream, client.Conn)
 	receiver.Watch()
 	defer receiver.Close()
-	waited := g.traces.Moment()
-	if err := q.ReceiveOnly(&receiver, g.allocate); err != nil {
+	waited := g.parts.Traces.Moment()
+	if err := q.ReceiveOnly(&receiver, g.parts.Allocate); err != nil {
 		return err
 	}
-	received := g.traces.Moment()
+	received := g.parts.Traces.Moment()
 	receiver.Rest()
 	if err := message.ChooseCompression(ctx, g.cfg.Compression, receiver.Compression()); err != nil {
 		return err
 	}
-	target, err := q.Lookup(g.core)
+	target, err := q.Lookup(g.parts.Core)
 	if err != nil {
 		return err
 	}
@@ -49,12 +49,12 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 	q.Infer.Trace = t
 	ctx = g.markReplayed(ctx)
 	q.Forwarded, q.Refusal = g.forwarded(ctx)
-	if err := q.Build(g.allocate, g.regions); err != nil {
+	if err := q.Build(g.parts.Allocate, g.parts.Regions); err != nil {
 		return err
 	}
 	var one server.Single
 	defer g.tellCancellation(ctx, "ModelInferHandler")()
-	err = server.InferOn(ctx, g.core, &target, &q.Infer, one.Take)
+	err = server.InferOn(ctx, g.parts.Core, &target, &q.Infer, one.Take)
 	q.ReleaseInputs()
 	encoded, err := finish(ctx, q, target, &one, client, err)
 	t.Stamp(trace.GRPCSendStart)
@@ -67,7 +67,7 @@ func (g *FrontEnd) modelInfer(stream grpc.ServerStream) error {
 
 // markReplayed returns the context for the requests of an RPC, which may belong to a recording.
 func (g *FrontEnd) markReplayed(ctx context.Context) context.Context {
-	if g.isReplayKey != nil && slices.ContainsFunc(metadata.ValueFromIncomingContext(ctx, server.ReplayHeader), g.isReplayKey) {
+	if g.parts.IsReplayKey != nil && slices.ContainsFunc(metadata.ValueFromIncomingContext(ctx, server.ReplayHeader), g.parts.IsReplayKey) {
 		return server.Replayed(ctx)
 	}
 	return ctx

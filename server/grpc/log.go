@@ -12,12 +12,12 @@ import (
 func (g *FrontEnd) logSettings(_ context.Context, q *kserve.LogSettingsRequest) (*kserve.LogSettingsResponse, error) {
 	if len(q.GetSettings()) > 0 {
 		var err error
-		g.logging.ChangeLogSettings(func(s *server.LogSettings) { err = logChange(s, q.GetSettings()) })
+		g.parts.Logging.ChangeLogSettings(func(s *server.LogSettings) { err = logChange(s, q.GetSettings()) })
 		if err != nil {
 			return nil, err
 		}
 	}
-	s := g.logging.LogSettings()
+	s := g.parts.Logging.LogSettings()
 	return &kserve.LogSettingsResponse{Settings: map[string]*kserve.LogSettingsResponse_SettingValue{
 		"log_file":          logString(s.File),
 		"log_info":          logBool(s.Info),

@@ -13,17 +13,17 @@ import (
 )
 
 func (g *FrontEnd) serverLive(context.Context, *kserve.ServerLiveRequest) (*kserve.ServerLiveResponse, error) {
-	live, err := g.core.Live()
+	live, err := g.parts.Core.Live()
 	return &kserve.ServerLiveResponse{Live: live}, err
 }
 
 func (g *FrontEnd) serverReady(ctx context.Context, _ *kserve.ServerReadyRequest) (*kserve.ServerReadyResponse, error) {
-	ready, err := g.core.Ready(ctx)
+	ready, err := g.parts.Core.Ready(ctx)
 	return &kserve.ServerReadyResponse{Ready: ready}, err
 }
 
 func (g *FrontEnd) healthCheck(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
-	ready, err := g.core.Ready(ctx)
+	ready, err := g.parts.Core.Ready(ctx)
 	status := grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	if ready {
 		status = grpc_health_v1.HealthCheckResponse_SERVING
@@ -37,11 +37,11 @@ func (g *FrontEnd) modelReady(ctx context.Context, q *kserve.ModelReadyRequest) 
 	if err != nil {
 		return nil, err
 	}
-	live, err := g.core.Live()
+	live, err := g.parts.Core.Live()
 	if err != nil {
 		return nil, err
 	}
-	ready, err := g.core.ModelReady(ctx, q.GetName(), version)
+	ready, err := g.parts.Core.ModelReady(ctx, q.GetName(), version)
 	if err != nil {
 		if code := infer.AsError(err).Code; live && (code == infer.NotFound || code == infer.Unavailable) {
 			return &kserve.ModelReadyResponse{}, nil
@@ -52,7 +52,7 @@ func (g *FrontEnd) modelReady(ctx context.Context, q *kserve.ModelReadyRequest) 
 }
 
 func (g *FrontEnd) serverMetadata(context.Context, *kserve.ServerMetadataRequest) (*kserve.ServerMetadataResponse, error) {
-	if _, err := g.core.Live(); err != nil {
+	if _, err := g.parts.Core.Live(); err != nil {
 		return nil, err
 	}
 	return &kserve.ServerMetadataResponse{Name: g.cfg.ServerName, Version: g.cfg.ServerVersion, Extensions: g.extensions}, nil
@@ -64,7 +64,7 @@ func (g *FrontEnd) findModel(name, versionText string) (*models.Info, int64, err
 	if err != nil {
 		return nil, 0, err
 	}
-	info, err := g.core.Model(name, version)
+	info, err := g.parts.Core.Model(name, version)
 	return info, version, err
 }
 
@@ -75,7 +75,7 @@ func (g *FrontEnd) modelMetadata(_ context.Context, q *kserve.ModelMetadataReque
 	}
 	versions := []int64{version}
 	if version == infer.LatestVersion {
-		versions = g.core.ReadyVersions(info.Name)
+		versions = g.parts.Core.ReadyVersions(info.Name)
 	}
 	a := &kserve.ModelMetadataResponse{Name: info.Name, Platform: info.Platform()}
 	for _, v := range versions {
@@ -115,6 +115,6 @@ func (g *FrontEnd) modelStatistics(_ context.Context, q *kserve.ModelStatisticsR
 	if q.GetName() == "" {
 		version = infer.LatestVersion // a version is meaningless without a model
 	}
-	stats, err := g.core.Statistics(q.GetName(), version)
+	stats, err := g.parts.Core.Statistics(q.GetName(), version)
 	return &kserve.ModelStatisticsResponse{ModelStats: stats}, err
 }

@@ -23,10 +23,10 @@ func (g *FrontEnd) repositoryIndex(_ context.Context, q *kserve.RepositoryIndexR
 	if err := noRepository(q.GetRepositoryName()); err != nil {
 		return nil, err
 	}
-	if _, err := g.core.Live(); err != nil {
+	if _, err := g.parts.Core.Live(); err != nil {
 		return nil, err
 	}
-	list, err := g.core.Index(q.GetReady())
+	list, err := g.parts.Core.Index(q.GetReady())
 	return &kserve.RepositoryIndexResponse{Models: list}, err
 }
 
@@ -41,7 +41,7 @@ func (g *FrontEnd) repositoryModelLoad(life context.Context) func(context.Contex
 		if err != nil {
 			return nil, err
 		}
-		return &kserve.RepositoryModelLoadResponse{}, g.core.Load(life, q.GetModelName(), config, files)
+		return &kserve.RepositoryModelLoadResponse{}, g.parts.Core.Load(life, q.GetModelName(), config, files)
 	}
 }
 
@@ -85,6 +85,6 @@ func (g *FrontEnd) repositoryModelUnload(life context.Context) func(context.Cont
 			}
 			dependents = choice.BoolParam
 		}
-		return &kserve.RepositoryModelUnloadResponse{}, g.core.Unload(life, q.GetModelName(), dependents)
+		return &kserve.RepositoryModelUnloadResponse{}, g.parts.Core.Unload(life, q.GetModelName(), dependents)
 	}
 }

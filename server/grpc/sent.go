@@ -38,7 +38,7 @@ const (
 
 func (s *sentReplies) init(conn *connection) {
 	g := conn.listener.front
-	s.account, s.holder, s.pool = g.account, &conn.member.Holder, &g.pool
+	s.account, s.holder, s.pool = g.parts.Memory, &conn.member.Holder, &g.pool
 	s.overdue = message.Overdue{After: g.cfg.WriteTimeout, Conn: conn, Buffers: s, Log: g.log}
 }
 

@@ -72,7 +72,7 @@ func unary[Q any, P interface {
 	proto.Message
 }, A proto.Message](g *FrontEnd, name, group string, method func(context.Context, P) (A, error)) grpc.StreamDesc {
 	plan := message.PlanOf(P(new(Q)))
-	limits := g.account.Limits()
+	limits := g.parts.Memory.Limits()
 	most := message.Bounds{Bytes: int(min(limits.SmallBody, math.MaxInt32)), Entries: limits.LoadFiles + 1}
 	if name == loadMethod {
 		most.Bytes = math.MaxInt32
@@ -82,7 +82,7 @@ func unary[Q any, P interface {
 		Handler: g.handler(group, errExiting, func(stream grpc.ServerStream) error {
 			c := callOf(stream.Context())
 			client := c.client()
-			charge := budget.Charge{Account: g.account, Holder: c.holder()}
+			charge := budget.Charge{Account: g.parts.Memory, Holder: c.holder()}
 			defer charge.Settle()
 			var receiver message.Receiver
 			receiver.Init(&g.receiving, stream, client.Conn)
@@ -110,7 +110,7 @@ func unary[Q any, P interface {
 }
 
 func (g *FrontEnd) systemRegionStatus(_ context.Context, q *kserve.SystemSharedMemoryStatusRequest) (*kserve.SystemSharedMemoryStatusResponse, error) {
-	list, err := g.regions.Status(clientshm.System, q.GetName())
+	list, err := g.parts.Regions.Status(clientshm.System, q.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -127,21 +127,21 @@ func (g *FrontEnd) systemRegionStatus(_ context.Context, q *kserve.SystemSharedM
 }
 
 func (g *FrontEnd) systemRegionRegister(_ context.Context, q *kserve.SystemSharedMemoryRegisterRequest) (*kserve.SystemSharedMemoryRegisterResponse, error) {
-	if err := g.regions.RegisterSystem(q.GetName(), q.GetKey(), q.GetOffset(), q.GetByteSize()); err != nil {
+	if err := g.parts.Regions.RegisterSystem(q.GetName(), q.GetKey(), q.GetOffset(), q.GetByteSize()); err != nil {
 		return nil, err
 	}
 	return &kserve.SystemSharedMemoryRegisterResponse{}, nil
 }
 
 func (g *FrontEnd) systemRegionUnregister(_ context.Context, q *kserve.SystemSharedMemoryUnregisterRequest) (*kserve.SystemSharedMemoryUnregisterResponse, error) {
-	if err := g.regions.Unregister(clientshm.System, q.GetName()); err != nil {
+	if err := g.parts.Regions.Unregister(clientshm.System, q.GetName()); err != nil {
 		return nil, err
 	}
 	return &kserve.SystemSharedMemoryUnregisterResponse{}, nil
 }
 
 func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemoryStatusRequest) (*kserve.CudaSharedMemoryStatusResponse, error) {
-	list, err := g.regions.Status(clientshm.CUDA, q.GetName())
+	list, err := g.parts.Regions.Status(clientshm.CUDA, q.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -158,18 +158,18 @@ func (g *FrontEnd) cudaRegionStatus(_ context.Context, q *kserve.CudaSharedMemor
 // cudaRegionRegister first checks for devices, as Triton does over gRPC. Without devices it rejects
 // every region, whether clients may register regions or not.
 func (g *FrontEnd) cudaRegionRegister(ctx context.Context, q *kserve.CudaSharedMemoryRegisterRequest) (*kserve.CudaSharedMemoryRegisterResponse, error) {
-	if !g.regions.HasDevices() {
+	if !g.parts.Regions.HasDevices() {
 		return nil, clientshm.NoDevice(q.GetName())
 	}
 	// The conversion turns a negative number into one that no device has.
-	if err := g.regions.RegisterCUDA(ctx, q.GetName(), uint64(q.GetDeviceId()), q.GetRawHandle(), q.GetByteSize()); err != nil {
+	if err := g.parts.Regions.RegisterCUDA(ctx, q.GetName(), uint64(q.GetDeviceId()), q.GetRawHandle(), q.GetByteSize()); err != nil {
 		return nil, err
 	}
 	return &kserve.CudaSharedMemoryRegisterResponse{}, nil
 }
 
 func (g *FrontEnd) cudaRegionUnregister(_ context.Context, q *kserve.CudaSharedMemoryUnregisterRequest) (*kserve.CudaSharedMemoryUnregisterResponse, error) {
-	if err := g.regions.Unregister(clientshm.CUDA, q.GetName()); err != nil {
+	if err := g.parts.Regions.Unregister(clientshm.CUDA, q.GetName()); err != nil {
 		return nil, err
 	}
 	return &kserve.CudaSharedMemoryUnregisterResponse{}, nil

@@ -50,7 +50,7 @@ type inferStream struct {
 
 func (g *FrontEnd) modelStreamInfer(stream grpc.ServerStream) error {
 	call := callOf(stream.Context())
-	charge := budget.Charge{Account: g.account, Holder: call.holder()}
+	charge := budget.Charge{Account: g.parts.Memory, Holder: call.holder()}
 	if err := charge.Take(budget.Transport, streamCost); err != nil {
 		return message.AsOutOfMemory(err)
 	}
@@ -109,10 +109,10 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		if err := s.queue.Admit(); err != nil {
 			return err
 		}
-		q := message.NewRequest(s.g.account, s.holder)
+		q := message.NewRequest(s.g.parts.Memory, s.holder)
 		q.Forwarded, q.Refusal = forwarded, refusal
-		waited := s.g.traces.Moment()
-		err := s.g.protect(func() error { return q.Receive(&s.receiver, s.g.allocate) })
+		waited := s.g.parts.Traces.Moment()
+		err := s.g.protect(func() error { return q.Receive(&s.receiver, s.g.parts.Allocate) })
 		var full *message.OutOfMemory
 		var refused *infer.Error
 		switch {
@@ -132,7 +132,7 @@ func (s *inferStream) read(forwarded []infer.Parameter, refusal error) error {
 		case s.g.isStopping():
 			err = errStopping
 		}
-		received := s.g.traces.Moment()
+		received := s.g.parts.Traces.Moment()
 		s.receiver.Rest()
 		s.start(q, err, waited, received)
 	}
@@ -148,7 +148,7 @@ func (s *inferStream) start(q *message.Request, err error, waited, received int6
 	}
 	if err == nil {
 		err = s.g.protect(func() (err error) {
-			origin.Target, err = q.Lookup(s.g.core)
+			origin.Target, err = q.Lookup(s.g.parts.Core)
 			return err
 		})
 	}
@@ -160,7 +160,7 @@ func (s *inferStream) start(q *message.Request, err error, waited, received int6
 		q.Infer.Trace = origin.Trace
 	}
 	if err == nil {
-		err = s.g.protect(func() error { return q.Build(s.g.allocate, s.g.regions) })
+		err = s.g.protect(func() error { return q.Build(s.g.parts.Allocate, s.g.parts.Regions) })
 	}
 	if err != nil {
 		q.Release()
@@ -201,7 +201,7 @@ func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *repl
 	if turn != nil {
 		return s.inferOne(q, turn, origin)
 	}
-	return server.InferOn(s.ctx, s.g.core, &origin.Target, &q.Infer, func(r *infer.Response) {
+	return server.InferOn(s.ctx, s.g.parts.Core, &origin.Target, &q.Infer, func(r *infer.Response) {
 		if r.Empty && !origin.EmptyFinal {
 			r.Release()
 			return
@@ -215,7 +215,7 @@ func (s *inferStream) infer(q *message.Request, turn *replies.Turn, origin *repl
 func (s *inferStream) inferOne(q *message.Request, turn *replies.Turn, origin *replies.Origin) error {
 	// No lock: the responses to one request arrive one after another, and before InferOn returns.
 	answered := false
-	err := server.InferOn(s.ctx, s.g.core, &origin.Target, &q.Infer, func(r *infer.Response) {
+	err := server.InferOn(s.ctx, s.g.parts.Core, &origin.Target, &q.Infer, func(r *infer.Response) {
 		if answered || r.Empty {
 			r.Release()
 			return

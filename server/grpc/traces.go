@@ -15,10 +15,10 @@ import (
 // sample returns the trace of a request, or nil if it is not traced. waited and received are the
 // times when the server began to wait for its message and had received it; 0 is unknown.
 func (g *FrontEnd) sample(ctx context.Context, model string, waited, received int64) *trace.Trace {
-	if !g.traces.On() {
+	if !g.parts.Traces.On() {
 		return nil
 	}
-	t := g.traces.Sample(model, tracing.FrontEndLast, func(name string) (string, bool) {
+	t := g.parts.Traces.Sample(model, tracing.FrontEndLast, func(name string) (string, bool) {
 		values := metadata.ValueFromIncomingContext(ctx, name)
 		if len(values) == 0 {
 			return "", false
@@ -83,7 +83,7 @@ func (o *openTraces) close() {
 func (g *FrontEnd) traceSettings(_ context.Context, q *kserve.TraceSettingRequest) (*kserve.TraceSettingResponse, error) {
 	model := q.GetModelName()
 	if model != "" {
-		if _, err := g.core.Model(model, infer.LatestVersion); err != nil {
+		if _, err := g.parts.Core.Model(model, infer.LatestVersion); err != nil {
 			return nil, tracing.ErrModel(model)
 		}
 	}
@@ -91,11 +91,11 @@ func (g *FrontEnd) traceSettings(_ context.Context, q *kserve.TraceSettingReques
 	if err != nil {
 		return nil, err
 	}
-	if err := g.traces.Change(model, c); err != nil {
+	if err := g.parts.Traces.Change(model, c); err != nil {
 		return nil, err
 	}
 	shown := map[string]*kserve.TraceSettingResponse_SettingValue{}
-	for _, s := range g.traces.Settings(model) {
+	for _, s := range g.parts.Traces.Settings(model) {
 		if shown[s.Key] == nil {
 			shown[s.Key] = &kserve.TraceSettingResponse_SettingValue{} // bound: the settings of traces
 		}

@@ -22,7 +22,7 @@ func (h *endpoints) serveEmbeddings(w *http1.Reply, r *http1.Request) error {
 	q := &embedding{}
 	q.h, q.charge = h, h.charge(r)
 	defer q.release()
-	since := h.traces.Moment()
+	since := h.parts.Traces.Moment()
 	defer r.Unwatch()
 	if err := h.whole(w, r, func(text []byte, c *budget.Charge) error { return q.read(r, text, c) }); err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 	"github.com/nereid-serving/nereid/server/http1"
 	"github.com/nereid-serving/nereid/server/rest"
 	"github.com/nereid-serving/nereid/server/rest/body"
-	"github.com/nereid-serving/nereid/server/tracing"
 )
 
 const (
@@ -29,9 +28,7 @@ const (
 // endpoints serve the requests of one front end.
 type endpoints struct {
 	cfg          Config
-	core         server.Core
-	allocate     server.Allocator
-	traces       *tracing.Tracer
+	parts        server.Parts
 	bodies       *body.Gatherer
 	restrictions server.Restrictions
 	template     *chatTemplate // nil: no chat
@@ -51,7 +48,7 @@ func New(cfg Config, parts server.Parts, log zerolog.Logger) (*rest.FrontEnd, er
 	}
 	cfg.REST = cfg.REST.WithDefaults()
 	cfg.DefaultMaxTokens = cmp.Or(cfg.DefaultMaxTokens, DefaultMaxTokens)
-	h := &endpoints{cfg: cfg, core: parts.Core, allocate: parts.Allocate, traces: parts.Traces, log: log, noticed: map[string]time.Time{}}
+	h := &endpoints{cfg: cfg, parts: parts, log: log, noticed: map[string]time.Time{}}
 	h.restrictions, _ = newRestrictions(cfg.Restricted) // cannot fail after Validate
 	var err error
 	if h.template, err = loadTemplate(cfg.Tokenizer, cfg.ChatTemplate); err != nil {
@@ -171,7 +168,7 @@ var errReplied = errors.New("the reply has been sent")
 
 // charge returns a new charge for the memory of a request.
 func (h *endpoints) charge(r *http1.Request) budget.Charge {
-	return budget.Charge{Account: h.bodies.Account, Holder: r.Holder()}
+	return budget.Charge{Account: h.parts.Memory, Holder: r.Holder()}
 }
 
 // whole calls use with the whole body of a request and with a charge, which includes the body and
@@ -202,7 +199,7 @@ func (h *endpoints) whole(w *http1.Reply, r *http1.Request, use func(text []byte
 
 // serveReady serves GET /health/ready.
 func (h *endpoints) serveReady(w *http1.Reply, r *http1.Request) error {
-	if ready, err := h.core.Ready(r.Context()); err != nil || !ready {
+	if ready, err := h.parts.Core.Ready(r.Context()); err != nil || !ready {
 		return refuse("Attached inference engine is not ready for inference requests.")
 	}
 	w.Send(http.StatusOK, nil)
@@ -217,11 +214,11 @@ func (h *endpoints) serveMetrics(w *http1.Reply, r *http1.Request) error {
 
 // target returns the latest version of a model, or the error of an unknown one.
 func (h *endpoints) target(name string) (found target, err error) {
-	found, err = h.core.Target(name, infer.LatestVersion)
+	found, err = h.parts.Core.Target(name, infer.LatestVersion)
 	if err == nil {
 		return found, nil
 	}
-	if _, down := h.core.Live(); down != nil {
+	if _, down := h.parts.Core.Live(); down != nil {
 		return nil, failure(down)
 	}
 	return nil, unknownModel(http.StatusBadRequest, name)

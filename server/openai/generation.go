@@ -23,7 +23,7 @@ func (h *endpoints) serveGeneration(w *http1.Reply, r *http1.Request, chat bool)
 	g := &generation{chat: chat, id: newID(), created: time.Now().Unix()}
 	g.h, g.charge = h, h.charge(r)
 	defer g.release()
-	since := h.traces.Moment()
+	since := h.parts.Traces.Moment()
 	defer r.Unwatch()
 	if err := h.whole(w, r, func(text []byte, c *budget.Charge) error { return g.read(r, text, c) }); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (q *inference) one(ctx context.Context) (*infer.Response, error) {
 			s.First.Release()
 		}
 	}()
-	if err := server.InferOn(ctx, q.h.core, &q.found, &q.req, s.Take); err != nil {
+	if err := server.InferOn(ctx, q.h.parts.Core, &q.found, &q.req, s.Take); err != nil {
 		return nil, err
 	}
 	switch n := s.Count + s.Empty; {
@@ -98,7 +98,7 @@ func (q *inference) one(ctx context.Context) (*infer.Response, error) {
 // the first response, so an earlier error is an ordinary reply. The model waits for a slow client
 // once it has filled its window; a client that disconnects cancels the request.
 func (g *generation) serveStream(w *http1.Reply, r *http1.Request) error {
-	responses := generate.Start(r.Context(), g.h.core, &g.found, &g.req, g.h.log)
+	responses := generate.Start(r.Context(), g.h.parts.Core, &g.found, &g.req, g.h.log)
 	defer responses.Close() // after a panic too: until then the inputs are the model's
 	s := stream{g: g, w: w, buffer: g.reply()}
 	for {

@@ -15,7 +15,7 @@ type target = models.Target
 
 // ready lists the ready models in the order of the repository, and when each was first seen.
 func (h *endpoints) ready() (names []string, since map[string]time.Time, err error) {
-	index, err := h.core.Index(true)
+	index, err := h.parts.Core.Index(true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,11 +104,11 @@ func (h *endpoints) serveLoad(w *http1.Reply, r *http1.Request, name string) err
 	if err := h.changes(r); err != nil {
 		return err
 	}
-	if _, err := h.core.Target(name, infer.LatestVersion); err == nil {
+	if _, err := h.parts.Core.Target(name, infer.LatestVersion); err == nil {
 		return refuse("Model '%s' is already loaded", name)
 	}
 	// A client that disconnects does not stop a load that other clients may wait for.
-	if err := h.core.Load(r.Lifetime(), name, "", nil); err != nil {
+	if err := h.parts.Core.Load(r.Lifetime(), name, "", nil); err != nil {
 		return changeFailed("load", name, err)
 	}
 	return h.serveModel(w, name)
@@ -119,10 +119,10 @@ func (h *endpoints) serveUnload(w *http1.Reply, r *http1.Request, name string) e
 	if err := h.changes(r); err != nil {
 		return err
 	}
-	if _, err := h.core.Target(name, infer.LatestVersion); err != nil {
+	if _, err := h.parts.Core.Target(name, infer.LatestVersion); err != nil {
 		return unknownModel(http.StatusBadRequest, name)
 	}
-	if err := h.core.Unload(r.Lifetime(), name, false); err != nil {
+	if err := h.parts.Core.Unload(r.Lifetime(), name, false); err != nil {
 		return changeFailed("unload", name, err)
 	}
 	b := appendText([]byte(`{"status":"success","model":`), name)

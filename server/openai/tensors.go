@@ -295,7 +295,7 @@ func (q *inference) tensor(in *kserve.ModelInput, n, size int) (*infer.Tensor, e
 	if t.Shape, fits = generate.Shape(q.info.Config.GetMaxBatchSize() > 0, in.GetDims(), int64(n)); !fits {
 		return nil, q.unfit(in)
 	}
-	if err := q.h.allocate.Tensor(&t, size, &q.charge); err != nil {
+	if err := q.h.parts.Allocate.Tensor(&t, size, &q.charge); err != nil {
 		return nil, err
 	}
 	q.req.Inputs = append(q.req.Inputs, t) // bound: the configuration

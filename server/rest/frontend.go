@@ -26,14 +26,11 @@ type FrontEnd struct {
 
 // New checks cfg and returns a front end that does not listen yet.
 func New(cfg Config, parts server.Parts, log zerolog.Logger) (*FrontEnd, error) {
-	if err := parts.Complete(); err != nil {
-		return nil, err
-	}
 	h, err := NewEndpoints(cfg, parts, log)
 	if err != nil {
 		return nil, err
 	}
-	return Front(h.cfg, parts.Memory, h.Serve, log), nil
+	return Front(h.cfg, h.parts.Memory, h.Serve, log), nil
 }
 
 // Front returns a front end that calls serve for each request. cfg must be valid.
