@@ -1,9 +1,10 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
@@ -73,10 +75,10 @@ type serving struct {
 	choices
 	t        *testing.T
 	batching *batching.Rules
-	d        *Batcher
+	d        *scheduler.Batcher
 	limiter  *ratelimit.Limiter // nil: instances do not take turns
 	events   backend.Events     // d, or the limiter in front of it
-	counts   Counter
+	counts   counter
 
 	mu        sync.Mutex
 	asked     map[string]*client
@@ -91,7 +93,10 @@ type serving struct {
 type client struct {
 	number  int
 	request *infer.Request
+	since   time.Time
 	cancel  context.CancelFunc
+	left    bool // its client has disconnected
+	queued  bool // no instance has it or has returned from it
 	finals  int
 	turns   int
 }
@@ -132,8 +137,7 @@ func (w *worker) Withdraw() {
 	}
 	b := w.batches[1]
 	w.batches = w.batches[:1]
-	w.of.stirred = true
-	w.of.back += len(b.Tasks)
+	w.of.goesBack(b)
 	w.of.mu.Unlock()
 	b.Done(b, backend.Report{Refused: true, Withdrawn: true})
 }
@@ -142,8 +146,7 @@ func (w *worker) Execute(b *backend.Batch) {
 	s := w.of
 	s.mu.Lock()
 	if w.down {
-		s.stirred = true
-		s.back += len(b.Tasks)
+		s.goesBack(b)
 		s.mu.Unlock()
 		b.Done(b, backend.Report{Refused: true})
 		return
@@ -156,12 +159,22 @@ func (w *worker) Execute(b *backend.Batch) {
 	s.check(b)
 }
 
+// goesBack notes that an instance returns a batch that it has not executed.
+func (s *serving) goesBack(b *backend.Batch) {
+	s.stirred = true
+	s.back += len(b.Tasks)
+	for _, task := range b.Tasks {
+		s.asked[task.Request.ID].queued = true
+	}
+}
+
 // check checks a new batch.
 func (s *serving) check(b *backend.Batch) {
 	first := s.asked[b.Tasks[0].Request.ID]
 	total, bytes := int64(0), 0
 	for _, task := range b.Tasks {
 		c := s.asked[task.Request.ID]
+		c.queued = false
 		total += max(c.request.BatchSize, 1)
 		bytes += len(c.request.Inputs[0].Data)
 		if s.batching.Alike != nil && !s.batching.Alike.Equal(first.request, c.request) {
@@ -228,13 +241,13 @@ func newServing(t *testing.T, data []byte) *serving {
 		b.Policy.MaxQueueSize = uint32(s.pick(6))
 	}
 	if s.pick(3) == 0 {
-		b.Alike = batching.NewAlike(ParseConfig(s.t, `input { name: "A" dims: -1 }`))
+		b.Alike = batching.NewAlike(parseConfig(s.t, `input { name: "A" dims: -1 }`))
 	}
 	if s.pick(5) == 0 {
-		b.Strategy = BytesAtMost(s.pick(6))
+		b.Strategy = bytesAtMost(s.pick(6))
 	}
 	s.batching = b
-	s.d = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counts, Batching: b})
+	s.d = scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &s.counts, Batching: b})
 	s.events = s.d
 	if s.pick(3) == 0 {
 		s.limiter = ratelimit.New([]ratelimit.Resource{{Name: "R", Count: int64(1 + s.pick(2)), Device: ratelimit.AnyDevice}})
@@ -266,19 +279,20 @@ func (s *serving) run() {
 		case 9:
 			for _, c := range s.asked {
 				if c.number == n-1-s.pick(5) && c.request.ID[0] == 'x' {
+					c.left = true
 					c.cancel()
 				}
 			}
 		}
 		synctest.Wait()
-		s.wantNobodyForgotten()
+		s.checkForgotten()
 	}
 	s.finish()
 }
 
 func (s *serving) ask(number int) {
 	ctx, cancel := context.WithCancel(s.t.Context())
-	c := &client{number: number, cancel: cancel}
+	c := &client{number: number, since: time.Now(), cancel: cancel, queued: true}
 	c.request = &infer.Request{
 		ID: fmt.Sprint(number), BatchSize: int64(1 + s.pick(3)), Priority: uint64(s.pick(5)),
 		Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, int64(s.pick(2))}, Data: make([]byte, s.pick(3))}},
@@ -345,14 +359,15 @@ func (s *serving) change(w *worker) {
 	w.down = true
 	batches := w.batches
 	w.batches = nil
-	s.stirred = s.stirred || len(batches) > 0
+	for _, b := range batches {
+		s.goesBack(b)
+	}
 	s.mu.Unlock()
 	if s.pick(2) == 0 {
 		s.events.Lost(w, false)
 		w = nil
 	}
 	for i := len(batches) - 1; i >= 0; i-- {
-		s.back += len(batches[i].Tasks)
 		batches[i].Done(batches[i], backend.Report{Refused: true})
 	}
 	if w != nil {
@@ -360,45 +375,78 @@ func (s *serving) change(w *worker) {
 	}
 }
 
-// wantNobodyForgotten checks, when all goroutines block, that no request waits that an idle
+// checkForgotten checks, when all goroutines block, that no request waits that an idle
 // instance should have.
-func (s *serving) wantNobodyForgotten() {
+func (s *serving) checkForgotten() {
 	s.mu.Lock()
-	ahead, executing := 0, 0
+	defer s.mu.Unlock()
+	ahead, executing, idle := 0, 0, false
 	for _, w := range s.instances {
+		idle = idle || !w.down && len(w.batches) == 0
 		executing += min(len(w.batches), 1)
 		for _, b := range w.batches[min(1, len(w.batches)):] {
 			ahead += len(b.Tasks)
 		}
 	}
-	s.mu.Unlock()
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	if n := int(s.counts.Waiting.Load()); n != s.d.waiting.length+ahead {
-		s.t.Errorf("%d are pending, where %d are in line and %d ahead", n, s.d.waiting.length, ahead)
-	}
-	if s.limiter != nil {
-		if asks := s.d.asked != nil; asks != (s.limiter.Usage().Staged > 0) || asks && (executing == 0 || s.d.waiting.length == 0) {
-			s.t.Errorf("an instance waits for its turn: %v, where %d do, %d execute and %d requests wait",
-				asks, s.limiter.Usage().Staged, executing, s.d.waiting.length)
-		}
-		if s.d.asked != nil {
-			s.waited++
-			return
+	var queued []*client
+	for _, c := range s.asked {
+		if c.queued && c.finals == 0 && !c.left && !s.expired(c) { // errors may be held back
+			queued = append(queued, c)
 		}
 	}
-	if len(s.d.idle) == 0 || s.d.waiting.length == 0 {
+	if n := int(s.counts.Waiting.Load()); n != len(queued)+ahead {
+		s.t.Errorf("%d are pending, where %d are queued and %d ahead", n, len(queued), ahead)
+	}
+	if s.limiter != nil && s.limiter.Usage().Staged > 0 {
+		s.waited++
+		if executing == 0 || len(queued) == 0 {
+			s.t.Errorf("an instance waits for its turn, where %d execute and %d requests wait", executing, len(queued))
+		}
 		return
 	}
-	now := backend.Now()
-	for r := s.d.waiting.following(nil); r != nil; r = s.d.waiting.following(r) {
-		if age := now - r.timing[0].Queued; age >= int64(s.batching.MaxDelay) {
-			s.t.Errorf("request %s has waited for %v while an instance is idle", r.task.Request.ID, time.Duration(age))
+	if !idle || len(queued) == 0 {
+		return
+	}
+	for _, c := range queued {
+		if age := time.Since(c.since); age >= s.batching.MaxDelay {
+			s.t.Errorf("request %s has waited for %v while an instance is idle", c.request.ID, age)
 		}
 	}
-	if s.d.forming.complete(&s.d.rules) {
-		s.t.Errorf("a batch of %d waits, which is complete", s.d.forming.size)
+	if s.complete(queued) {
+		s.t.Errorf("a complete batch waits while an instance is idle: %d requests", len(queued))
 	}
+}
+
+// expired reports whether the deadline of a request has passed, if it is rejected then.
+func (s *serving) expired(c *client) bool {
+	p := s.batching.Policy
+	timeout := p.GetDefaultTimeoutMicroseconds()
+	if own := c.request.TimeoutMicros; own > 0 && p.GetAllowTimeoutOverride() {
+		timeout = min(timeout, own)
+	}
+	return timeout > 0 && p.GetTimeoutAction() == kserve.ModelQueuePolicy_REJECT && time.Since(c.since) >= batching.Micros(timeout)
+}
+
+// complete reports whether queued requests form a batch that no further request can improve, in
+// whichever order they are queued: it has the largest preferred size, or not all of them fit into
+// it.
+func (s *serving) complete(queued []*client) bool {
+	b := s.batching
+	if b.MaxSize < 2 {
+		return true
+	}
+	size, bytes, alike := int64(0), 0, true
+	for _, c := range queued {
+		size += c.request.BatchSize
+		bytes += len(c.request.Inputs[0].Data)
+		alike = alike && b.Alike.Equal(queued[0].request, c.request)
+	}
+	enough := b.MaxSize
+	if len(b.Preferred) > 0 {
+		enough = slices.Max(b.Preferred)
+	}
+	limit, limited := b.Strategy.(bounded)
+	return size >= enough || !alike || limited && bytes > limit.bytes && len(queued) > 1
 }
 
 // finish ends everything and checks the outcome of each request.
@@ -427,11 +475,11 @@ func (s *serving) finish() {
 	if err := s.d.Stop(s.t.Context()); err != nil {
 		s.t.Error(err)
 	}
-	if l := s.limiter; l != nil && (l.Usage() != (ratelimit.Usage{}) || s.d.asked != nil) {
-		s.t.Errorf("at the end: %+v, asked %v", l.Usage(), s.d.asked != nil)
+	if l := s.limiter; l != nil && l.Usage() != (ratelimit.Usage{}) {
+		s.t.Errorf("at the end: %+v", l.Usage())
 	}
-	if n := s.counts.Waiting.Load(); n != 0 || s.d.InFlight() != 0 || s.d.waiting.length != 0 || s.d.waiting.deadlines.Len() != 0 {
-		s.t.Errorf("at the end: %d pending, %d in flight, %d in line, %d deadlines", n, s.d.InFlight(), s.d.waiting.length, s.d.waiting.deadlines.Len())
+	if n := s.counts.Waiting.Load(); n != 0 || s.d.InFlight() != 0 {
+		s.t.Errorf("at the end: %d pending, %d in flight", n, s.d.InFlight())
 	}
 	if int(s.counts.Failures.Load()) != s.failed {
 		s.t.Errorf("%d were counted as failed, %d got an error", s.counts.Failures.Load(), s.failed)

@@ -26,7 +26,7 @@ func ask(d *scheduler.Batcher, ctx context.Context, id string) (*infer.Response,
 
 func TestBatcherServesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
@@ -57,7 +57,7 @@ func TestBatcherServesInOrder(t *testing.T) {
 
 func TestBatcherUsesAllInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		instances := []*backendtest.Instance{backendtest.NewInstance("a", time.Second), backendtest.NewInstance("b", time.Second), backendtest.NewInstance("c", time.Second)}
 		for _, in := range instances {
@@ -98,7 +98,7 @@ func (p instantInstance) Execute(b *backend.Batch) {
 func TestSlowRequestsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []string
-		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}})
 		for _, name := range []string{"a", "b", "c"} {
 			d.Available(instantInstance{name, &order})
 		}
@@ -116,7 +116,7 @@ func TestSlowRequestsGoRound(t *testing.T) {
 
 func TestBatcherBoundsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{MaxQueue: 2, Observer: &c})
 		d.Available(backendtest.NewInstance("m_0", time.Second))
 		var wg sync.WaitGroup
@@ -135,7 +135,7 @@ func TestBatcherBoundsItsQueue(t *testing.T) {
 
 func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Minute)
 		d.Available(in)
@@ -172,7 +172,7 @@ func TestBatcherCancelsRunningAndWaiting(t *testing.T) {
 // available again, and that no request is lost or executed twice.
 func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
@@ -202,7 +202,7 @@ func TestBatcherWhenAnInstanceIsLost(t *testing.T) {
 
 func TestBatcherWithoutHopeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		in := backendtest.NewInstance("m_0", time.Second)
 		d.Available(in)
@@ -229,7 +229,7 @@ func TestBatcherWithoutHopeRefuses(t *testing.T) {
 
 func TestBatcherStopsWhenAllIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		d.Available(backendtest.NewInstance("m_0", time.Second))
 		var wg sync.WaitGroup
@@ -310,7 +310,7 @@ func (a *aheadInstance) handed() int {
 
 func TestBatcherHandsOverAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		a, b := newAheadInstance("a", time.Second), newAheadInstance("b", time.Second)
 		defer close(a.queue)

@@ -65,11 +65,11 @@ func BenchmarkClients(b *testing.B) {
 						rules = &batching.Rules{MaxSize: 8}
 					case "dynamic, all rules":
 						rules = &batching.Rules{
-							MaxSize: 8, Preferred: []int64{4, 8}, PreserveOrder: true, Strategy: scheduler.BytesAtMost(1 << 20),
-							Alike: batching.NewAlike(scheduler.ParseConfig(b, `input { name: "A" dims: -1 optional: true }`)),
+							MaxSize: 8, Preferred: []int64{4, 8}, PreserveOrder: true, Strategy: bytesAtMost(1 << 20),
+							Alike: batching.NewAlike(parseConfig(b, `input { name: "A" dims: -1 optional: true }`)),
 						}
 					}
-					list[i] = scheduler.NewBatcher(scheduler.BatcherConfig{Model: fmt.Sprint(i), Observer: &scheduler.Counter{}, Graph: graph, Batching: rules})
+					list[i] = scheduler.NewBatcher(scheduler.BatcherConfig{Model: fmt.Sprint(i), Observer: &counter{}, Graph: graph, Batching: rules})
 					list[i].Available(&instantBatches{instant{infer.Response{Final: true}}})
 				}
 				req := &infer.Request{BatchSize: 1, Inputs: []infer.Tensor{{Name: "A", Shape: []int64{1, 4}, Data: make([]byte, 16)}}}
@@ -116,7 +116,7 @@ func BenchmarkDynamic2ms(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			in := &slowBatches{}
-			d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &c.batching})
+			d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}, Batching: &c.batching})
 			d.Available(in)
 			req, send := &infer.Request{BatchSize: 1}, func(*infer.Response) {}
 			begun := time.Now()

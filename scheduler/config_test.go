@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"strconv"
@@ -10,8 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// ParseConfig parses the text of a config.
-func ParseConfig(t testing.TB, text string) *kserve.ModelConfig {
+// parseConfig parses the text of a config.
+func parseConfig(t testing.TB, text string) *kserve.ModelConfig {
 	t.Helper()
 	config := &kserve.ModelConfig{}
 	if err := prototext.Unmarshal([]byte(text), config); err != nil {
@@ -26,7 +26,7 @@ type bounded struct {
 	bytes int
 }
 
-func BytesAtMost(n int) bounded {
+func bytesAtMost(n int) bounded {
 	s, err := batching.Volume(&kserve.ModelConfig{Parameters: map[string]*kserve.ModelParameter{batching.VolumeParameter: {StringValue: strconv.Itoa(n)}}})
 	if err != nil {
 		panic(err)

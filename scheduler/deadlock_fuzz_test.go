@@ -1,13 +1,14 @@
-package scheduler
+package scheduler_test
 
 import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
@@ -27,15 +28,18 @@ func FuzzGraph(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { newPlay(t, data).run() })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		synctest.Test(t, func(t *testing.T) { newPlay(t, data).run() })
+	})
 }
 
 // play turns bytes into steps of a world.
 type play struct {
 	*world
 	choices
-	names   []string
-	refused int
+	names     []string
+	refused   int // calls, at once
+	suspected int // and after the graph's patience
 }
 
 func newPlay(t *testing.T, data []byte) *play {
@@ -50,9 +54,9 @@ func newPlay(t *testing.T, data []byte) *play {
 		}
 		models.WriteString(" ")
 	}
-	p.world = newPatientWorld(t, models.String(), 0)
+	p.world = newWorld(t, models.String())
 	if p.pick(2) == 1 {
-		for _, a := range p.Instances {
+		for _, a := range p.instances {
 			a.ahead = true
 		}
 	}
@@ -75,8 +79,8 @@ func (c *choices) pick(n int) int {
 // among picks one of the matching requests, or returns "".
 func (p *play) among(fits func(id string, r *asked) bool) string {
 	var ids []string
-	for _, id := range slices.Sorted(maps.Keys(p.Asked)) {
-		if fits(id, p.Asked[id]) {
+	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
+		if fits(id, p.asked[id]) {
 			ids = append(ids, id)
 		}
 	}
@@ -92,12 +96,12 @@ func (p *play) executed(_ string, r *asked) bool { return r.executed() }
 func (p *play) done(_ string, r *asked) bool { return r.executed() && !p.calls(r.batch, false) }
 
 func (p *play) background(id string, r *asked) bool {
-	return r.By == nil && r.task != nil && !r.Over() && !p.Models[r.model].queues(id)
+	return r.by == nil && r.task != nil && !r.over()
 }
 
 // must runs a step that may be rejected only if no instance will be healthy.
 func (p *play) must(step string) {
-	if err := p.Step(step); err != nil && !strings.HasSuffix(err.Error(), "is not healthy.") {
+	if err := p.step(step); err != nil && !strings.HasSuffix(err.Error(), "is not healthy.") {
 		p.t.Fatalf("step %q: %v", step, err)
 	}
 }
@@ -130,31 +134,32 @@ func (p *play) run() {
 				p.must("answer " + done)
 			}
 		case 13:
-			if gone := p.among(func(id string, r *asked) bool { return !r.Over() }); gone != "" {
-				r := p.Asked[gone]
-				waits := p.Models[r.model].queues(gone)
+			if gone := p.among(func(id string, r *asked) bool { return !r.over() }); gone != "" {
+				r := p.asked[gone]
+				waits := r.queued()
 				p.must("cancel " + gone)
-				for waits && !r.Over() {
-					runtime.Gosched()
+				synctest.Wait()
+				if waits && !r.over() {
+					p.t.Fatalf("step %d: request %s waits, although its client has left", n, gone)
 				}
 			}
 		case 14:
-			if a := p.Instances[model+"0"]; a.down {
-				p.must("up " + a.Called)
+			if a := p.instances[model+"0"]; a.down {
+				p.must("up " + a.called)
 			} else {
-				p.must("restart " + a.Called)
+				p.must("restart " + a.called)
 			}
 		case 15:
-			if a := p.Instances[model+"1"]; a != nil && !a.down {
-				p.must("lose " + a.Called)
+			if a := p.instances[model+"1"]; a != nil && !a.down {
+				p.must("lose " + a.called)
 			}
 		}
 		for _, stuck := range p.simulate(false) {
 			p.t.Fatalf("step %d: request %s waits for ever and was not refused:\n%s", n, stuck, p)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
-		if p.Instances[name].down {
+	for _, name := range slices.Sorted(maps.Keys(p.instances)) {
+		if p.instances[name].down {
 			p.must("up " + name)
 		}
 	}
@@ -169,7 +174,7 @@ func (p *play) endAll() {
 		} else if id := p.among(p.done); id != "" {
 			p.must("end " + id)
 		} else {
-			p.Finish()
+			p.finish()
 			return
 		}
 	}
@@ -177,17 +182,22 @@ func (p *play) endAll() {
 
 // call makes a call and compares its rejection with the simulation.
 func (p *play) call(id, model, outer string, holding bool) {
-	if p.Asked[outer].request.Depth() >= waitgraph.MaxDepth {
+	if p.asked[outer].request.Depth() >= waitgraph.MaxDepth {
 		return
 	}
 	err := p.send(id, model, outer, holding)
-	r := p.Asked[id]
+	r := p.asked[id]
 	if err == nil {
-		if c := blsOf(p.Models[model], id); c != nil {
-			found, hangs := p.graph.Suspects(c), slices.Contains(p.simulate(true), id)
-			if found != hangs {
-				p.t.Fatalf("call %s of %s to model %s: found that it may wait for ever: %v, the simulation says %v", id, outer, model, found, hangs)
-			}
+		if !r.queued() {
+			return
+		}
+		hangs := slices.Contains(p.simulate(true), id)
+		time.Sleep(waitgraph.Patience)
+		synctest.Wait()
+		if refused := r.over(); refused != hangs {
+			p.t.Fatalf("call %s of %s to model %s: refused because it may wait for ever: %v, the simulation says %v", id, outer, model, refused, hangs)
+		} else if refused {
+			p.suspected++
 		}
 		return
 	}
@@ -197,7 +207,7 @@ func (p *play) call(id, model, outer string, holding bool) {
 	// Simulate the call as if it had been queued.
 	p.refused++
 	r.refused = nil
-	hangs := slices.Contains(p.simulate(false, id), id)
+	hangs := slices.Contains(p.simulate(false), id)
 	r.refused = err
 	if !hangs {
 		p.t.Fatalf("call %s of %s to model %s was refused, and would have been executed: %v", id, outer, model, err)
@@ -205,21 +215,12 @@ func (p *play) call(id, model, outer string, holding bool) {
 }
 
 func (p *play) instancesLost(model string) bool {
-	for _, a := range p.Instances {
+	for _, a := range p.instances {
 		if a.model == model && !a.down {
 			return false
 		}
 	}
 	return true
-}
-
-func blsOf(d *Batcher, id string) *waitgraph.BLSRequest {
-	for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
-		if r.task.Request.ID == id {
-			return r.BLS
-		}
-	}
-	return nil
 }
 
 // idsOf returns the ids of a batch.
@@ -232,51 +233,42 @@ func (p *play) idsOf(b *backend.Batch) (ids []string) {
 
 // has returns the batches of an instance.
 func (p *play) has(instance string) (batches []string) {
-	for _, b := range p.Instances[instance].has {
+	for _, b := range p.instances[instance].has {
 		batches = append(batches, ids(b))
 	}
 	return batches
 }
 
-// simulate lets everything end that can and returns the requests that do not end. It also queues
-// the requests in more. If all is true, background executions wait for their calls.
-func (p *play) simulate(all bool, more ...string) []string {
+// simulate lets everything end that can and returns the requests that do not end. If all is true,
+// background executions wait for their calls.
+func (p *play) simulate(all bool) []string {
 	open := make(map[string]bool)
 	queues := make(map[string][]string)
 	inside := make(map[*actor][][]string)
 	calls := make(map[string][]string)
-	for id, r := range p.Asked {
-		if !r.Over() {
+	for id, r := range p.asked {
+		if !r.over() {
 			open[id] = true
 			calls[r.outer] = append(calls[r.outer], id)
 		}
 	}
-	for name, d := range p.Models {
-		for r := d.waiting.following(nil); r != nil; r = d.waiting.following(r) {
-			queues[name] = append(queues[name], r.task.Request.ID)
-		}
-		for _, on := range d.instances.MembersLocked() {
-			a := on.Instance().(*actor)
-			if !on.AvailableLocked() {
-				if !on.HopelessLocked() {
-					inside[a] = nil
-				}
-				continue
-			}
-			for _, b := range a.has {
-				inside[a] = append(inside[a], p.idsOf(b))
-			}
-			if len(a.has) == 0 {
-				inside[a] = nil
-			}
+	for _, id := range slices.Sorted(maps.Keys(p.asked)) { // in any order: none of them has made calls
+		if r := p.asked[id]; r.queued() {
+			queues[r.model] = append(queues[r.model], id)
 		}
 	}
-	for _, id := range more {
-		queues[p.Asked[id].model] = append(queues[p.Asked[id].model], id)
+	for _, a := range p.instances {
+		if a.lost {
+			continue
+		}
+		inside[a] = nil
+		for _, b := range a.has {
+			inside[a] = append(inside[a], p.idsOf(b))
+		}
 	}
 	blocked := func(ids []string, all bool) bool {
 		return slices.ContainsFunc(ids, func(id string) bool {
-			return slices.ContainsFunc(calls[id], func(c string) bool { return open[c] && (all || p.Asked[c].holding) })
+			return slices.ContainsFunc(calls[id], func(c string) bool { return open[c] && (all || p.asked[c].holding) })
 		})
 	}
 	for moved := true; moved; {
@@ -295,8 +287,8 @@ func (p *play) simulate(all bool, more ...string) []string {
 			}
 		}
 		for id := range open {
-			r := p.Asked[id]
-			if open[id] && p.background(id, r) && !slices.Contains(more, id) && (!all || !blocked(p.idsOf(r.batch), true)) {
+			r := p.asked[id]
+			if open[id] && p.background(id, r) && (!all || !blocked(p.idsOf(r.batch), true)) {
 				open[id] = false
 				moved = true
 			}
@@ -315,12 +307,12 @@ func (p *play) simulate(all bool, more ...string) []string {
 // String lists the batches of all instances and all waiting requests.
 func (p *play) String() string {
 	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
-		fmt.Fprintf(&b, "%s has %v, down: %v\n", name, p.has(name), p.Instances[name].down)
+	for _, name := range slices.Sorted(maps.Keys(p.instances)) {
+		fmt.Fprintf(&b, "%s has %v, down: %v\n", name, p.has(name), p.instances[name].down)
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.Asked)) {
-		if r := p.Asked[id]; !r.Over() {
-			fmt.Fprintf(&b, "%s to %s for %q, holding %v, queued %v\n", id, r.model, r.outer, r.holding, p.Models[r.model].queues(id))
+	for _, id := range slices.Sorted(maps.Keys(p.asked)) {
+		if r := p.asked[id]; !r.over() {
+			fmt.Fprintf(&b, "%s to %s for %q, holding %v, queued %v\n", id, r.model, r.outer, r.holding, r.queued())
 		}
 	}
 	return b.String()
@@ -328,24 +320,27 @@ func (p *play) String() string {
 
 // TestGraphRefusesAtRandom checks that the random worlds of FuzzGraph have deadlocks.
 func TestGraphRefusesAtRandom(t *testing.T) {
-	refused, calls := 0, 0
+	refused, suspected, calls := 0, 0, 0
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		data := make([]byte, 400)
 		for i := range data {
 			data[i] = byte(random.UintN(256))
 		}
-		p := newPlay(t, data)
-		p.run()
-		refused += p.refused
-		for _, r := range p.Asked {
-			if r.outer != "" {
-				calls++
+		synctest.Test(t, func(t *testing.T) {
+			p := newPlay(t, data)
+			p.run()
+			refused += p.refused
+			suspected += p.suspected
+			for _, r := range p.asked {
+				if r.outer != "" {
+					calls++
+				}
 			}
-		}
+		})
 	}
-	if refused < calls/50 || refused > calls/2 {
-		t.Errorf("%d of %d calls were refused: the worlds try nothing", refused, calls)
+	if refused < calls/50 || refused > calls/2 || suspected < calls/500 {
+		t.Errorf("of %d calls %d were refused at once and %d later: the worlds try nothing", calls, refused, suspected)
 	}
-	t.Logf("%d of %d calls were refused", refused, calls)
+	t.Logf("of %d calls %d were refused at once and %d later", calls, refused, suspected)
 }

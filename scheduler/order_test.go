@@ -1,22 +1,139 @@
 package scheduler_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/testkit/transcript"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
-// TestWhatIsHeldBackFillsNoWindow checks that responses that are held back release their slots.
+// TestOrderTranscripts plays testdata/order. Clients send requests ("ask a x": request a of client
+// x) to a batcher that preserves order, each to an instance of its own, whose model sends responses
+// ("send a. b!"): "!" marks a last one. A client leaves its responses unread unless it "reads". An
+// effect lists the responses that leave.
+func TestOrderTranscripts(t *testing.T) {
+	transcript.Play(t, "testdata/order/*.txt", func(t *testing.T) func(string) []string {
+		o := &ordered{t: t, reads: map[string]bool{}, clients: map[string]context.Context{}, leave: map[string]func(){}, tasks: map[string]*backend.Task{}}
+		o.Batcher = scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
+		t.Cleanup(o.end)
+		return o.step
+	})
+}
+
+func mark(final bool) string {
+	if final {
+		return "!"
+	}
+	return "."
+}
+
+// ordered is a batcher that preserves order, with the responses that have left it.
+type ordered struct {
+	*scheduler.Batcher
+	t       *testing.T
+	reads   map[string]bool
+	clients map[string]context.Context
+	leave   map[string]func()
+	tasks   map[string]*backend.Task
+	slots   []*slotOf
+
+	mu  sync.Mutex
+	got []string
+}
+
+// slotOf is the slot of a response.
+type slotOf struct {
+	counted
+	response, client string
+}
+
+func (o *ordered) step(line string) []string {
+	f := strings.Fields(line)
+	switch f[0] {
+	case "reads":
+		o.reads[f[1]] = true
+	case "ask":
+		o.ask(f[1], f[2])
+	case "send":
+		for _, response := range f[1:] {
+			id, final := response[:1], response[1:] == "!"
+			s := &slotOf{response: response, client: o.tasks[id].Request.Model}
+			o.slots = append(o.slots, s)
+			o.tasks[id].Send(&infer.Response{Final: final, Slot: s})
+		}
+	case "leave":
+		o.leave[f[1]]()
+	case "wait":
+		d, err := time.ParseDuration(f[1])
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		time.Sleep(d)
+	default:
+		o.t.Fatalf("unknown step %q", line)
+	}
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.got) == 0 {
+		return nil
+	}
+	effect := strings.Join(o.got, " ")
+	o.got = nil
+	return []string{effect}
+}
+
+func (o *ordered) ask(id, client string) {
+	if o.clients[client] == nil {
+		o.clients[client], o.leave[client] = context.WithCancel(o.t.Context())
+	}
+	in := backendtest.NewHeld(id)
+	o.Available(in)
+	err := o.Submit(o.clients[client], &infer.Request{ID: id, Model: client}, func(r *infer.Response) {
+		o.mu.Lock()
+		o.got = append(o.got, id+mark(r.Final))
+		o.mu.Unlock()
+		if o.reads[client] {
+			r.Release()
+		}
+	})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.tasks[id] = in.Batches[0].Tasks[0]
+}
+
+// end checks that nothing is in flight and that slots are released once, at least those of clients
+// that read.
+func (o *ordered) end() {
+	if n := o.InFlight(); n != 0 {
+		o.t.Errorf("%d are in flight at the end", n)
+	}
+	for _, s := range o.slots {
+		if s.Released > 1 || s.Released == 0 && o.reads[s.client] {
+			o.t.Errorf("the slot of response %s was released %d times", s.response, s.Released)
+		}
+	}
+	for _, leave := range o.leave {
+		leave()
+	}
+}
+
+// TestHeldResponsesReleaseTheirSlots checks that responses that are held back release their slots.
 // Otherwise a model that sends many responses of its second request first would block before the
 // first request's response.
-func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
-	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
+func TestHeldResponsesReleaseTheirSlots(t *testing.T) {
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	in := backendtest.NewHeld("0")
 	d.Available(in)
 	var got []*infer.Response
@@ -27,7 +144,7 @@ func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	}
 	in.EndAll()
 	b := in.Batches[0]
-	var first, second scheduler.Counted
+	var first, second counted
 	b.Tasks[1].Send(&infer.Response{Slot: &second})
 	b.Tasks[0].Send(&infer.Response{Slot: &first})
 	if second.Released != 1 || first.Released != 0 {
@@ -45,10 +162,10 @@ func TestWhatIsHeldBackFillsNoWindow(t *testing.T) {
 	}
 }
 
-// TestCallsKeepNoOrder checks that a BLS request is answered at once, because it could otherwise
-// wait for its own caller.
-func TestCallsKeepNoOrder(t *testing.T) {
-	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
+// TestBLSRequestsAreExemptFromTheOrder checks that a BLS request is answered at once, because it
+// could otherwise wait for its own caller.
+func TestBLSRequestsAreExemptFromTheOrder(t *testing.T) {
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 8, PreserveOrder: true}})
 	caller, other := backendtest.NewHeld("0"), backendtest.NewInstance("1", 0)
 	d.Available(caller)
 	var got []string
@@ -79,7 +196,7 @@ func TestCallsKeepNoOrder(t *testing.T) {
 // TestOrderIsKeptUnderStorm sends the responses of many requests from many goroutines and checks
 // their order.
 func TestOrderIsKeptUnderStorm(t *testing.T) {
-	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, Batching: &batching.Rules{MaxSize: 4, PreserveOrder: true}})
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}, Batching: &batching.Rules{MaxSize: 4, PreserveOrder: true}})
 	for range 4 {
 		d.Available(quickBatches{backendtest.NewInstance("quick", 0)})
 	}

@@ -15,7 +15,7 @@ import (
 // TestRescheduleIsRefusedUnlessIterative checks that the client gets an error if a model that is
 // not iterative reschedules a request, and that the instance continues to serve.
 func TestRescheduleIsRefusedUnlessIterative(t *testing.T) {
-	var counts scheduler.Counter
+	var counts counter
 	var log strings.Builder
 	in := backendtest.NewHeld("m_0")
 	released := 0

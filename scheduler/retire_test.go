@@ -20,7 +20,7 @@ func TestReleasedIsCalledOnceForEachRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		released := map[string]int{}
-		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}, MaxQueue: 3, Released: func(r *infer.Request) {
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}, MaxQueue: 3, Released: func(r *infer.Request) {
 			mu.Lock()
 			released[r.ID]++
 			mu.Unlock()

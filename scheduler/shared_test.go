@@ -1,33 +1,30 @@
-package scheduler
+package scheduler_test
 
-import "sync/atomic"
+import (
+	"sync/atomic"
 
-// Counter is an Observer that counts.
-type Counter struct {
+	"github.com/nereid-serving/nereid/scheduler"
+)
+
+// counter is an Observer that counts.
+type counter struct {
 	Waiting, Executions, Failures atomic.Int64
 	Negative                      atomic.Bool // set if the number of pending requests was below 0
 }
 
-func (c *Counter) Pending(n int) {
+func (c *counter) Pending(n int) {
 	if c.Waiting.Add(int64(n)) < 0 {
 		c.Negative.Store(true)
 	}
 }
 
-func (c *Counter) Executed(*Execution) { c.Executions.Add(1) }
+func (c *counter) Executed(*scheduler.Execution) { c.Executions.Add(1) }
 
-func (c *Counter) Failed(Reason, int64) { c.Failures.Add(1) }
+func (c *counter) Failed(scheduler.Reason, int64) { c.Failures.Add(1) }
 
-func mark(final bool) string {
-	if final {
-		return "!"
-	}
-	return "."
-}
+// counted counts its releases.
+type counted struct{ Released int }
 
-// Counted counts its releases.
-type Counted struct{ Released int }
+func (*counted) Retain() {}
 
-func (*Counted) Retain() {}
-
-func (s *Counted) Release() { s.Released++ }
+func (s *counted) Release() { s.Released++ }

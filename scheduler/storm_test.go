@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -23,8 +24,9 @@ import (
 // concurrently. A rejected call does not fail it.
 type calling struct {
 	name   string
-	calls  func(depth int) [][]*Batcher // groups of concurrent calls, one group after another
-	refuse *atomic.Int64                // counts rejections
+	calls  func(depth int) [][]string // names of models: groups of concurrent calls, one group after another
+	models map[string]*scheduler.Batcher
+	refuse *atomic.Int64 // counts rejections
 	asked  chan *backend.Batch
 }
 
@@ -44,10 +46,10 @@ func (c *calling) run(t *testing.T) {
 		}
 		for _, together := range c.calls(depth) {
 			var wg sync.WaitGroup
-			for _, d := range together {
-				req := &infer.Request{Model: d.config.Model, Caller: infer.NewCaller(c.name, 1, requests, true)}
+			for _, model := range together {
+				req := &infer.Request{Model: model, Caller: infer.NewCaller(c.name, 1, requests, true)}
 				wg.Add(1)
-				err := d.Submit(t.Context(), req, func(r *infer.Response) {
+				err := c.models[model].Submit(t.Context(), req, func(r *infer.Response) {
 					if r.Err != nil {
 						c.refuse.Add(1)
 					}
@@ -57,7 +59,7 @@ func (c *calling) run(t *testing.T) {
 				})
 				if err != nil {
 					if !strings.Contains(err.Error(), "every instance of it waits for this call") {
-						t.Errorf("a call of %s: %v", d.config.Model, err)
+						t.Errorf("a call of %s: %v", model, err)
 					}
 					c.refuse.Add(1)
 					wg.Done()
@@ -83,28 +85,28 @@ func TestCyclesNeverWaitForEver(t *testing.T) {
 				rules = &batching.Rules{MaxSize: 3}
 			}
 			graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
-			var models []*Batcher
+			names := []string{"a", "b", "c", "d"}
+			models := map[string]*scheduler.Batcher{}
 			var refused atomic.Int64
 			var running sync.WaitGroup
 			var instances []*calling
-			for i := range 4 {
-				models = append(models, NewBatcher(BatcherConfig{Model: string(rune('a' + i)), Observer: &Counter{}, Graph: graph, Batching: rules}))
-			}
-			for i, d := range models {
+			for i, name := range names {
+				d := scheduler.NewBatcher(scheduler.BatcherConfig{Model: name, Observer: &counter{}, Graph: graph, Batching: rules})
+				models[name] = d
 				for n := range 1 + i%3 {
 					random := rand.New(rand.NewPCG(uint64(i), uint64(n)))
-					in := &calling{name: d.config.Model, refuse: &refused, asked: make(chan *backend.Batch, 1)}
-					in.calls = func(depth int) (list [][]*Batcher) {
+					in := &calling{name: name, models: models, refuse: &refused, asked: make(chan *backend.Batch, 1)}
+					in.calls = func(depth int) (list [][]string) {
 						if random.IntN(2) == 0 || depth > 8 {
 							return nil
 						}
 						for range 1 + random.IntN(2) {
-							var together []*Batcher
+							var together []string
 							for range 1 + random.IntN(3) {
 								if cyclic {
-									together = append(together, models[random.IntN(len(models))])
-								} else if i+1 < len(models) {
-									together = append(together, models[i+1+random.IntN(len(models)-i-1)])
+									together = append(together, names[random.IntN(len(names))])
+								} else if i+1 < len(names) {
+									together = append(together, names[i+1+random.IntN(len(names)-i-1)])
 								}
 							}
 							list = append(list, together)
@@ -123,7 +125,7 @@ func TestCyclesNeverWaitForEver(t *testing.T) {
 				go func() {
 					defer left.Add(-1)
 					for i := range each {
-						d := models[(c+i)%len(models)]
+						d := models[names[(c+i)%len(names)]]
 						if err := d.Infer(t.Context(), &infer.Request{ID: fmt.Sprint(c, i)}, func(*infer.Response) {}); err != nil {
 							t.Errorf("a client's request: %v", err)
 						}

@@ -27,7 +27,7 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 		answers                   [6]string
 	}
 	run := func(t *testing.T, submit bool) (o outcome) {
-		var c scheduler.Counter
+		var c counter
 		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c, MaxQueue: 3})
 		d.Available(backendtest.NewInstance("m_0", time.Second))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -79,7 +79,7 @@ func TestSubmitCountsLikeInfer(t *testing.T) {
 // TestSubmitWatchesNoLongerThanItLasts checks that the context of a request that has ended has no
 // watchers.
 func TestSubmitWatchesNoLongerThanItLasts(t *testing.T) {
-	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}})
 	in := backendtest.NewHeld("m_0")
 	d.Available(in)
 	for name, ctx := range map[string]*watchedContext{
@@ -135,7 +135,7 @@ func TestSubmitAnswersOnceUnderStorm(t *testing.T) {
 }
 
 func submitStorm(t *testing.T, rules *batching.Rules) {
-	var c scheduler.Counter
+	var c counter
 	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c, MaxQueue: 50, Batching: rules})
 	instances := []*backendtest.Instance{backendtest.NewInstance("0", 0), backendtest.NewInstance("1", 0)}
 	for _, in := range instances {
@@ -205,11 +205,11 @@ func submitStorm(t *testing.T, rules *batching.Rules) {
 	}
 }
 
-// TestCancelReachesWhatGoesOn checks that a cancellation reaches the instance after the execution
-// has returned but before the last response.
-func TestCancelReachesWhatGoesOn(t *testing.T) {
+// TestCancellationReachesReturnedExecutions checks that a cancellation reaches the instance after
+// the execution has returned but before the last response.
+func TestCancellationReachesReturnedExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &scheduler.Counter{}})
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}})
 		in := backendtest.NewHeld("m_0")
 		d.Available(in)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit/transcript"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 )
 
@@ -30,8 +32,8 @@ type scripted struct {
 	t        *testing.T
 	timeline *timeline
 	rules    *batching.Rules
-	counter  Counter
-	*Batcher
+	counter  counter
+	*scheduler.Batcher
 	told int // number of timeline lines already returned
 }
 
@@ -39,7 +41,7 @@ func (s *scripted) step(line string) []string {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
 	case "config":
-		s.rules = batching.NewRules(ParseConfig(s.t, rest))
+		s.rules = batching.NewRules(parseConfig(s.t, rest))
 	case "instances":
 		s.start(rest)
 	case "end":
@@ -81,12 +83,12 @@ func (s *scripted) start(line string) {
 		case "start_with":
 			s.rules.StartWith = n
 		case "volume":
-			s.rules.Strategy = BytesAtMost(n)
+			s.rules.Strategy = bytesAtMost(n)
 		case "strategy":
 			s.rules.Strategy, _ = batching.Single(nil)
 		}
 	}
-	s.Batcher = NewBatcher(BatcherConfig{Model: "m", Observer: &s.counter, Batching: s.rules})
+	s.Batcher = scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: &s.counter, Batching: s.rules})
 	n, _ := strconv.Atoi(number)
 	for i := range n {
 		if ahead != nil {
@@ -116,6 +118,8 @@ func (s *scripted) request(line string) {
 			request.Priority = uint64(n)
 		case name == "timeout" || name == "lasts":
 			request.TimeoutMicros = uint64(duration.Microseconds())
+		case name == "made": // this long before it arrives
+			request.Made = backend.Now() - int64(duration)
 		case name == "gone":
 			time.AfterFunc(time.Until(s.timeline.begun.Add(duration)), cancel)
 		case name == "input":
@@ -141,8 +145,8 @@ func (s *scripted) request(line string) {
 func (s *scripted) end() {
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if s.InFlight() != 0 || s.waiting.length != 0 || s.aheads != 0 || s.counter.Waiting.Load() != 0 {
-		s.t.Errorf("at the end: %d in flight, %d wait, %d ahead, %d pending", s.InFlight(), s.waiting.length, s.aheads, s.counter.Waiting.Load())
+	if s.InFlight() != 0 || s.counter.Waiting.Load() != 0 {
+		s.t.Errorf("at the end: %d in flight, %d pending", s.InFlight(), s.counter.Waiting.Load())
 	}
 	if err := s.Stop(s.t.Context()); err != nil {
 		s.t.Error(err)

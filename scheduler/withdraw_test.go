@@ -1,4 +1,4 @@
-package scheduler
+package scheduler_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 )
 
 // pipe is an instance that executes one batch and takes one ahead, which can be withdrawn. A
@@ -67,6 +68,12 @@ func (p *pipe) Execute(b *backend.Batch) {
 	} else {
 		p.tell("takes ahead", b)
 	}
+}
+
+func (p *pipe) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.batches) == 0
 }
 
 func (p *pipe) beginLocked() {
@@ -128,7 +135,7 @@ type wanted struct {
 }
 
 // sender returns a function that sends a request with a given execution time.
-func sender(t *testing.T, d *Batcher, wg *sync.WaitGroup) func(ctx context.Context, id string, lasts time.Duration) *wanted {
+func sender(t *testing.T, d *scheduler.Batcher, wg *sync.WaitGroup) func(ctx context.Context, id string, lasts time.Duration) *wanted {
 	return func(ctx context.Context, id string, lasts time.Duration) *wanted {
 		w := &wanted{}
 		wg.Go(func() {
@@ -150,13 +157,13 @@ func sender(t *testing.T, d *Batcher, wg *sync.WaitGroup) func(ctx context.Conte
 	}
 }
 
-// TestBatcherWithdrawsWhatIsBeingHandedOver checks that a request is withdrawn if an instance
+// TestBatchesOnTheirWayAheadAreWithdrawn checks that a request is withdrawn if an instance
 // becomes available while the request is being given ahead, when it cannot be withdrawn yet.
-func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
+func TestBatchesOnTheirWayAheadAreWithdrawn(t *testing.T) {
 	for _, id := range []string{"second", "third"} { // given directly by Infer; given from the queue
 		synctest.Test(t, func(t *testing.T) {
-			var c Counter
-			d := NewBatcher(BatcherConfig{Observer: &c})
+			var c counter
+			d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 			a, b := &pipe{name: "a"}, &pipe{name: "b"}
 			a.handed = func(handed string) {
 				if handed == id {
@@ -179,12 +186,12 @@ func TestBatcherWithdrawsWhatIsBeingHandedOver(t *testing.T) {
 	}
 }
 
-// TestBatcherDoesNotExecuteForNobody checks that a request whose client has left is not executed,
-// neither after it comes back from an instance nor from the queue.
-func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
+// TestRequestsOfDisconnectedClientsAreNotExecuted checks that a request whose client has left is
+// not executed, neither after it comes back from an instance nor from the queue.
+func TestRequestsOfDisconnectedClientsAreNotExecuted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var c Counter
-		d := NewBatcher(BatcherConfig{Observer: &c})
+		var c counter
+		d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 		a := backendtest.NewHeld("a")
 		var wg sync.WaitGroup
 		send := sender(t, d, &wg)
@@ -213,26 +220,41 @@ func TestBatcherDoesNotExecuteForNobody(t *testing.T) {
 			t.Errorf("at the end: %d pending, %d in flight", c.Waiting.Load(), d.InFlight())
 		}
 
-		// In the queue: the context has ended but its goroutine has not noticed yet.
-		gone := d.newRequest(ctx, &infer.Request{ID: "gone"}, func(r *infer.Response) {
+		// In the queue: the context has ended, but the goroutine that watches it has not noticed yet.
+		send(t.Context(), "third", 0)
+		unnoticed, answers := &unnoticedContext{Context: t.Context()}, 0
+		gone := d.Prepare(unnoticed, &infer.Request{ID: "gone"}, func(r *infer.Response) {
+			answers++
 			if r.Err == nil {
 				t.Error("a request that waits for nobody was executed")
 			}
-		})
-		gone.Done = make(chan struct{}, 1)
-		d.mu.Lock()
-		d.census.EnterLocked()
-		d.waiting.pushBack(gone)
-		d.mu.Unlock()
-		c.Pending(1)
-		d.dispatch()
-		<-gone.Done
-		d.cancel(gone) // now the goroutine notices
-		if len(gone.Done) != 0 || c.Waiting.Load() != 0 || d.InFlight() != 0 || c.Failures.Load() != 2 {
-			t.Errorf("after all: %d answers more, %d pending, %d in flight, %d failed, want 0, 0, 0, 2",
-				len(gone.Done), c.Waiting.Load(), d.InFlight(), c.Failures.Load())
+		}, scheduler.Timing{})
+		if err := gone.Enter(); err != nil {
+			t.Fatal(err)
+		}
+		unnoticed.ended.Store(true)
+		wg.Wait()
+		gone.Cancel() // now the goroutine notices
+		if answers != 1 || c.Waiting.Load() != 0 || d.InFlight() != 0 || c.Failures.Load() != 2 {
+			t.Errorf("after all: %d answers, %d pending, %d in flight, %d failed, want 1, 0, 0, 2",
+				answers, c.Waiting.Load(), d.InFlight(), c.Failures.Load())
 		}
 	})
+}
+
+// unnoticedContext ends without notifying anyone, as if the goroutine that watches it had not run
+// yet.
+type unnoticedContext struct {
+	context.Context
+	ended atomic.Bool
+}
+
+// Err implements context.Context.
+func (c *unnoticedContext) Err() error {
+	if c.ended.Load() {
+		return context.Canceled
+	}
+	return nil
 }
 
 // TestBatcherIsWorkConserving sends many long and short requests, of which some are cancelled,
@@ -242,8 +264,8 @@ func TestBatcherIsWorkConserving(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			var c Counter
-			d := NewBatcher(BatcherConfig{Observer: &c})
+			var c counter
+			d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &c})
 			instances := make([]*pipe, 2+random.IntN(3))
 			for i := range instances {
 				instances[i] = &pipe{name: fmt.Sprint(i)}
@@ -272,11 +294,11 @@ func TestBatcherIsWorkConserving(t *testing.T) {
 					}
 				})
 				synctest.Wait()
-				d.mu.Lock()
-				if len(d.idle) > 0 && (d.waiting.length > 0 || d.aheads > 0) {
-					t.Errorf("seed %d, request %d: %d idle, %d wait and %d lie ahead", seed, i, len(d.idle), d.waiting.length, d.aheads)
+				for _, p := range instances[:min(i/10+1, len(instances))] {
+					if n := c.Waiting.Load(); n > 0 && p.idle() {
+						t.Errorf("seed %d, request %d: instance %s is idle, and %d requests wait or lie ahead", seed, i, p.name, n)
+					}
 				}
-				d.mu.Unlock()
 				time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
 			}
 			wg.Wait()

@@ -1,12 +1,15 @@
-package scheduler
+package scheduler_test
 
 import (
 	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
@@ -15,7 +18,8 @@ func TestDepthOfCallsIsBounded(t *testing.T) {
 	for i := 1; i <= waitgraph.MaxDepth; i++ {
 		req = &infer.Request{Model: fmt.Sprint("m", i), Caller: infer.NewCaller(req.Model, 1, []*infer.Request{req}, true)}
 	}
-	d := NewBatcher(BatcherConfig{Observer: &Counter{}})
+	graph := waitgraph.New(zerolog.Nop(), waitgraph.Patience)
+	d := scheduler.NewBatcher(scheduler.BatcherConfig{Observer: &counter{}, Graph: graph})
 	in := backendtest.NewHeld("m_0")
 	d.Available(in)
 	if err := d.Submit(t.Context(), req, func(*infer.Response) {}); err != nil {
@@ -29,8 +33,8 @@ func TestDepthOfCallsIsBounded(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != infer.Internal || e.Message != want {
 		t.Errorf("a deeper one: got %v, want %q", err, want)
 	}
-	if d.InFlight() != 0 || d.config.Graph.Open() != 0 {
-		t.Errorf("%d in flight, %d with open BLS requests, want none", d.InFlight(), d.config.Graph.Open())
+	if d.InFlight() != 0 || graph.Open() != 0 {
+		t.Errorf("%d in flight, %d with open BLS requests, want none", d.InFlight(), graph.Open())
 	}
 	short := &infer.Request{Model: "b", Caller: infer.NewCaller("a", 1, []*infer.Request{{Model: "a"}}, true)}
 	if got := waitgraph.Chain(short); got != "a → b" {
