@@ -45,13 +45,6 @@ func (g *Graph) Check(q *BLSRequest) error {
 	return found.refusal(q)
 }
 
-// Suspects reports whether a queued BLS request is part of a probable deadlock.
-func (g *Graph) Suspects(q *BLSRequest) bool {
-	g.searching.Lock()
-	defer g.searching.Unlock()
-	return g.find(q, true) != nil
-}
-
 // suspect examines a probable deadlock again later.
 func (g *Graph) suspect(q *BLSRequest, suspected *search) {
 	panics.AfterFunc(g.log, panics.Scheduler, g.patience, func() { g.look(q, suspected)() }, nil)
