@@ -1,4 +1,4 @@
-package ratelimit
+package ratelimit_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/nereid-serving/nereid/internal/testkit/transcript"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler/handover"
+	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 )
 
 // fakeInstance is a limited instance that executes until the test ends it.
@@ -66,20 +67,20 @@ func groupOf(t testing.TB, text string) *kserve.ModelInstanceGroup {
 
 // turns is a limiter with instances. Each batch has one request.
 type turns struct {
-	t        *testing.T
-	limiter  *Limiter
-	events   *Events
-	upper    *fakeScheduler
-	inner    map[string]*fakeInstance
-	requests map[string]*infer.Request // the last request of each instance
-	ended    []string
+	t       *testing.T
+	limiter *ratelimit.Limiter
+	events  *ratelimit.Events
+	upper   *fakeScheduler
+	inner   map[string]*fakeInstance
+	tasks   map[string]*backend.Task // the last one of each instance
+	ended   []string
 }
 
 // newTurns adds instances with these rate_limiter settings to a new limiter.
-func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *turns {
-	l := New(explicit)
+func newTurns(t *testing.T, explicit []ratelimit.Resource, instances map[string]string) *turns {
+	l := ratelimit.New(explicit)
 	upper := &fakeScheduler{up: make(map[string]backend.Instance)}
-	w := &turns{t: t, limiter: l, events: l.Events(upper), upper: upper, inner: map[string]*fakeInstance{}, requests: map[string]*infer.Request{}}
+	w := &turns{t: t, limiter: l, events: l.Events(upper), upper: upper, inner: map[string]*fakeInstance{}, tasks: map[string]*backend.Task{}}
 	for name, text := range instances {
 		s := &fakeInstance{name: name, group: groupOf(t, "rate_limiter { "+text+" }")}
 		if _, err := l.Reserve([]*kserve.ModelInstanceGroup{s.group}); err != nil {
@@ -96,11 +97,11 @@ func newTurns(t *testing.T, explicit []Resource, instances map[string]string) *t
 func (w *turns) give(name, by string) {
 	r := &infer.Request{ID: name}
 	if by != "" {
-		r.Caller = infer.NewCaller(by, 1, []*infer.Request{w.requests[by]}, true)
+		r.Caller = infer.NewCaller(by, 1, []*infer.Request{w.tasks[by].Request}, true)
 	}
-	w.requests[name] = r
+	w.tasks[name] = &backend.Task{Context: w.t.Context(), Request: r}
 	w.upper.up[name].Execute(&backend.Batch{
-		Tasks: []*backend.Task{{Context: w.t.Context(), Request: r}},
+		Tasks: []*backend.Task{w.tasks[name]},
 		Done: func(_ *backend.Batch, report backend.Report) {
 			word := name + " ended"
 			if report.Refused {
@@ -138,7 +139,7 @@ func (w *turns) running() string {
 // instances, end them or cancel them. Another execution may make a batch's request ("give a by b").
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
-		var explicit []Resource
+		var explicit []ratelimit.Resource
 		groups := map[string]string{}
 		var w *turns
 		began, ended := map[string]int{}, 0
@@ -147,7 +148,7 @@ func TestTranscripts(t *testing.T) {
 			name, rest, _ := strings.Cut(rest, " ")
 			switch word {
 			case "resource":
-				r := Resource{Name: name}
+				r := ratelimit.Resource{Name: name}
 				if _, err := fmt.Sscan(rest, &r.Count, &r.Device); err != nil {
 					t.Fatal(err)
 				}
@@ -182,9 +183,9 @@ func (w *turns) step(word, name, by string) {
 	case "end":
 		w.end(name, backend.Report{Executed: true})
 	case "cancel":
-		in := w.upper.up[name].(*instance)
+		in := w.upper.up[name].Capabilities().Canceller
 		in.Cancel(&backend.Task{}) // a task of no batch
-		in.Cancel(in.batch.Tasks[0])
+		in.Cancel(w.tasks[name])
 	default:
 		w.t.Fatalf("unknown step %q", word)
 	}
@@ -192,8 +193,8 @@ func (w *turns) step(word, name, by string) {
 
 // checkResources fails the test if resources are taken although no instance executes.
 func (w *turns) checkResources() {
-	if len(w.limiter.taken) > 0 && w.running() == "" {
-		w.t.Errorf("no instance executes, and taken are %v", w.limiter.taken)
+	if n := w.limiter.Usage().Taken; n > 0 && w.running() == "" {
+		w.t.Errorf("no instance executes, and %d resources are taken", n)
 	}
 }
 
@@ -251,29 +252,29 @@ func TestReserveRefusesImpossibleResources(t *testing.T) {
 	limited := func(resources string) string { return "rate_limiter { resources [ " + resources + " ] }" }
 	const r5, g3 = `{ name: "R" count: 5 }`, `{ name: "G" global: true count: 3 }`
 	for name, test := range map[string]struct {
-		explicit []Resource
+		explicit []ratelimit.Resource
 		present  string
 		group    string
 		refusal  string
 	}{
 		"nothing is explicit":        {nil, "", limited(r5), ""},
-		"enough":                     {[]Resource{{"R", 5, AnyDevice}}, "", limited(r5), ""},
-		"too little":                 {[]Resource{{"R", 4, AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 4 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
-		"not mentioned":              {[]Resource{{"S", 9, AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
-		"of another device":          {[]Resource{{"R", 9, 1}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
-		"the larger of two":          {[]Resource{{"R", 2, 0}, {"R", 5, AnyDevice}}, "", limited(r5), ""},
-		"the smaller of the same":    {[]Resource{{"R", 2, 0}, {"R", 5, 0}}, "", limited(r5), `Resource count for "R" is limited to 2 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
-		"another case":               {[]Resource{{"r", 9, AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
-		"global, of any device":      {[]Resource{{"G", 1, 0}, {"G", 5, 1}}, "", limited(g3), ""},
+		"enough":                     {[]ratelimit.Resource{{"R", 5, ratelimit.AnyDevice}}, "", limited(r5), ""},
+		"too little":                 {[]ratelimit.Resource{{"R", 4, ratelimit.AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 4 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"not mentioned":              {[]ratelimit.Resource{{"S", 9, ratelimit.AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"of another device":          {[]ratelimit.Resource{{"R", 9, 1}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"the larger of two":          {[]ratelimit.Resource{{"R", 2, 0}, {"R", 5, ratelimit.AnyDevice}}, "", limited(r5), ""},
+		"the smaller of the same":    {[]ratelimit.Resource{{"R", 2, 0}, {"R", 5, 0}}, "", limited(r5), `Resource count for "R" is limited to 2 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"another case":               {[]ratelimit.Resource{{"r", 9, ratelimit.AnyDevice}}, "", limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"global, of any device":      {[]ratelimit.Resource{{"G", 1, 0}, {"G", 5, 1}}, "", limited(g3), ""},
 		"global and not":             {nil, limited(g3), limited(`{ name: "G" count: 1 }`), `Resource "G" is present as both global and device-specific resource in the model configuration.`},
 		"not and global":             {nil, limited(`{ name: "G" count: 1 }`), limited(g3), `Resource "G" is present as both global and device-specific resource in the model configuration.`},
-		"none at all":                {[]Resource{{"S", 9, AnyDevice}}, "", limited(`{ name: "R" count: 0 }`), ""},
-		"passive ones need nothing":  {[]Resource{{"S", 9, AnyDevice}}, "", "passive: true " + limited(r5), ""},
-		"on each of several devices": {[]Resource{{"R", 5, 0}}, "", "kind: KIND_GPU gpus: [ 0, 1 ] " + limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
+		"none at all":                {[]ratelimit.Resource{{"S", 9, ratelimit.AnyDevice}}, "", limited(`{ name: "R" count: 0 }`), ""},
+		"passive ones need nothing":  {[]ratelimit.Resource{{"S", 9, ratelimit.AnyDevice}}, "", "passive: true " + limited(r5), ""},
+		"on each of several devices": {[]ratelimit.Resource{{"R", 5, 0}}, "", "kind: KIND_GPU gpus: [ 0, 1 ] " + limited(r5), `Resource count for "R" is limited to 0 which will prevent scheduling of one or more model instances, the minimum required count is 5`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := New(test.explicit)
-			var present *Share
+			l := ratelimit.New(test.explicit)
+			var present *ratelimit.Share
 			if test.present != "" {
 				var err error
 				if present, err = l.Reserve(group(test.present)); err != nil {
@@ -294,12 +295,17 @@ func TestReserveRefusesImpossibleResources(t *testing.T) {
 			}
 			s.Release()
 			present.Release()
-			if len(l.shares) > 0 || len(l.capacity) > 0 {
-				t.Errorf("left are %v, %v", l.shares, l.capacity)
+			// Nothing is left: a resource may be global or not.
+			for _, kind := range []string{"", "global: true "} {
+				s, err := l.Reserve(group(limited(`{ name: "R" ` + kind + `count: 0 }, { name: "G" ` + kind + `count: 0 }`)))
+				if err != nil {
+					t.Errorf("after the releases: %v", err)
+				}
+				s.Release()
 			}
 		})
 	}
-	var off *Limiter
+	var off *ratelimit.Limiter
 	if s, err := off.Reserve(group(limited(r5))); err != nil || s != nil {
 		t.Errorf("without a limiter: %v, %v", s, err)
 	}
@@ -362,7 +368,7 @@ func (p *immediate) Execute(b *backend.Batch) {
 
 // BenchmarkLimited measures a batch's way through a limiter and back.
 func BenchmarkLimited(b *testing.B) {
-	l := New(nil)
+	l := ratelimit.New(nil)
 	upper := &fakeScheduler{up: make(map[string]backend.Instance)}
 	l.Events(upper).Available(&immediate{infer.Response{Final: true}})
 	in := upper.up["immediate"]
