@@ -1,16 +1,19 @@
 package sequence_test
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"weak"
 
+	"github.com/nereid-serving/nereid/backend/backendtest"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
-func TestAdmissionRefusesWhatNoSequenceCanHave(t *testing.T) {
-	s := sequence.New(sequence.Config{Model: "m", Observer: &sequence.Tally{}, MaxBatch: 8})
+func TestInvalidSequenceRequestsAreRejected(t *testing.T) {
+	s := sequence.New(sequence.Config{Model: "m", Observer: &tally{}, MaxBatch: 8})
 	for _, tt := range []struct {
 		batch       int64
 		correlation infer.CorrelationID
@@ -29,12 +32,37 @@ func TestAdmissionRefusesWhatNoSequenceCanHave(t *testing.T) {
 
 func TestSequenceConflictIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := sequence.NewFixture(t, sequence.Direct(1, 0, 0))
-		c.Run("up i; send a x S; send b x S; end i; has i b")
+		c := newFixture(t, direct(1, 0, 0))
+		c.run("up i; send a x S; send b x S; end i; has i b")
 		const want = "sequence x for model 'm' has a conflict. The previous sequence did not end before this sequence start. Previous sequence will be terminated early."
-		if !strings.Contains(c.Log.String(), want) {
-			t.Errorf("the log has %s, want %s", c.Log.String(), want)
+		if !strings.Contains(c.log.String(), want) {
+			t.Errorf("the log has %s, want %s", c.log.String(), want)
 		}
-		c.Leave()
+		c.leave()
 	})
+}
+
+// TestForgottenInstancesAreNotKept checks that a batcher refers to no instance after Forget.
+func TestForgottenInstancesAreNotKept(t *testing.T) {
+	for name, config := range map[string]sequence.Config{"direct": direct(1, 0, 0), "oldest": oldest(1, 1, 0)} {
+		config.Model, config.Observer = "m", &tally{}
+		s := sequence.New(config)
+		for _, known := range []bool{true, false} {
+			forgotten := func() weak.Pointer[backendtest.Instance] {
+				in := backendtest.NewInstance("i", 0)
+				if known {
+					s.Available(in)
+				}
+				s.Retire(in, func() {})
+				s.Lost(in, true)
+				s.Forget(in)
+				return weak.Make(in)
+			}()
+			runtime.GC()
+			if forgotten.Value() != nil {
+				t.Errorf("%s, known before: %v: the instance is kept", name, known)
+			}
+		}
+		runtime.KeepAlive(s)
+	}
 }

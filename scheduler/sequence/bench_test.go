@@ -41,15 +41,15 @@ func BenchmarkSequences(b *testing.B) {
 		config sequence.Config
 		state  int // bytes
 	}{
-		{"direct", sequence.Direct(live, 0, 0), 0},
-		{"direct, 64 B of state", sequence.Direct(live, 0, 0), 64},
-		{"oldest", sequence.Oldest(8, live, 0), 0},
-		{"oldest, 64 B of state", sequence.Oldest(8, live, 0), 64},
-		{"backlog", sequence.Oldest(1, 1, 0), 0},
+		{"direct", direct(live, 0, 0), 0},
+		{"direct, 64 B of state", direct(live, 0, 0), 64},
+		{"oldest", oldest(8, live, 0), 0},
+		{"oldest, 64 B of state", oldest(8, live, 0), 64},
+		{"backlog", oldest(1, 1, 0), 0},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			config := c.config
-			config.Model, config.Observer = "m", &sequence.Tally{}
+			config.Model, config.Observer = "m", &tally{}
 			config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
 			config.Batching.ControlInput = []*kserve.ModelSequenceBatching_ControlInput{
 				{Name: "START", Control: []*kserve.ModelSequenceBatching_Control{{Kind: kserve.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START, Int32FalseTrue: []int32{0, 1}}}},
@@ -64,7 +64,7 @@ func BenchmarkSequences(b *testing.B) {
 				config.MaxBatch = 8 // slots of each of 1,250 instances
 			}
 			s := sequence.New(config)
-			for range max(1, live/8*sequence.BoolToInt(config.Batching.GetOldest() == nil)) {
+			for range max(1, live/8*boolToInt(config.Batching.GetOldest() == nil)) {
 				s.Available(&echo{state: in.state})
 			}
 			send := func(n int, flags uint32) {
@@ -99,8 +99,8 @@ func BenchmarkSequences(b *testing.B) {
 // no goroutine.
 func TestIdleSequencesCostLittle(t *testing.T) {
 	const live, most = 10_000, 800
-	config := sequence.Oldest(8, live, 0)
-	config.Model, config.Observer = "m", &sequence.Tally{}
+	config := oldest(8, live, 0)
+	config.Model, config.Observer = "m", &tally{}
 	config.Batching.MaxSequenceIdleMicroseconds = 1 << 40
 	s := sequence.New(config)
 	s.Available(&echo{})

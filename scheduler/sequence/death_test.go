@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
 // taker is an instance that keeps its batches.
@@ -73,8 +74,8 @@ func (uncounted) Pending(int)                    {}
 func (uncounted) Executed(*scheduler.Execution)  {}
 func (uncounted) Failed(scheduler.Reason, int64) {}
 
-// bothStrategies runs a test with Direct and with Oldest.
-func bothStrategies(t *testing.T, story func(t *testing.T, c Config)) {
+// bothStrategies runs a test with direct and with Oldest.
+func bothStrategies(t *testing.T, story func(t *testing.T, c sequence.Config)) {
 	for name, batching := range map[string]*kserve.ModelSequenceBatching{
 		"direct": {MaxSequenceIdleMicroseconds: 3600e6},
 		"oldest": {MaxSequenceIdleMicroseconds: 3600e6, StrategyChoice: &kserve.ModelSequenceBatching_Oldest{
@@ -83,14 +84,14 @@ func bothStrategies(t *testing.T, story func(t *testing.T, c Config)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				story(t, Config{Model: "m", Observer: uncounted{}, Batching: batching})
+				story(t, sequence.Config{Model: "m", Observer: uncounted{}, Batching: batching})
 			})
 		})
 	}
 }
 
 // sendTo submits one request of sequence 7. The text of an error response goes to text.
-func sendTo(t *testing.T, s *Batcher, flags uint32, text *string) {
+func sendTo(t *testing.T, s *sequence.Batcher, flags uint32, text *string) {
 	t.Helper()
 	err := s.Submit(context.Background(), &infer.Request{BatchSize: 1, Flags: flags, Correlation: infer.CorrelationID{Number: 7}}, func(r *infer.Response) {
 		if r.Err != nil {
@@ -105,10 +106,10 @@ func sendTo(t *testing.T, s *Batcher, flags uint32, text *string) {
 // TestSequenceOutlivesItsAnswer checks that the sequence continues if the model's process dies
 // after the last response but before its execution returns.
 func TestSequenceOutlivesItsAnswer(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c Config) {
-		for _, states := range [][]State{nil, {{Input: "S", Output: "S", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}} {
+	bothStrategies(t, func(t *testing.T, c sequence.Config) {
+		for _, states := range [][]sequence.State{nil, {{Input: "S", Output: "S", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}} {
 			c.Decoupled, c.States = true, states
-			s, a, text := New(c), &taker{name: "a"}, ""
+			s, a, text := sequence.New(c), &taker{name: "a"}, ""
 			s.Available(a)
 			sendTo(t, s, infer.SequenceStart, &text)
 			b := a.take(t)
@@ -122,7 +123,6 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 			b.Done(b, backend.Report{Executed: true, Err: &infer.Error{Message: "lost"}})
 			s.Available(a)
 			a.take(t)
-			s.alarm.Stop()
 		}
 	})
 }
@@ -130,9 +130,9 @@ func TestSequenceOutlivesItsAnswer(t *testing.T) {
 // TestSequenceNotBegunMovesOn checks that a START that waits for its turn on an instance moves to
 // another instance if that one is lost.
 func TestSequenceNotBegunMovesOn(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c Config) {
+	bothStrategies(t, func(t *testing.T, c sequence.Config) {
 		l, text := ratelimit.New(nil), ""
-		s := New(c)
+		s := sequence.New(c)
 		e := l.Events(s)
 		a, b := &taker{name: "a"}, &taker{name: "b"}
 		holds := &holding{taker: taker{name: "c"}}
@@ -152,7 +152,6 @@ func TestSequenceNotBegunMovesOn(t *testing.T) {
 		if text != "" {
 			t.Errorf("a request was answered with %q", text)
 		}
-		s.alarm.Stop()
 	})
 }
 
@@ -160,16 +159,15 @@ func TestSequenceNotBegunMovesOn(t *testing.T) {
 func TestLongestTimesAreNotInThePast(t *testing.T) {
 	for _, micros := range []uint64{math.MaxInt64 / 1000, math.MaxInt64, math.MaxUint64} {
 		synctest.Test(t, func(t *testing.T) {
-			idle := New(Config{Model: "m", Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{MaxSequenceIdleMicroseconds: micros}})
+			idle := sequence.New(sequence.Config{Model: "m", Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{MaxSequenceIdleMicroseconds: micros}})
 			text := ""
 			idle.Available(&taker{name: "a"})
 			sendTo(t, idle, infer.SequenceStart, &text)
 			time.Sleep(24 * time.Hour)
 			sendTo(t, idle, 0, &text) // the sequence still exists
-			idle.alarm.Stop()
 
 			a := &taker{name: "a"}
-			waits := New(Config{Model: "m", MaxBatch: 4, Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{
+			waits := sequence.New(sequence.Config{Model: "m", MaxBatch: 4, Observer: uncounted{}, Batching: &kserve.ModelSequenceBatching{
 				MaxSequenceIdleMicroseconds: 3600e6,
 				StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{
 					MaxCandidateSequences: 4, PreferredBatchSize: []int32{4}, MaxQueueDelayMicroseconds: micros,
@@ -180,7 +178,6 @@ func TestLongestTimesAreNotInThePast(t *testing.T) {
 			if len(a.got) > 0 {
 				t.Errorf("a delay of %d us has passed at once", micros)
 			}
-			waits.alarm.Stop()
 		})
 	}
 }
@@ -214,11 +211,11 @@ func TestDelayForEverEndsByTimeout(t *testing.T) {
 // TestSequenceStopsAtOnce checks that after Stop an idle sequence gives its slot to one in the
 // backlog at once, because it gets no more requests.
 func TestSequenceStopsAtOnce(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c Config) {
+	bothStrategies(t, func(t *testing.T, c sequence.Config) {
 		if oldest := c.Batching.GetOldest(); oldest != nil {
 			oldest.MaxCandidateSequences = 1
 		}
-		s, a := New(c), &taker{name: "a"}
+		s, a := sequence.New(c), &taker{name: "a"}
 		s.Available(a)
 		answered := 0
 		send := func(id uint64) {

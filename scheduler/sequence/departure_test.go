@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
 // quiet is a context that ends without notifying anyone, as if the goroutine that watches it had
@@ -34,8 +35,8 @@ func (c *quiet) Err() error {
 // TestSequenceDrainsOnce checks that a retired instance is drained once if its last request turns
 // out to be cancelled when its turn comes.
 func TestSequenceDrainsOnce(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c Config) {
-		s, a, drained, text := New(c), &taker{name: "a"}, 0, ""
+	bothStrategies(t, func(t *testing.T, c sequence.Config) {
+		s, a, drained, text := sequence.New(c), &taker{name: "a"}, 0, ""
 		s.Available(a)
 		sendTo(t, s, infer.SequenceStart, &text)
 		b := a.take(t)
@@ -65,8 +66,8 @@ func TestSequenceTellsOfUnansweredRequests(t *testing.T) {
 		{infer.SequenceStart | infer.SequenceEnd, false, false},
 		{infer.SequenceStart | infer.SequenceEnd, true, true},
 	} {
-		bothStrategies(t, func(t *testing.T, c Config) {
-			s, a, text := New(c), &taker{name: "a"}, ""
+		bothStrategies(t, func(t *testing.T, c sequence.Config) {
+			s, a, text := sequence.New(c), &taker{name: "a"}, ""
 			s.Available(a)
 			sendTo(t, s, test.flags, &text)
 			b := a.take(t)
@@ -138,20 +139,20 @@ func (h *hesitant) end() {
 	}
 }
 
-// TestWhoLeavesWhileHandedOver checks that the model gets the cancellation of a client that leaves
-// after its request has left the queue but before the instance has it.
-func TestWhoLeavesWhileHandedOver(t *testing.T) {
-	sequence := func(b *kserve.ModelSequenceBatching) scheduler.Scheduler {
+// TestCancellationDuringHandoverReachesTheModel checks that the model gets the cancellation of a
+// client that leaves after its request has left the queue but before the instance has it.
+func TestCancellationDuringHandoverReachesTheModel(t *testing.T) {
+	newSequences := func(b *kserve.ModelSequenceBatching) scheduler.Scheduler {
 		b.MaxSequenceIdleMicroseconds = 3600e6
-		return New(Config{Model: "m", Observer: uncounted{}, Batching: b})
+		return sequence.New(sequence.Config{Model: "m", Observer: uncounted{}, Batching: b})
 	}
 	for name, make := range map[string]func() scheduler.Scheduler{
 		"batcher": func() scheduler.Scheduler {
 			return scheduler.NewBatcher(scheduler.BatcherConfig{Observer: uncounted{}})
 		},
-		"direct": func() scheduler.Scheduler { return sequence(&kserve.ModelSequenceBatching{}) },
+		"direct": func() scheduler.Scheduler { return newSequences(&kserve.ModelSequenceBatching{}) },
 		"oldest": func() scheduler.Scheduler {
-			return sequence(&kserve.ModelSequenceBatching{StrategyChoice: &kserve.ModelSequenceBatching_Oldest{
+			return newSequences(&kserve.ModelSequenceBatching{StrategyChoice: &kserve.ModelSequenceBatching_Oldest{
 				Oldest: &kserve.ModelSequenceBatching_StrategyOldest{MaxCandidateSequences: 4},
 			}})
 		},
@@ -198,8 +199,9 @@ func TestWhoLeavesWhileHandedOver(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesAsTheirTurnComes checks the same for a batch that has waited for resources.
-func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
+// TestCancellationAsATurnComesReachesTheModel checks the same for a batch that has waited for
+// resources.
+func TestCancellationAsATurnComesReachesTheModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ratelimit.New([]ratelimit.Resource{{Name: "R", Count: 1, Device: ratelimit.AnyDevice}})
 		ctx, leave := context.WithCancel(t.Context())
@@ -231,11 +233,12 @@ func TestWhoLeavesAsTheirTurnComes(t *testing.T) {
 	})
 }
 
-// TestSequenceComesBackToNobody checks that a request whose instance is lost before it takes the
-// batch is cancelled, instead of waiting for another instance, if its client has left.
-func TestSequenceComesBackToNobody(t *testing.T) {
-	bothStrategies(t, func(t *testing.T, c Config) {
-		s, a, answer := New(c), &taker{name: "a"}, "nothing"
+// TestReturnedRequestsOfDisconnectedClientsAreCancelled checks that a request whose instance is
+// lost before it takes the batch is cancelled, instead of waiting for another instance, if its
+// client has left.
+func TestReturnedRequestsOfDisconnectedClientsAreCancelled(t *testing.T) {
+	bothStrategies(t, func(t *testing.T, c sequence.Config) {
+		s, a, answer := sequence.New(c), &taker{name: "a"}, "nothing"
 		s.Available(a)
 		ctx, leave := context.WithCancel(t.Context())
 		req := &infer.Request{BatchSize: 1, Flags: infer.SequenceStart, Correlation: infer.CorrelationID{Number: 7}}
@@ -247,8 +250,8 @@ func TestSequenceComesBackToNobody(t *testing.T) {
 		synctest.Wait()
 		b.Done(b, backend.Report{Refused: true})
 		s.Lost(a, false)
-		if answer != "Cancelled" || s.InFlight() != 0 || len(s.ids) != 0 {
-			t.Errorf("the answer is %s, %d are inside, %d sequences are known; want Cancelled and none", answer, s.InFlight(), len(s.ids))
+		if answer != "Cancelled" || s.InFlight() != 0 || len(s.Known()) != 0 {
+			t.Errorf("the answer is %s, %d are inside, %d sequences are known; want Cancelled and none", answer, s.InFlight(), len(s.Known()))
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"sync/atomic"
@@ -6,17 +6,17 @@ import (
 	"github.com/nereid-serving/nereid/scheduler"
 )
 
-// Tally is an Observer that counts.
-type Tally struct {
+// tally is an Observer that counts.
+type tally struct {
 	Waiting, executed, failed atomic.Int64
 	Negative                  atomic.Bool // set if the number of pending requests was below 0
 }
 
-func (c *Tally) Pending(n int) {
+func (c *tally) Pending(n int) {
 	if c.Waiting.Add(int64(n)) < 0 {
 		c.Negative.Store(true)
 	}
 }
 
-func (c *Tally) Executed(*scheduler.Execution)  { c.executed.Add(1) }
-func (c *Tally) Failed(scheduler.Reason, int64) { c.failed.Add(1) }
+func (c *tally) Executed(*scheduler.Execution)  { c.executed.Add(1) }
+func (c *tally) Failed(scheduler.Reason, int64) { c.failed.Add(1) }

@@ -26,7 +26,7 @@ func FuzzSequence(f *testing.F) {
 		if len(script) < 2 || len(script) > 300 {
 			return
 		}
-		synctest.Test(t, func(t *testing.T) { sequence.PlaySequence(t, script[0], script[1:]) })
+		synctest.Test(t, func(t *testing.T) { playSequence(t, script[0], script[1:]) })
 	})
 }
 
@@ -36,11 +36,11 @@ func TestStormAnswersEverySequence(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config sequence.Config
-	}{{"direct", sequence.Direct(4, 0, 0)}, {"oldest", sequence.Oldest(4, 6, 0)}} {
+	}{{"direct", direct(4, 0, 0)}, {"oldest", oldest(4, 6, 0)}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := c.config
-				var counts sequence.Tally
+				var counts tally
 				config.Model, config.Observer = "m", &counts
 				s := sequence.New(config)
 				instances := []*backendtest.Instance{backendtest.NewInstance("i", 3*time.Millisecond), backendtest.NewInstance("j", 5*time.Millisecond)}

@@ -43,9 +43,9 @@ func large(id string, sequence uint64, flags uint32, n int) *infer.Request {
 
 // inTheLastSlot starts sequences in all four slots and sends a request of n bytes to the last one
 // only.
-func inTheLastSlot(c *sequence.Fixture, n int) {
-	c.Run("up i; send a 1 S; send b 2 S; send c 3 S; send d 4 S; end i; end i")
-	c.Send(large("e", 4, 0, n))
+func inTheLastSlot(c *fixture, n int) {
+	c.run("up i; send a 1 S; send b 2 S; send c 3 S; send d 4 S; end i; end i")
+	c.send(large("e", 4, 0, n))
 	synctest.Wait()
 }
 
@@ -55,12 +55,12 @@ func TestPaddingIsLentOnce(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		pool := &paddingPool{}
-		config := sequence.Direct(4, 0, 0)
+		config := direct(4, 0, 0)
 		config.Allocate = pool.allocate
-		c := sequence.NewFixture(t, config)
+		c := newFixture(t, config)
 		inTheLastSlot(c, size)
-		c.Run("has i . . . e")
-		tasks := c.Instance("i").Has().Tasks
+		c.run("has i . . . e")
+		tasks := c.instance("i").has().Tasks
 		for _, task := range tasks[:3] {
 			in := task.Request.Input("X")
 			if len(in.Data) != size || in.Memory == nil || bytes.Count(in.Data, []byte{0}) != size || &in.Data[0] != &tasks[0].Request.Input("X").Data[0] {
@@ -71,31 +71,31 @@ func TestPaddingIsLentOnce(t *testing.T) {
 			t.Errorf("%d bytes were lent, want %d", pool.bytes, size)
 		}
 		// The next waiting batch reuses them; after it they are returned.
-		c.Send(large("f", 4, 0, size/2))
-		c.Run("end i; got e; has i . . . f")
+		c.send(large("f", 4, 0, size/2))
+		c.run("end i; got e; has i . . . f")
 		if pool.bytes != size || pool.held() == 0 {
 			t.Errorf("%d bytes were lent, %d references held, want those of before", pool.bytes, pool.held())
 		}
-		c.Run("end i; got f")
+		c.run("end i; got f")
 		if pool.held() != 0 {
 			t.Errorf("%d references are held by nobody", pool.held())
 		}
 		// A process that is lost, and one that gives its batch back.
 		for _, step := range []string{"fail i", "staged i; up i"} {
-			c.Send(large("g", 4, 0, size))
+			c.send(large("g", 4, 0, size))
 			synctest.Wait()
 			if pool.held() == 0 {
 				t.Errorf("%s: no padding is lent", step)
 			}
-			c.Run(step)
-			if c.Instance("i").Has() != nil {
-				c.Run("end i")
+			c.run(step)
+			if c.instance("i").has() != nil {
+				c.run("end i")
 			}
 			if pool.held() != 0 {
 				t.Errorf("%s: %d references are held by nobody", step, pool.held())
 			}
 		}
-		c.Leave()
+		c.leave()
 	})
 }
 
@@ -104,12 +104,12 @@ func TestPaddingIsLentOnce(t *testing.T) {
 func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := &paddingPool{err: infer.Errorf(infer.Unavailable, "no memory")}
-		config := sequence.Direct(4, 0, 0)
+		config := direct(4, 0, 0)
 		config.Allocate = pool.allocate
-		c := sequence.NewFixture(t, config)
+		c := newFixture(t, config)
 		inTheLastSlot(c, 1<<20)
-		c.Run("got e Unavailable: no memory; send f 4 -; has i . . . f; end i; got f")
-		c.Leave()
+		c.run("got e Unavailable: no memory; send f 4 -; has i . . . f; end i; got f")
+		c.leave()
 	})
 }
 
@@ -118,14 +118,14 @@ func TestPaddingWithoutMemoryRefusesOneRequest(t *testing.T) {
 func TestStatesAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		account := budget.New(budget.Config{Limit: 64 << 20})
-		config := sequence.Direct(2, 0, 0)
+		config := direct(2, 0, 0)
 		config.Memory = account
 		config.States = []sequence.State{{Input: "IN", Output: "OUT", DataType: infer.Uint8, Shape: []int64{1}, Data: []byte{42}}}
-		c := sequence.NewFixture(t, config)
-		c.Run("up i")
+		c := newFixture(t, config)
+		c.run("up i")
 		answer := func(n int) *lent {
 			memory := &lent{references: 1}
-			b := c.Instance("i").Take()
+			b := c.instance("i").take()
 			b.Done(b, backend.Report{Executed: true})
 			for _, task := range b.Tasks {
 				task.Send(&infer.Response{Final: true, Outputs: []infer.Tensor{
@@ -142,49 +142,49 @@ func TestStatesAreCharged(t *testing.T) {
 				t.Errorf("%d bytes are charged, want %d", got, want)
 			}
 		}
-		c.Run("send a 1 S; has i a")
+		c.run("send a 1 S; has i a")
 		answer(1 << 20)
 		charged(1, 1<<20)
-		c.Run("send b 1 -; has i b")
+		c.run("send b 1 -; has i b")
 		answer(1 << 20) // in addition to the state that b was executed with
 		charged(1, 2<<20)
-		c.Run("send c 1 -; has i c")
+		c.run("send c 1 -; has i c")
 		answer(1 << 20) // replaces the older one
 		charged(1, 2<<20)
-		c.Run("send d 1 -; has i d")
+		c.run("send d 1 -; has i d")
 		refused := answer(17 << 20) // only a quarter of the account may be states
 		if refused.references != 0 {
 			t.Errorf("the answer has %d references", refused.references)
 		}
-		if e := infer.AsError(c.Clients["d"].Final.Err); e == nil || e.Code != infer.Unavailable {
+		if e := infer.AsError(c.clients["d"].final.Err); e == nil || e.Code != infer.Unavailable {
 			t.Errorf("17 MiB of state: got %v, want it Unavailable", e)
 		}
 		charged(1, 2<<20)
-		c.Run("send e 1 -; has i e")
-		if got := c.Clients["e"].Seen.Input("IN").Data; len(got) != 1<<20 {
+		c.run("send e 1 -; has i e")
+		if got := c.clients["e"].seen.Input("IN").Data; len(got) != 1<<20 {
 			t.Errorf("the next request has a state of %d bytes, want that of before", len(got))
 		}
 		answer(1 << 20)
-		c.Run("send f 1 S; has i f") // a new sequence with the same id
+		c.run("send f 1 S; has i f") // a new sequence with the same id
 		charged(1, 0)
 		answer(3 << 20)
 		charged(1, 3<<20)
-		c.Run("send g 1 E; has i g")
+		c.run("send g 1 E; has i g")
 		answer(3 << 20)
 		charged(0, 0)
-		c.Run("send h 2 S; has i h")
+		c.run("send h 2 S; has i h")
 		answer(5 << 20)
 		charged(1, 5<<20)
-		c.Run("wait 2s") // it idled out
+		c.run("wait 2s") // it idled out
 		charged(0, 0)
-		c.Run("send k 3 S; has i k")
+		c.run("send k 3 S; has i k")
 		answer(5 << 20)
 		rest := account.Most(budget.States) - account.Used(budget.States)
 		account.Must(budget.States, rest)
-		c.Run("send l 4 S; refused l Unavailable: request needs 512 bytes of memory, but 16777216 of the server's 67108864 bytes for requests are in use, 16777216 of them for states; send m 3 -; has i m")
+		c.run("send l 4 S; refused l Unavailable: request needs 512 bytes of memory, but 16777216 of the server's 67108864 bytes for requests are in use, 16777216 of them for states; send m 3 -; has i m")
 		account.Give(budget.States, rest)
 		answer(5 << 20)
-		c.Leave()
+		c.leave()
 		charged(0, 0)
 	})
 }

@@ -1,8 +1,9 @@
-package sequence
+package sequence_test
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,35 +11,36 @@ import (
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
-func BoolToInt(yes bool) int {
+func boolToInt(yes bool) int {
 	if yes {
 		return 1
 	}
 	return 0
 }
 
-func PlaySequence(t *testing.T, kind byte, script []byte) {
-	configs := []Config{Direct(2, 0, 0), Direct(3, 50_000, 0.5), Oldest(2, 3, 0), Oldest(2, 2, 20_000, 2)}
+func playSequence(t *testing.T, kind byte, script []byte) {
+	configs := []sequence.Config{direct(2, 0, 0), direct(3, 50_000, 0.5), oldest(2, 3, 0), oldest(2, 2, 20_000, 2)}
 	config := configs[kind%4]
 	config.Batching.IterativeSequence = kind&4 != 0
 	account := budget.New(budget.Config{Limit: 64 << 20})
 	if kind&8 != 0 {
 		config.Decoupled = kind&16 != 0
 		config.Memory = account
-		config.States = []State{{Input: "IN", Output: "OUT", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}
+		config.States = []sequence.State{{Input: "IN", Output: "OUT", DataType: infer.Int32, Shape: []int64{1}, Data: make([]byte, 4)}}
 	}
-	c := NewFixture(t, config)
+	c := newFixture(t, config)
 	names := []string{"i", "j"}
-	c.Run("up i; up j")
+	c.run("up i; up j")
 	generation := map[infer.CorrelationID]int{}
 	of := map[string]string{}   // the sequence of each request
 	begun := map[string]int{}   // the last executed request of each sequence
 	looked := map[string]bool{} // instances whose batch has been checked
 	for n, op := range script {
 		name := names[op>>2&1]
-		i := c.Instance(name)
+		i := c.instance(name)
 		switch what := op >> 4; {
 		case what < 8:
 			id := infer.CorrelationID{Number: uint64(op&3) + 1}
@@ -46,27 +48,24 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 			if what == 7 {
 				flags |= infer.SequenceStart
 			}
-			c.mu.Lock()
-			known := c.ids[id] != nil
-			c.mu.Unlock()
-			if !known {
+			if !slices.Contains(c.Known(), id) {
 				generation[id]++
 			}
 			req := &infer.Request{ID: fmt.Sprint(n), Correlation: id, Flags: flags, BatchSize: 1}
 			if what == 6 {
 				req.TimeoutMicros = 30_000
 			}
-			c.Send(req)
+			c.send(req)
 			of[req.ID] = fmt.Sprintf("%d of %d", generation[id], id.Number)
 		case what < 12:
-			if i.Has() == nil {
+			if i.has() == nil {
 				break
 			}
 			looked[name] = false
 			switch what {
 			case 11:
 				if config.Batching.IterativeSequence {
-					c.finish(i, backend.Report{Executed: true, Rescheduled: i.Has().Tasks}, nil)
+					c.finish(i, backend.Report{Executed: true, Rescheduled: i.has().Tasks}, nil)
 					break
 				}
 				fallthrough
@@ -80,7 +79,7 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 				})
 			}
 		case what == 12:
-			for _, p := range c.Clients {
+			for _, p := range c.clients {
 				if int(op&3) == int(p.own.Correlation.Number)-1 && p.own.ID != "" && n%3 == 0 {
 					p.cancel()
 				}
@@ -93,7 +92,7 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 			c.step("up " + name + "'")
 		case i.dead:
 			c.step("up " + name)
-		case op&1 != 0 && i.Has() != nil:
+		case op&1 != 0 && i.has() != nil:
 			looked[name] = false
 			c.step("staged " + name)
 		default:
@@ -105,22 +104,22 @@ func PlaySequence(t *testing.T, kind byte, script []byte) {
 			checkBatch(t, c, name, looked, of, begun, config.Batching.IterativeSequence)
 		}
 	}
-	c.Run("wait 10s")
+	c.run("wait 10s")
 	for name, i := range c.instances {
 		if i.dead {
 			c.step("up " + name)
 		}
 	}
-	c.Leave()
+	c.leave()
 	if n := account.Used(budget.States); n != 0 {
 		t.Errorf("%d bytes are charged at the end", n)
 	}
 }
 
 // checkBatch checks an instance's batch, once per batch.
-func checkBatch(t *testing.T, c *Fixture, name string, looked map[string]bool, of map[string]string, begun map[string]int, rounds bool) {
+func checkBatch(t *testing.T, c *fixture, name string, looked map[string]bool, of map[string]string, begun map[string]int, rounds bool) {
 	t.Helper()
-	b := c.Instance(name).Has()
+	b := c.instance(name).has()
 	if b == nil || looked[name] {
 		return
 	}
@@ -130,21 +129,21 @@ func checkBatch(t *testing.T, c *Fixture, name string, looked map[string]bool, o
 		if task.Request.Padding {
 			continue
 		}
-		sequence := of[task.Request.ID]
-		if in[sequence] {
-			t.Errorf("a batch has two requests of sequence %s", sequence)
+		id := of[task.Request.ID]
+		if in[id] {
+			t.Errorf("a batch has two requests of sequence %s", id)
 		}
-		in[sequence] = true
+		in[id] = true
 		var n int
 		if _, err := fmt.Sscan(task.Request.ID, &n); err != nil {
 			t.Fatal(err)
 		}
-		if n < begun[sequence] && !rounds {
-			t.Errorf("request %d of sequence %s was executed behind request %d", n, sequence, begun[sequence])
+		if n < begun[id] && !rounds {
+			t.Errorf("request %d of sequence %s was executed after request %d", n, id, begun[id])
 		}
-		begun[sequence] = n
+		begun[id] = n
 	}
-	if c.Instance(name).more {
+	if c.instance(name).more {
 		t.Errorf("instance %s was given a batch while it had one", name)
 	}
 }

@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"fmt"
@@ -14,18 +14,19 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/internal/testkit/transcript"
 	"github.com/nereid-serving/nereid/kserve"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
 
 // TestTranscripts plays testdata. The first line of each case is the config, the others are steps
-// of Fixture.step. An effect is a batch that an instance begins, a response, a rejection, a drained
+// of fixture.step. An effect is a batch that an instance begins, a response, a rejection, a drained
 // instance, or a new number of sequences.
 func TestTranscripts(t *testing.T) {
 	transcript.Play(t, "testdata/*.txt", func(t *testing.T) func(string) []string {
 		var seen *witness
 		return func(line string) []string {
 			if seen == nil {
-				seen = newWitness(NewFixture(t, parseConfig(t, line)))
-				t.Cleanup(seen.Leave)
+				seen = newWitness(newFixture(t, parseConfig(t, line)))
+				t.Cleanup(seen.leave)
 				return nil
 			}
 			seen.step(line)
@@ -36,7 +37,7 @@ func TestTranscripts(t *testing.T) {
 }
 
 // parseConfig parses "direct max_batch=2 delay=100ms" or "oldest candidates=4 preferred=2".
-func parseConfig(t *testing.T, line string) Config {
+func parseConfig(t *testing.T, line string) sequence.Config {
 	t.Helper()
 	fields := strings.Fields(line)
 	values := map[string]string{}
@@ -50,16 +51,16 @@ func parseConfig(t *testing.T, line string) Config {
 	}
 	delay, _ := time.ParseDuration(values["delay"])
 	utilization, _ := strconv.ParseFloat(values["utilization"], 32)
-	var config Config
+	var config sequence.Config
 	switch fields[0] {
 	case "direct":
-		config = Direct(number("max_batch"), uint64(delay.Microseconds()), float32(utilization))
+		config = direct(number("max_batch"), uint64(delay.Microseconds()), float32(utilization))
 	case "oldest":
 		var preferred []int32
 		if n := number("preferred"); n > 0 {
 			preferred = []int32{int32(n)}
 		}
-		config = Oldest(number("max_batch"), int32(number("candidates")), uint64(delay.Microseconds()), preferred...)
+		config = oldest(number("max_batch"), int32(number("candidates")), uint64(delay.Microseconds()), preferred...)
 	default:
 		t.Fatalf("unknown strategy in %q", line)
 	}
@@ -70,26 +71,24 @@ func parseConfig(t *testing.T, line string) Config {
 
 // witness reports the changes in a fixture.
 type witness struct {
-	*Fixture
+	*fixture
 	batches   map[string]*backend.Batch
 	over      map[string]bool // requests that have ended
 	drained   map[string]bool
 	sequences int
 }
 
-func newWitness(c *Fixture) *witness {
-	return &witness{Fixture: c, batches: map[string]*backend.Batch{}, over: map[string]bool{}, drained: map[string]bool{}}
+func newWitness(c *fixture) *witness {
+	return &witness{fixture: c, batches: map[string]*backend.Batch{}, over: map[string]bool{}, drained: map[string]bool{}}
 }
 
 // effects returns the changes since its last call.
 func (w *witness) effects() (list []string) {
-	w.mu.Lock()
-	sequences := len(w.ids)
-	w.mu.Unlock()
+	sequences := len(w.Known())
 	w.view.Lock()
 	defer w.view.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(w.Clients)) {
-		if ended := ending(w.Clients[id]); ended != "" && !w.over[id] {
+	for _, id := range slices.Sorted(maps.Keys(w.clients)) {
+		if ended := ending(w.clients[id]); ended != "" && !w.over[id] {
 			w.over[id] = true
 			list = append(list, id+" "+ended)
 		}
@@ -103,7 +102,7 @@ func (w *witness) effects() (list []string) {
 			list = append(list, name+" executes two batches at once")
 		}
 		w.batches[name] = in.batch
-		if w.Fixture.drained[name] && !w.drained[name] {
+		if w.fixture.drained[name] && !w.drained[name] {
 			w.drained[name] = true
 			list = append(list, name+" drained")
 		}
@@ -120,10 +119,10 @@ func ending(c *client) string {
 	switch {
 	case c.refused != nil:
 		return "rejected: " + infer.AsError(c.refused).Status()
-	case c.Final == nil:
+	case c.final == nil:
 		return ""
-	case c.Final.Err != nil:
-		return "failed: " + strings.TrimSuffix(c.Final.Err.Status(), ": ")
+	case c.final.Err != nil:
+		return "failed: " + strings.TrimSuffix(c.final.Err.Status(), ": ")
 	}
 	return "answered"
 }
@@ -141,18 +140,18 @@ func requestsOf(b *backend.Batch) string {
 	return strings.Join(list, " ")
 }
 
-// Direct returns a config with the Direct strategy.
-func Direct(maxBatch int, delay uint64, fill float32) Config {
-	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
+// direct returns a config with the Direct strategy.
+func direct(maxBatch int, delay uint64, fill float32) sequence.Config {
+	return sequence.Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Direct{Direct: &kserve.ModelSequenceBatching_StrategyDirect{
 			MaxQueueDelayMicroseconds: delay, MinimumSlotUtilization: fill,
 		}},
 	}}
 }
 
-// Oldest returns a config with the Oldest strategy.
-func Oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) Config {
-	return Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
+// oldest returns a config with the Oldest strategy.
+func oldest(maxBatch int, candidates int32, delay uint64, preferred ...int32) sequence.Config {
+	return sequence.Config{MaxBatch: maxBatch, Batching: &kserve.ModelSequenceBatching{
 		StrategyChoice: &kserve.ModelSequenceBatching_Oldest{Oldest: &kserve.ModelSequenceBatching_StrategyOldest{
 			MaxCandidateSequences: candidates, MaxQueueDelayMicroseconds: delay, PreferredBatchSize: preferred,
 		}},

@@ -1,4 +1,4 @@
-package sequence
+package sequence_test
 
 import (
 	"context"
@@ -16,9 +16,12 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
+	"github.com/nereid-serving/nereid/scheduler/batching"
+	"github.com/nereid-serving/nereid/scheduler/sequence"
+	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
 
-// Fixture is a sequence batcher whose instances follow a script. Its steps:
+// fixture is a sequence batcher whose instances follow a script. Its steps:
 //
 //	up i            the instance i becomes available
 //	lose i, restart i   its process dies, for good or to come back
@@ -30,7 +33,7 @@ import (
 //	return i        it returns from execute, responses come later: answer r
 //	cancel r        the client of r disconnects
 //	wait 20ms       time passes
-//	retire i, stop
+//	retire i, forget i, stop
 //
 // Its expectations:
 //
@@ -40,43 +43,45 @@ import (
 //	refused r text  r was rejected with this error
 //	drained i       instance i is drained
 //	live n          n sequences are live
-type Fixture struct {
-	*Batcher
+type fixture struct {
+	*sequence.Batcher
+	config    sequence.Config
+	stopped   bool
 	t         testing.TB
 	counts    batchCounter
-	Log       strings.Builder
+	log       strings.Builder
 	view      sync.Mutex // protects the instances' batches and the clients' responses, which timers change too
 	instances map[string]*fakeInstance
-	Clients   map[string]*client
+	clients   map[string]*client
 	drained   map[string]bool
 }
 
 type batchCounter struct {
-	Tally
+	tally
 	sizes []int64
 }
 
 func (c *batchCounter) Executed(e *scheduler.Execution) {
-	c.Tally.Executed(e)
+	c.tally.Executed(e)
 	c.sizes = append(c.sizes, int64(len(e.Requests))+e.Padding)
 }
 
 type client struct {
 	own     *infer.Request
-	Seen    *infer.Request // as the last instance got it
+	seen    *infer.Request // as the last instance got it
 	refused error
-	Final   *infer.Response
+	final   *infer.Response
 	cancel  context.CancelFunc
 	task    *backend.Task
 }
 
-// Respond makes the model send a response to the request.
-func (p *client) Respond(r *infer.Response) { p.task.Send(r) }
+// respond makes the model send a response to the request.
+func (p *client) respond(r *infer.Response) { p.task.Send(r) }
 
 // fakeInstance is an instance that executes a batch until the script ends it.
 type fakeInstance struct {
 	name    string
-	fixture *Fixture
+	fixture *fixture
 	batch   *backend.Batch
 	// more is set if it got a second batch meanwhile, which is a bug.
 	more bool
@@ -97,14 +102,14 @@ func (i *fakeInstance) Execute(b *backend.Batch) {
 	i.more = i.more || i.batch != nil
 	i.batch = b
 	for _, task := range b.Tasks {
-		if p := i.fixture.Clients[task.Request.ID]; p != nil {
-			p.Seen, p.task = task.Request, task
+		if p := i.fixture.clients[task.Request.ID]; p != nil {
+			p.seen, p.task = task.Request, task
 		}
 	}
 }
 
-// Take removes and returns the batch of the instance.
-func (i *fakeInstance) Take() *backend.Batch {
+// take removes and returns the batch of the instance.
+func (i *fakeInstance) take() *backend.Batch {
 	i.fixture.view.Lock()
 	defer i.fixture.view.Unlock()
 	b := i.batch
@@ -112,17 +117,19 @@ func (i *fakeInstance) Take() *backend.Batch {
 	return b
 }
 
-func NewFixture(t testing.TB, config Config) *Fixture {
-	c := &Fixture{t: t, instances: map[string]*fakeInstance{}, Clients: map[string]*client{}, drained: map[string]bool{}}
-	config.Model, config.Observer, config.Log = "m", &c.counts, zerolog.New(&c.Log)
+func newFixture(t testing.TB, config sequence.Config) *fixture {
+	c := &fixture{t: t, instances: map[string]*fakeInstance{}, clients: map[string]*client{}, drained: map[string]bool{}}
+	config.Model, config.Observer, config.Log = "m", &c.counts, zerolog.New(&c.log)
+	config.Graph = waitgraph.New(config.Log, waitgraph.Patience)
 	if config.Batching == nil {
 		config.Batching = &kserve.ModelSequenceBatching{}
 	}
-	c.Batcher = New(config)
+	c.config = config
+	c.Batcher = sequence.New(config)
 	return c
 }
 
-func (c *Fixture) Instance(name string) *fakeInstance {
+func (c *fixture) instance(name string) *fakeInstance {
 	if c.instances[name] == nil {
 		c.instances[name] = &fakeInstance{name: name, fixture: c}
 	}
@@ -142,27 +149,27 @@ func correlation(text string) infer.CorrelationID {
 	return infer.CorrelationID{Text: text}
 }
 
-func (c *Fixture) Send(req *infer.Request) *client {
+func (c *fixture) send(req *infer.Request) *client {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &client{own: req, cancel: cancel}
-	c.Clients[req.ID] = p
+	c.clients[req.ID] = p
 	p.refused = c.Submit(ctx, req, func(r *infer.Response) {
 		c.view.Lock()
 		defer c.view.Unlock()
-		if p.Final != nil {
+		if p.final != nil {
 			c.t.Errorf("request %s was answered after its last response", req.ID)
 		}
 		if r.Final {
-			p.Final = r
+			p.final = r
 		}
 	})
 	return p
 }
 
 // finish ends the batch of an instance.
-func (c *Fixture) finish(i *fakeInstance, report backend.Report, answer func() *infer.Response) {
+func (c *fixture) finish(i *fakeInstance, report backend.Report, answer func() *infer.Response) {
 	c.t.Helper()
-	b := i.Take()
+	b := i.take()
 	if b == nil {
 		c.t.Fatalf("instance %s executes nothing", i.name)
 	}
@@ -174,7 +181,7 @@ func (c *Fixture) finish(i *fakeInstance, report backend.Report, answer func() *
 	}
 }
 
-func (c *Fixture) Run(script ...string) {
+func (c *fixture) run(script ...string) {
 	c.t.Helper()
 	for _, line := range script {
 		for _, step := range strings.Split(line, "; ") {
@@ -187,28 +194,28 @@ func (c *Fixture) Run(script ...string) {
 	}
 }
 
-func (c *Fixture) step(line string) {
+func (c *fixture) step(line string) {
 	c.t.Helper()
 	f := append(strings.Fields(line), "", "", "", "")
 	name := f[1]
 	ok := func() *infer.Response { return &infer.Response{Final: true} }
 	switch f[0] {
 	case "up":
-		i := c.Instance(name)
+		i := c.instance(name)
 		i.dead = false
 		c.Available(i)
 	case "lose", "restart":
-		i := c.Instance(name)
+		i := c.instance(name)
 		i.dead = true
-		if i.Has() != nil {
+		if i.has() != nil {
 			lost := errors.New("lost")
 			c.finish(i, backend.Report{Err: lost, Executed: true}, func() *infer.Response { return infer.ErrorResponse(lost) })
 		}
 		c.Lost(i, f[0] == "lose")
 	case "staged": // like restart, but its batch was still waiting for its turn
-		i := c.Instance(name)
+		i := c.instance(name)
 		i.dead = true
-		b := i.Take()
+		b := i.take()
 		c.Lost(i, false)
 		b.Done(b, backend.Report{Refused: true})
 	case "send":
@@ -220,20 +227,20 @@ func (c *Fixture) step(line string) {
 			}
 			req.TimeoutMicros = uint64(d / time.Microsecond)
 		}
-		c.Send(req)
+		c.send(req)
 	case "end":
-		c.finish(c.Instance(name), backend.Report{Executed: true}, ok)
+		c.finish(c.instance(name), backend.Report{Executed: true}, ok)
 	case "fail":
-		c.finish(c.Instance(name), backend.Report{Executed: true, Err: errors.New("failed")}, func() *infer.Response { return infer.ErrorResponse(errors.New("failed")) })
+		c.finish(c.instance(name), backend.Report{Executed: true, Err: errors.New("failed")}, func() *infer.Response { return infer.ErrorResponse(errors.New("failed")) })
 	case "return":
-		c.finish(c.Instance(name), backend.Report{Executed: true}, nil)
+		c.finish(c.instance(name), backend.Report{Executed: true}, nil)
 	case "answer":
-		c.Clients[name].task.Send(ok())
+		c.clients[name].task.Send(ok())
 	case "again":
-		i := c.Instance(name)
-		c.finish(i, backend.Report{Executed: true, Rescheduled: i.Has().Tasks}, nil)
+		i := c.instance(name)
+		c.finish(i, backend.Report{Executed: true, Rescheduled: i.has().Tasks}, nil)
 	case "cancel":
-		c.Clients[name].cancel()
+		c.clients[name].cancel()
 	case "wait":
 		d, err := time.ParseDuration(name)
 		if err != nil {
@@ -241,8 +248,11 @@ func (c *Fixture) step(line string) {
 		}
 		time.Sleep(d)
 	case "retire":
-		c.Retire(c.Instance(name), func() { c.drained[name] = true })
+		c.Retire(c.instance(name), func() { c.drained[name] = true })
+	case "forget":
+		c.Forget(c.instance(name))
 	case "stop":
+		c.stopped = true
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = c.Stop(ctx)
@@ -252,18 +262,16 @@ func (c *Fixture) step(line string) {
 }
 
 // see checks an expectation.
-func (c *Fixture) see(line string, f []string) {
+func (c *fixture) see(line string, f []string) {
 	c.t.Helper()
 	name := f[1]
-	c.mu.Lock()
-	live := len(c.ids)
-	c.mu.Unlock()
+	live := len(c.Known())
 	c.view.Lock()
 	defer c.view.Unlock()
 	switch f[0] {
 	case "has":
 		want, got := strings.Fields(line)[2:], []string{}
-		i := c.Instance(name)
+		i := c.instance(name)
 		if i.batch != nil {
 			for _, task := range i.batch.Tasks {
 				if task.Request.Padding {
@@ -278,25 +286,25 @@ func (c *Fixture) see(line string, f []string) {
 		}
 	case "got":
 		_, want, _ := strings.Cut(line, " "+name)
-		p := c.Clients[name]
-		if p.Final == nil {
+		p := c.clients[name]
+		if p.final == nil {
 			c.t.Errorf("request %s has no answer (refused: %v)", name, p.refused)
 			return
 		}
 		got := ""
-		if p.Final.Err != nil {
-			got = " " + strings.TrimSpace(p.Final.Err.Status())
+		if p.final.Err != nil {
+			got = " " + strings.TrimSpace(p.final.Err.Status())
 		}
 		if got != want {
 			c.t.Errorf("request %s was answered with error %q, want %q", name, got, want)
 		}
 	case "waits":
-		if p := c.Clients[name]; p.Final != nil || p.refused != nil {
-			c.t.Errorf("request %s does not wait: %+v, %v", name, p.Final, p.refused)
+		if p := c.clients[name]; p.final != nil || p.refused != nil {
+			c.t.Errorf("request %s does not wait: %+v, %v", name, p.final, p.refused)
 		}
 	case "refused":
 		_, want, _ := strings.Cut(line, " "+name+" ")
-		if p := c.Clients[name]; p.refused == nil || infer.AsError(p.refused).Status() != want {
+		if p := c.clients[name]; p.refused == nil || infer.AsError(p.refused).Status() != want {
 			c.t.Errorf("request %s was refused with %v, want %s", name, p.refused, want)
 		}
 	case "drained":
@@ -312,70 +320,62 @@ func (c *Fixture) see(line string, f []string) {
 	}
 }
 
-// Leave ends everything that executes or waits, and checks that nothing is left.
-func (c *Fixture) Leave() {
+// leave ends everything that executes or waits, and checks that nothing is left.
+func (c *fixture) leave() {
 	c.t.Helper()
 	for moved := true; moved; {
 		moved = false
 		for _, i := range c.instances {
-			if i.Has() != nil {
+			if i.has() != nil {
 				c.finish(i, backend.Report{Executed: true}, func() *infer.Response { return &infer.Response{Final: true} })
 				moved = true
 			}
 		}
-		if !moved && c.waits() { // for a delay, or for the slot of an idle sequence
-			time.Sleep(max(time.Duration(c.idle), time.Duration(c.delay)))
+		if !moved && c.counts.Waiting.Load() > 0 { // for a delay, or for the slot of an idle sequence
+			time.Sleep(c.patience())
 			synctest.Wait()
 			for _, i := range c.instances {
-				moved = moved || i.Has() != nil
+				moved = moved || i.has() != nil
 			}
 		}
 	}
 	c.view.Lock()
 	defer c.view.Unlock()
-	for id, p := range c.Clients {
-		if p.Final == nil && p.refused == nil {
+	for id, p := range c.clients {
+		if p.final == nil && p.refused == nil {
 			c.t.Errorf("request %s was never answered", id)
 		}
 		p.cancel()
 	}
-	if c.InFlight() != 0 || c.counts.Waiting.Load() != 0 || c.waits() {
-		c.t.Errorf("at the end: %d in flight, %d pending, some wait: %v", c.InFlight(), c.counts.Waiting.Load(), c.waits())
+	if c.InFlight() != 0 || c.counts.Waiting.Load() != 0 {
+		c.t.Errorf("at the end: %d in flight, %d pending", c.InFlight(), c.counts.Waiting.Load())
 	}
-	if c.census.StoppedLocked() {
+	if c.stopped {
 		return
 	}
 	// All sequences idle out.
-	time.Sleep(time.Duration(2 * c.idle))
+	time.Sleep(2 * c.patience())
 	synctest.Wait()
-	c.mu.Lock()
-	defer func() {
-		c.mu.Unlock()
-		if err := c.Stop(context.Background()); err != nil {
-			c.t.Error(err)
-		}
-	}()
-	if len(c.ids) != 0 || c.resting.First != nil || c.backlog.First != nil || c.expiring.Len() != 0 {
-		c.t.Errorf("%d sequences live at the end", len(c.ids))
+	if known, remains := c.Known(), c.Remains(); len(known)+len(remains) != 0 {
+		c.t.Errorf("at the end: sequences %v, %v", known, remains)
 	}
-	for _, l := range c.Batcher.instances.MembersLocked() {
-		for _, at := range l.slots {
-			if at.seq != nil {
-				c.t.Errorf("slot %d of %s is taken at the end", at.number, l.Instance().Name())
-			}
-		}
+	if err := c.Stop(context.Background()); err != nil {
+		c.t.Error(err)
 	}
 }
 
-// waits reports whether requests wait for an instance.
-func (c *Fixture) waits() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.waiting > 0
+// patience returns how long a request may wait for a delay, or for the slot of an idle sequence.
+func (c *fixture) patience() time.Duration {
+	b := c.config.Batching
+	idle := batching.Micros(b.GetMaxSequenceIdleMicroseconds())
+	if idle == 0 {
+		idle = sequence.DefaultIdle
+	}
+	return max(idle, batching.Micros(b.GetDirect().GetMaxQueueDelayMicroseconds()))
 }
 
-// Has returns the batch of the instance.
-func (i *fakeInstance) Has() *backend.Batch {
+// has returns the batch of the instance.
+func (i *fakeInstance) has() *backend.Batch {
 	i.fixture.view.Lock()
 	defer i.fixture.view.Unlock()
 	return i.batch
