@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/kserve"
 	"github.com/nereid-serving/nereid/scheduler"
-	"github.com/nereid-serving/nereid/scheduler/batching"
 	"github.com/nereid-serving/nereid/scheduler/ratelimit"
 	"github.com/nereid-serving/nereid/scheduler/sequence"
 )
@@ -177,32 +176,6 @@ func TestLongestTimesAreNotInThePast(t *testing.T) {
 			sendTo(t, waits, infer.SequenceStart, &text)
 			if len(a.got) > 0 {
 				t.Errorf("a delay of %d us has passed at once", micros)
-			}
-		})
-	}
-}
-
-// TestDelayForEverEndsByTimeout checks that a request that waits for a batch that never fills is
-// rejected when its timeout expires.
-func TestDelayForEverEndsByTimeout(t *testing.T) {
-	for _, delay := range []uint64{3600e6, math.MaxInt64, math.MaxUint64} {
-		synctest.Test(t, func(t *testing.T) {
-			c := &kserve.ModelConfig{MaxBatchSize: 8, SchedulingChoice: &kserve.ModelConfig_DynamicBatching{DynamicBatching: &kserve.ModelDynamicBatching{
-				PreferredBatchSize: []int32{8}, MaxQueueDelayMicroseconds: delay,
-				DefaultQueuePolicy: &kserve.ModelQueuePolicy{DefaultTimeoutMicroseconds: 1000},
-			}}}
-			d := scheduler.NewBatcher(scheduler.BatcherConfig{Model: "m", Observer: uncounted{}, Batching: batching.NewRules(c)})
-			d.Available(&taker{name: "a"})
-			rejected := 0
-			for range 2 {
-				if err := d.Submit(context.Background(), &infer.Request{BatchSize: 1}, func(*infer.Response) { rejected++ }); err != nil {
-					t.Fatal(err)
-				}
-			}
-			time.Sleep(time.Second)
-			synctest.Wait()
-			if rejected != 2 {
-				t.Errorf("with a delay of %d us %d of 2 requests were rejected", delay, rejected)
 			}
 		})
 	}
