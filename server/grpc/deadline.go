@@ -27,7 +27,8 @@ var timeAfterFunc func(d time.Duration, f func()) timer
 type timer interface{ Stop() bool }
 
 func init() {
+	after := timeAfterFunc
 	timeAfterFunc = func(d time.Duration, f func()) timer {
-		return time.AfterFunc(min(d, math.MaxInt64-resetGrace)+resetGrace, f)
+		return after(min(d, math.MaxInt64-resetGrace)+resetGrace, f)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nereid-serving/nereid/server/servertest"
 )
 
-// TestDeadlinesEndWithAStatus checks that a call whose deadline passes on the server first ends with
-// a status, not with a reset of its stream, which clients report as CANCELLED or INTERNAL.
+// TestDeadlinesEndWithAStatus checks that a call whose deadline passes on the server first ends
+// with a status, not with a reset of its stream, which clients report as CANCELLED or INTERNAL.
 func TestDeadlinesEndWithAStatus(t *testing.T) {
 	const want = "4 Deadline Exceeded"
 	for _, timeout := range []string{"0n", "1n", "1m", "30m"} {
