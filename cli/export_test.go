@@ -7,3 +7,6 @@ const SignalBurst = signalBurst
 var Run = run
 
 var WatchSignals = watchSignals
+
+// ReleaseStartup is releaseStartup.
+var ReleaseStartup = releaseStartup

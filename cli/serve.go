@@ -19,6 +19,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/notify"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/processors"
 	"github.com/nereid-serving/nereid/models/catalog"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/server"
@@ -199,6 +200,14 @@ func runServer(o *flags.Options, running context.Context, s *nereid.Server, mana
 		_, err := s.Registry().Live()
 		return err
 	}))
+	if err := releaseStartup(); err != nil {
+		log.Debug().Msgf("the memory of the startup is not released: %v", err)
+	}
+	panics.Go(log, panics.Server, func() {
+		processors.Follow(running, func(now, most int) {
+			log.Debug().Msgf("using %d of %d processors", now, most)
+		})
+	}, nil)
 	return exitStatus(s.Run(running))
 }
 

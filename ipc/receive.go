@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nereid-serving/nereid/internal/processors"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/shm"
 	"golang.org/x/sys/unix"
@@ -176,7 +177,7 @@ const lingerAtMost = time.Millisecond
 // other goroutines run first, then other processes. Only the time given to processes counts, and
 // shows how busy the machine is.
 func (c *Channel) linger() bool {
-	if c.config.Linger == nil {
+	if c.config.Linger == nil || !processors.MaySpin() {
 		return false
 	}
 	budget := c.config.Linger()
@@ -247,7 +248,7 @@ var spinners atomic.Int32
 // longest yield. At most one goroutine spins on a channel; others return at once. If also is not
 // nil, Spin calls it between looks; it reports whether it found something.
 func (c *Channel) Spin(budget time.Duration, done <-chan struct{}, handle Handler, also func() bool) (longest time.Duration, err error) {
-	if spinners.Add(1) > max(int32(runtime.GOMAXPROCS(0))-1, 1) || !c.spin.TryLock() {
+	if spinners.Add(1) > max(int32(processors.Number())-1, 1) || !processors.MaySpin() || !c.spin.TryLock() {
 		spinners.Add(-1)
 		return 0, nil
 	}

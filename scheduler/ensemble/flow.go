@@ -7,6 +7,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/processors"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler"
 )
@@ -113,6 +114,10 @@ func (f *flow) beginLocked() error {
 
 // wait waits for the last response, and spins as long as the instances ask for it.
 func (f *flow) wait() {
+	if f.request.Caller == nil {
+		processors.Begin()
+		defer processors.End()
+	}
 	for {
 		f.mu.Lock()
 		on := f.spun

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/infer"
+	"github.com/nereid-serving/nereid/internal/processors"
 	"github.com/nereid-serving/nereid/panics"
 	"github.com/nereid-serving/nereid/scheduler/waitgraph"
 )
@@ -58,6 +59,10 @@ func (r *Delivery) WatchLocked(ctx context.Context, cancel func()) {
 func (r *Delivery) Await(ctx context.Context, req *infer.Request, in backend.Instance, cancel func()) {
 	if req.Entered != nil {
 		req.Entered()
+	}
+	if req.Caller == nil {
+		processors.Begin()
+		defer processors.End()
 	}
 	if in != nil {
 		if a := in.Capabilities().Awaiter; a != nil {

@@ -1,0 +1,204 @@
+// Package processors adapts GOMAXPROCS, the number of processors of the Go runtime, to the load.
+//
+// A goroutine that becomes ready while a processor is idle wakes another thread. On a busy machine
+// that thread takes a core from models and clients, and costs more than it does. Follow therefore
+// looks for the smallest number of processors that leaves no core idle.
+package processors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	number  atomic.Int32 // GOMAXPROCS, which the runtime returns under a lock
+	waiting atomic.Int32 // clients' requests between Begin and End
+)
+
+func init() { number.Store(int32(runtime.GOMAXPROCS(0))) }
+
+// Begin and End enclose the time in which a client's request waits for its responses.
+func Begin() { waiting.Add(1) }
+
+// End is called once for each call of Begin.
+func End() { waiting.Add(-1) }
+
+// Number returns GOMAXPROCS.
+func Number() int { return int(number.Load()) }
+
+// MaySpin reports whether a goroutine may keep its processor while it waits. It may not keep the
+// only one while several requests wait, because the runtime does not look for network input until a
+// processor is idle.
+func MaySpin() bool { return number.Load() > 1 || waiting.Load() <= 1 }
+
+// Limits of Follow.
+const (
+	period     = 100 * time.Millisecond // between decisions
+	calmPeriod = time.Second            // the same while the server does next to nothing
+	calm       = 0.01                   // processors in use
+	shortage   = 0.15                   // idle cores of a machine that has none to spare
+	spare      = 0.25                   // idle cores of a machine that has some to spare
+	patience   = 10                     // decisions between two reductions
+	lateWait   = 1e-3                   // seconds for which a goroutine should not wait for a processor
+	manyLate   = 3                      // such waits in a period
+	lateMemory = 100                    // decisions for which they prevent a reduction
+)
+
+// window is what happened since the last decision.
+type window struct {
+	used float64 // processors that this process used, on average
+	idle float64 // cores of the machine that were idle, on average
+	late uint64  // goroutines that waited longer than lateWait for a processor
+}
+
+// controller decides on the number of processors.
+type controller struct {
+	most, now int
+	steady    int // decisions since the last change
+	punctual  int // decisions since many goroutines were late
+}
+
+// decide returns the next number of processors. A machine without idle cores gains nothing from
+// another processor, so the number falls until a core is idle. It rises when the server needs more
+// processors and the machine has a core for them.
+func (c *controller) decide(w window) int {
+	c.steady++
+	c.punctual++
+	late := w.late >= manyLate
+	if late {
+		c.punctual = 0
+	}
+	next := c.now
+	switch {
+	case w.idle >= spare && (late || w.used > 0.8*float64(c.now)):
+		next = min(2*c.now, c.most)
+	case c.steady < patience:
+	case w.idle < shortage, w.used < 0.5*float64(c.now-1) && c.punctual >= lateMemory:
+		next = max(c.now-1, 1)
+	}
+	if next != c.now {
+		c.now, c.steady = next, 0
+	}
+	return next
+}
+
+// sampler measures windows. Its fields are totals at the end of the last one.
+type sampler struct {
+	at   time.Time
+	used time.Duration // CPU time of this process
+	idle time.Duration // of all cores
+	late uint64
+
+	latencies []metrics.Sample
+}
+
+// next returns the window since the last call.
+func (s *sampler) next() (window, error) {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		return window{}, err
+	}
+	idle, err := idleTime()
+	if err != nil {
+		return window{}, err
+	}
+	old := *s
+	s.at, s.idle = time.Now(), idle
+	s.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	if s.late, err = s.countLate(); err != nil {
+		return window{}, err
+	}
+	elapsed := float64(s.at.Sub(old.at))
+	return window{float64(s.used-old.used) / elapsed, float64(s.idle-old.idle) / elapsed, s.late - old.late}, nil
+}
+
+// countLate returns how many goroutines have waited longer than lateWait since the start.
+func (s *sampler) countLate() (n uint64, err error) {
+	if s.latencies == nil {
+		s.latencies = []metrics.Sample{{Name: "/sched/latencies:seconds"}}
+	}
+	metrics.Read(s.latencies)
+	if s.latencies[0].Value.Kind() != metrics.KindFloat64Histogram {
+		return 0, errors.ErrUnsupported
+	}
+	h := s.latencies[0].Value.Float64Histogram()
+	for i, count := range h.Counts {
+		if h.Buckets[i] >= lateWait {
+			n += count
+		}
+	}
+	return n, nil
+}
+
+// idleTime returns the time that the machine's cores have been idle, from the first line of
+// /proc/stat: "cpu user nice system idle iowait …", in units of 10 ms (proc(5)).
+func idleTime() (time.Duration, error) {
+	f, err := os.Open("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	var line [256]byte
+	n, err := f.Read(line[:])
+	if err != nil {
+		return 0, err
+	}
+	var user, nice, system, idle, iowait int64
+	if _, err := fmt.Sscanf(string(line[:n]), "cpu %d %d %d %d %d", &user, &nice, &system, &idle, &iowait); err != nil {
+		return 0, fmt.Errorf("read /proc/stat: %w", err)
+	}
+	return time.Duration(idle+iowait) * 10 * time.Millisecond, nil
+}
+
+// Follow adapts GOMAXPROCS until ctx ends, and calls changed after each change. It does nothing if
+// the environment sets GOMAXPROCS, or where the load of the machine is unknown.
+func Follow(ctx context.Context, changed func(now, most int)) {
+	most := Number()
+	c := controller{most: most, now: most}
+	s := &sampler{}
+	if _, err := s.next(); err != nil || most == 1 || os.Getenv("GOMAXPROCS") != "" {
+		return
+	}
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		w, err := s.next()
+		if err != nil {
+			return
+		}
+		if before := c.now; c.decide(w) != before {
+			c.apply(before)
+			changed(c.now, c.most)
+		}
+		if w.used < calm {
+			timer.Reset(calmPeriod)
+		} else {
+			timer.Reset(period)
+		}
+	}
+}
+
+// apply sets GOMAXPROCS. The runtime ignores changed limits of the container once GOMAXPROCS has
+// been set, so an increase looks at them again.
+func (c *controller) apply(before int) {
+	if c.now > before {
+		runtime.SetDefaultGOMAXPROCS()
+		c.most = runtime.GOMAXPROCS(0)
+		c.now = min(c.now, c.most)
+	}
+	number.Store(int32(c.now))
+	runtime.GOMAXPROCS(c.now)
+}
