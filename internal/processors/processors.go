@@ -138,24 +138,18 @@ func (s *sampler) countLate() (n uint64, err error) {
 	return n, nil
 }
 
-// idleTime returns the time that the machine's cores have been idle, from the first line of
-// /proc/stat: "cpu user nice system idle iowait …", in units of 10 ms (proc(5)).
+// idleTime returns the time that the machine's cores have been idle since it started: the second
+// number of /proc/uptime, in seconds (proc(5)). /proc/stat takes milliseconds on large machines.
 func idleTime() (time.Duration, error) {
-	f, err := os.Open("/proc/stat")
+	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	var line [256]byte
-	n, err := f.Read(line[:])
-	if err != nil {
-		return 0, err
+	var up, idle float64
+	if _, err := fmt.Sscan(string(text), &up, &idle); err != nil {
+		return 0, fmt.Errorf("read /proc/uptime: %w", err)
 	}
-	var user, nice, system, idle, iowait int64
-	if _, err := fmt.Sscanf(string(line[:n]), "cpu %d %d %d %d %d", &user, &nice, &system, &idle, &iowait); err != nil {
-		return 0, fmt.Errorf("read /proc/stat: %w", err)
-	}
-	return time.Duration(idle+iowait) * 10 * time.Millisecond, nil
+	return time.Duration(idle * float64(time.Second)), nil
 }
 
 // Follow adapts GOMAXPROCS until ctx ends, and calls changed after each change. It does nothing if
