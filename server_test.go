@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,16 @@ func TestEmbeddedServerServesAndLeavesNothing(t *testing.T) {
 	if status, answer := request(t, "http://"+s.MetricsAddr().String()+"/metrics", ""); status != http.StatusOK ||
 		!strings.Contains(answer, `nv_inference_request_success{model="double",version="1"} 1`) {
 		t.Errorf("metrics: got status %d, %s, want one request of the model", status, answer)
+	} else {
+		operations, err := os.ReadFile("docs/operations.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, own := range regexp.MustCompile(`(?m)^# HELP (nereid_\w+)`).FindAllStringSubmatch(answer, -1) {
+			if !strings.Contains(string(operations), "`"+own[1]) {
+				t.Errorf("docs/operations.md does not name the metric %s", own[1])
+			}
+		}
 	}
 	if status, answer := request(t, "http://"+s.HTTPAddr().String()+"/v2/logging", ""); status != http.StatusOK ||
 		!strings.Contains(answer, `"log_info":false,"log_warning":true`) {
