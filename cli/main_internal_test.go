@@ -17,7 +17,8 @@ func TestUsageNamesEveryFlag(t *testing.T) {
 		"Usage: nereid [options]\n  --help\n\tShow",
 		"\nServer:\n  --id <string>\n",
 		"\n  --http-restricted-api <<string>:<string>=<string>>\n",
-		"\nNereid's own:\n  --request-memory-byte-size <integer>\n",
+		"\nLimits:\n  --request-memory-byte-size <integer>\n",
+		"\nNereid's own:\n  --http-cors-allow-origin <string>\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("usage does not contain %q", want)

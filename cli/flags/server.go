@@ -87,9 +87,8 @@ func repositoryFlags() []flag {
 
 // ourFlags lists flags that tritonserver lacks.
 func ourFlags() []group {
-	return []group{{title: "OpenAI", ours: true, flags: openAIFlags()}, {title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
-		row("request-memory-byte-size", "<integer>", "Maximum memory for requests, responses and the state between requests, in bytes. Requests beyond it are rejected. 0: half of the memory that the machine and the control groups allow this process. Default: 0.",
-			setWith(parseWholeSize, func(o *Options) *uint64 { return &o.RequestMemoryBytes })),
+	limits := group{title: "Limits", ours: true, flags: slices.Concat(limitFlags(), modelLimitFlags())}
+	return []group{{title: "OpenAI", ours: true, flags: openAIFlags()}, limits, {title: "Nereid's own", ours: true, flags: slices.Concat([]flag{
 		row("http-cors-allow-origin", "<string>", "Origin, such as https://example.org, whose pages may use the HTTP endpoints from a browser (CORS); \"*\": any. May be given several times. Default: none.",
 			func(p *parser, text string) error {
 				if _, err := origins.New([]string{text}); err != nil {
@@ -107,7 +106,7 @@ func ourFlags() []group {
 				p.o.Repository.Develop = true
 				return nil
 			}),
-	}, socketFlags(), recordFlags(), pageFlags(), limitFlags(), modelLimitFlags(), []flag{
+	}, socketFlags(), recordFlags(), pageFlags(), []flag{
 		{name: "version", help: "Show the version of this binary and exit."},
 	})}}
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -20,7 +19,8 @@ var sectionsOf = map[string]string{
 	"Model Repository": "[Scheduling](scheduling.md#lifecycle) and [object stores](object-stores.md)", "Metrics": "[Metrics of the server](#metrics-of-the-server) and [Status](#status)",
 	"Tracing": "[Traces](traces.md)", "Backend": "[The Python backend](#the-python-backend)", "Response Cache": "[Response cache](scheduling.md#response-cache)",
 	"Memory/Device Management": "[GPUs](gpu.md#flags)", "OpenAI": "[OpenAI](openai.md)",
-	"Nereid's own": "[Limits](#limits), [Record and replay](record.md) and [the page](page.md)",
+	"Limits":       "[The limits without a flag](#limits), and [Memory](#memory) for the account and its shares",
+	"Nereid's own": "[Record and replay](record.md) and [the page](page.md)",
 }
 
 // FlagTables returns a Markdown table for each group of flags.
@@ -35,9 +35,17 @@ func FlagTables() string {
 		if more := sectionsOf[g.title]; more != "" {
 			fmt.Fprintf(&b, "See %s.\n\n", more)
 		}
-		b.WriteString("| flag | value | meaning |\n|---|---|---|\n")
+		head, line := "| flag | value | meaning |", "|---|---|---|"
+		if g.title == "Limits" {
+			head, line = head+" if exceeded |", line+"---|"
+		}
+		b.WriteString(head + "\n" + line + "\n")
 		for _, f := range g.flags {
-			fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.name, valueCell(&f), escapeCell(f.describe(defaults)))
+			cells := escapeCell(f.describe(defaults))
+			if f.exceeded != "" {
+				cells += " | " + f.exceeded
+			}
+			fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.name, valueCell(&f), cells)
 		}
 	}
 	return b.String() + "\n"
@@ -114,26 +122,4 @@ func FlagsSchema(t *testing.T) string {
 	}
 	const indent = "          "
 	return indent + `"type": "object",` + "\n" + indent + `"additionalProperties": false,` + "\n" + indent + `"properties": ` + string(text) + "\n        },\n"
-}
-
-// numberOf parses "8 KiB" or "10 min".
-func numberOf(t *testing.T, text string) string {
-	t.Helper()
-	number, unit, _ := strings.Cut(text, " ")
-	n, err := strconv.Atoi(number)
-	if err != nil {
-		t.Fatal(err)
-	}
-	factor := map[string]int{"": 1, "s": 1, "min": 60, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
-	return strconv.Itoa(n * factor)
-}
-
-func Section(t *testing.T, text, heading string) string {
-	t.Helper()
-	_, rest, found := strings.Cut(text, heading+"\n")
-	if !found {
-		t.Fatalf("docs/operations.md: no heading %q", heading)
-	}
-	body, _, _ := strings.Cut(rest, "\n## ")
-	return body
 }

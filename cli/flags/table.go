@@ -22,6 +22,7 @@ type flag struct {
 	set   func(p *parser, text string) error
 
 	preset      func(o *Options) string // the default, shown after the help; nil: the help names it
+	exceeded    string                  // what happens beyond a limit
 	least, most int64                   // bounds of a number; most is 0 without bounds
 }
 
@@ -92,7 +93,11 @@ func Describe() []command.Flag {
 			title = "General"
 		}
 		for _, f := range g.flags {
-			list = append(list, command.Flag{Group: title, Name: f.name, Value: f.value, Help: f.describe(defaults), Models: f.name == "load-model"})
+			help := f.describe(defaults)
+			if f.exceeded != "" {
+				help += " If exceeded: " + f.exceeded + "."
+			}
+			list = append(list, command.Flag{Group: title, Name: f.name, Value: f.value, Help: help, Models: f.name == "load-model"})
 		}
 	}
 	return list
@@ -167,9 +172,16 @@ func wholeSeconds(name, help string, field func(*Options) *time.Duration) flag {
 	return typed(name, "<integer>", help, parseSeconds, inSeconds, field)
 }
 
-// limit creates the row of a number, or a time in seconds, with the bounds in the table of its
+// limit creates a bounded row. exceeded tells what happens beyond the limit.
+func limit[T int | int64 | time.Duration](name, help, exceeded string, field func(*Options) *T) flag {
+	f := bounded(name, help, field)
+	f.exceeded = exceeded
+	return f
+}
+
+// bounded creates the row of a number, or a time in seconds, with the bounds in the table of its
 // config.
-func limit[T int | int64 | time.Duration](name, help string, field func(*Options) *T) flag {
+func bounded[T int | int64 | time.Duration](name, help string, field func(*Options) *T) flag {
 	unit := int64(1)
 	if _, ok := any(T(0)).(time.Duration); ok {
 		unit = int64(time.Second)
@@ -197,7 +209,7 @@ func boundsOf[T int | int64 | time.Duration](field func(*Options) *T) bounds.Fie
 
 // tritonLimit creates the row of a limit that Triton has, too, with its parser and its error text.
 func tritonLimit[T int | int64](name, help, refusal string, parse func(string) (T, error), field func(*Options) *T) flag {
-	f := limit(name, help, field)
+	f := bounded(name, help, field)
 	f.set = setWith(func(text string) (T, error) {
 		n, err := parse(text)
 		if err == nil && (int64(n) < f.least || int64(n) > f.most) {

@@ -186,9 +186,9 @@ func recordFlags() []flag {
 			names(func(o *Options) *[]string { return &o.Record.Models })),
 		row("record-redact", "<string>", "Names of inputs, outputs and parameters whose values --record omits, separated by commas. Default: none.",
 			names(func(o *Options) *[]string { return &o.Record.Redact })),
-		limit("record-max-requests", "Maximum number of files in the directory of --record.",
+		bounded("record-max-requests", "Maximum number of files in the directory of --record.",
 			func(o *Options) *int64 { return &o.Record.MaxRequests }),
-		limit("record-max-bytes", "Maximum size of all files in the directory of --record, in bytes.",
+		bounded("record-max-bytes", "Maximum size of all files in the directory of --record, in bytes.",
 			func(o *Options) *int64 { return &o.Record.MaxBytes }),
 	}
 }
