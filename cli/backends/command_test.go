@@ -88,6 +88,10 @@ func TestCommandLinesAreExplained(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	testkit.WriteFiles(t, empty, map[string]string{"folder/nereid_data": "", "other/nereid_other": ""})
+	if err := os.Chmod(filepath.Join(empty, "other/nereid_other"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -103,6 +107,7 @@ func TestCommandLinesAreExplained(t *testing.T) {
 		{"a strange setting", []string{"test", "--backend-config=x", empty}, 2, "want SETTING=VALUE"},
 		{"nothing there", []string{"test", filepath.Join(empty, "none")}, 1, "no such file"},
 		{"no program", []string{"test", empty}, 1, "contains 0 programs nereid_NAME, want one"},
+		{"a program in another folder", []string{"test", filepath.Join(empty, "folder")}, 1, "folder contains 0 programs nereid_NAME, want one"},
 		{"a program of another name", []string{"test", file}, 1, "the name of a backend's program must be nereid_NAME"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nereid-serving/nereid/models/config"
@@ -20,16 +21,10 @@ func find(path string) (program, backend string, err error) {
 		return "", "", err
 	}
 	if info.IsDir() {
-		found, err := filepath.Glob(filepath.Join(program, version.PluginPrefix+"*"))
-		if err != nil {
-			return "", "", err
-		}
-		var programs []string
-		for _, f := range found {
-			if info, err := os.Stat(f); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				programs = append(programs, f)
-			}
-		}
+		programs := slices.DeleteFunc(version.Plugins(filepath.Dir(program), nil, "*"), func(file string) bool {
+			info, err := os.Stat(file)
+			return filepath.Dir(file) != program || err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0
+		})
 		if len(programs) != 1 {
 			return "", "", fmt.Errorf("%s contains %d programs %sNAME, want one: build it first, or name the file", path, len(programs), version.PluginPrefix)
 		}
