@@ -39,11 +39,20 @@ func (c table) claim(ctx context.Context, name string, up *asker, needed, depend
 	}
 	p := &claimant{Operation: c.Begin(name, up.model, up.by)}
 	go func() {
-		p.held, p.err = c.Lock(ctx, p.Operation, catalog.Ids(needed), catalog.Ids(dependent))
+		p.held, p.err = c.Lock(ctx, p.Operation, ids(needed), ids(dependent))
 		p.done = true
 	}()
 	synctest.Wait()
 	return p
+}
+
+// ids returns the set of models with these names.
+func ids(names string) repository.Set {
+	set := make(repository.Set)
+	for _, name := range strings.Fields(names) {
+		set[repository.Identity{Name: name}] = true
+	}
+	return set
 }
 
 func TestOperationsExcludeEachOther(t *testing.T) {
@@ -79,8 +88,8 @@ func TestTryLockWaitsForNothing(t *testing.T) {
 		first := c.claim(t.Context(), "a", nil, "a", "")
 		second := c.claim(t.Context(), "b", nil, "a b", "")
 		op := c.Begin("", "", nil)
-		held := c.TryLock(op, catalog.Ids("a b x").Sorted())
-		if got, want := repository.SetOf(held...), catalog.Ids("b x"); !maps.Equal(got, want) {
+		held := c.TryLock(op, ids("a b x").Sorted())
+		if got, want := repository.SetOf(held...), ids("b x"); !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		c.End(first.Operation)

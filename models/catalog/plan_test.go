@@ -26,6 +26,11 @@ func (o *owner) End(_ repository.Identity, number int64, _ *version.Version) {
 
 func (o *owner) Exiting() bool { return false }
 
+// loaded is the result of a version that is up.
+func loaded(number int64) catalog.Result {
+	return catalog.Result{Number: number, Loaded: new(version.Version)}
+}
+
 // planned serves versions of a model from one source and loads it from another.
 func planned(t *testing.T, was, now *catalog.Source, serving []int64) (p plan) {
 	t.Helper()
@@ -41,7 +46,7 @@ func planned(t *testing.T, was, now *catalog.Source, serving []int64) (p plan) {
 		fresh, before, _ = k.Begin(id, s)
 		var results []catalog.Result
 		for _, number := range numbers {
-			results = append(results, catalog.Result{Number: number, Loaded: new(version.Version)})
+			results = append(results, loaded(number))
 		}
 		k.Commit(id, s, results)
 		return fresh, before
