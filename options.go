@@ -38,7 +38,7 @@ type Options struct {
 	ExitDelay          time.Duration // --exit-delay-secs: how long a server that is told to stop continues, not ready
 	ExitOnError        bool          // --exit-on-error: New fails for a bad repository, and Run for a model that does not load
 	RequestMemoryBytes uint64        // --request-memory-byte-size: for everything that clients make the server take; 0 is half of the memory
-	ClientLimits       budget.Limits // --client-max-…: limits on values that are usually small
+	ClientLimits       budget.Limits // --client-max-…, --model-max-load-files and --model-max-requested-instances
 	CacheBytes         int64         // size of the response cache; 0: no cache
 	AllowClientSHM     bool          // --allow-client-shm: clients may register regions of shared memory
 	StrictOutputs      bool          // --strict-outputs: outputs that do not match their model's config are errors
@@ -196,8 +196,8 @@ type PageOptions struct {
 // PagePort is the default port of the page.
 const PagePort = 8003
 
-// ModelLimits limit models, and requests about models. The limits of clients are in HTTPOptions and
-// GRPCOptions. 0 is the default of each.
+// ModelLimits limit models. The limits of clients are in ClientLimits, HTTPOptions and GRPCOptions.
+// 0 is the default of each.
 type ModelLimits struct {
 	QueuedRequests int // --model-max-queued-requests: waiting for one version
 	// Processes holds Instances, --model-max-instances; Output, --model-max-printed-lines,

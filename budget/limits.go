@@ -6,8 +6,8 @@ import (
 	"github.com/nereid-serving/nereid/internal/bounds"
 )
 
-// Limits of values from clients and models without a flag. docs/operations.md lists them in its
-// table of limits.
+// Limits of values from clients and models without a flag. docs/operations.md lists them under
+// Limits.
 const (
 	// MaxName limits the name of a model, of a tensor and of a parameter, in bytes.
 	MaxName = 4 << 10

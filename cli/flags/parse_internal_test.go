@@ -1,8 +1,11 @@
 package flags
 
 import (
+	"fmt"
+	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +35,22 @@ func TestQuantilesAreReadAsTritonReadsThem(t *testing.T) {
 		if !reflect.DeepEqual(got.Quantiles, c.want) || !strings.Contains(log.String(), c.log) || (c.log == "") != (log.Len() == 0) ||
 			(err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%q: got %v, %v, and the log %s; want %v, %q, %q", text, got.Quantiles, err, log.String(), c.want, c.err, c.log)
+		}
+	}
+}
+
+// TestErrorsOfBoundsNameTheFlag checks the error of a number below the bounds of each flag.
+func TestErrorsOfBoundsNameTheFlag(t *testing.T) {
+	for _, g := range flagTable() {
+		for _, f := range g.flags {
+			if f.most == 0 {
+				continue
+			}
+			number := strconv.FormatInt(f.least-1, 10)
+			_, err := Parse([]string{"--" + f.name + "=" + number}, func(string) string { return "" }, io.Discard)
+			if want := fmt.Sprintf("\n--%s is %q, want %s: ", f.name, number, f.accepts()); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("--%s=%s: got error %v, want one with %q", f.name, number, err, want)
+			}
 		}
 	}
 }
