@@ -146,7 +146,7 @@ func idleTime() (time.Duration, error) {
 		return 0, err
 	}
 	var up, idle float64
-	if _, err := fmt.Sscan(string(text), &up, &idle); err != nil {
+	if _, err := fmt.Sscan(string(text), &up, &idle); err != nil { // bound: two numbers
 		return 0, fmt.Errorf("read /proc/uptime: %w", err)
 	}
 	return time.Duration(idle * float64(time.Second)), nil
