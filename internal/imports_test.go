@@ -179,6 +179,7 @@ var tested = map[string][]string{
 	"models":                    {"metrics", "scheduler/ratelimit"},
 	"models/signature":          {"models/config"},
 	"models/version":            {"infer/trace"},
+	"server/openai":             {"server/tracing"},
 	"sdk/engine":                {"infer/trace", "metrics"},
 	"sdk/linked":                {"metrics"},
 	"sdk/plugin":                {"backend/native", "backend/process", "infer/trace", "kserve", "metrics", "shm"}, // they host its processes

@@ -46,17 +46,21 @@ const (
 	calm       = 0.01                   // processors in use
 	shortage   = 0.15                   // idle cores of a machine that has none to spare
 	spare      = 0.25                   // idle cores of a machine that has some to spare
+	full       = 0.92                   // use of all processors that shows a lack of them
+	enough     = 0.85                   // use of all processors but one that shows that they suffice
 	patience   = 10                     // decisions between two reductions
 	lateWait   = 1e-3                   // seconds for which a goroutine should not wait for a processor
-	manyLate   = 3                      // such waits in a period
-	lateMemory = 100                    // decisions for which they prevent a reduction
+	manyLate   = 3                      // such waits in a period, and
+	lateShare  = 0.1                    // their share of all waits, that show a lack of processors
+	lateMemory = 100                    // decisions for which that prevents a reduction
 )
 
 // window is what happened since the last decision.
 type window struct {
-	used float64 // processors that this process used, on average
-	idle float64 // cores of the machine that were idle, on average
-	late uint64  // goroutines that waited longer than lateWait for a processor
+	used  float64 // processors that this process used, on average
+	idle  float64 // cores of the machine that were idle, on average
+	waits uint64  // goroutines that waited for a processor
+	late  uint64  // those that waited longer than lateWait
 }
 
 // controller decides on the number of processors.
@@ -66,22 +70,22 @@ type controller struct {
 	punctual  int // decisions since many goroutines were late
 }
 
-// decide returns the next number of processors. A machine without idle cores gains nothing from
-// another processor, so the number falls until a core is idle. It rises when the server needs more
-// processors and the machine has a core for them.
+// decide returns the next number of processors. It rises when goroutines wait long for a processor,
+// or when the server uses its processors and the machine has an idle core. A machine without idle
+// cores gains nothing from another processor otherwise, so the number falls until a core is idle.
 func (c *controller) decide(w window) int {
 	c.steady++
 	c.punctual++
-	late := w.late >= manyLate
+	late := w.late >= manyLate && float64(w.late) > lateShare*float64(w.waits)
 	if late {
 		c.punctual = 0
 	}
 	next := c.now
 	switch {
-	case w.idle >= spare && (late || w.used > 0.8*float64(c.now)):
+	case late, w.idle >= spare && w.used > full*float64(c.now):
 		next = min(2*c.now, c.most)
-	case c.steady < patience:
-	case w.idle < shortage, w.used < 0.5*float64(c.now-1) && c.punctual >= lateMemory:
+	case c.steady < patience || c.punctual < lateMemory:
+	case w.idle < shortage, w.used < enough*float64(c.now-1):
 		next = max(c.now-1, 1)
 	}
 	if next != c.now {
@@ -92,10 +96,11 @@ func (c *controller) decide(w window) int {
 
 // sampler measures windows. Its fields are totals at the end of the last one.
 type sampler struct {
-	at   time.Time
-	used time.Duration // CPU time of this process
-	idle time.Duration // of all cores
-	late uint64
+	at    time.Time
+	used  time.Duration // CPU time of this process
+	idle  time.Duration // of all cores
+	waits uint64
+	late  uint64
 
 	latencies []metrics.Sample
 }
@@ -113,29 +118,34 @@ func (s *sampler) next() (window, error) {
 	old := *s
 	s.at, s.idle = time.Now(), idle
 	s.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	if s.late, err = s.countLate(); err != nil {
+	if err := s.countWaits(); err != nil {
 		return window{}, err
 	}
 	elapsed := float64(s.at.Sub(old.at))
-	return window{float64(s.used-old.used) / elapsed, float64(s.idle-old.idle) / elapsed, s.late - old.late}, nil
+	return window{
+		used: float64(s.used-old.used) / elapsed, idle: float64(s.idle-old.idle) / elapsed,
+		waits: s.waits - old.waits, late: s.late - old.late,
+	}, nil
 }
 
-// countLate returns how many goroutines have waited longer than lateWait since the start.
-func (s *sampler) countLate() (n uint64, err error) {
+// countWaits sets waits and late.
+func (s *sampler) countWaits() error {
 	if s.latencies == nil {
 		s.latencies = []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	}
 	metrics.Read(s.latencies)
 	if s.latencies[0].Value.Kind() != metrics.KindFloat64Histogram {
-		return 0, errors.ErrUnsupported
+		return errors.ErrUnsupported
 	}
 	h := s.latencies[0].Value.Float64Histogram()
+	s.waits, s.late = 0, 0
 	for i, count := range h.Counts {
+		s.waits += count
 		if h.Buckets[i] >= lateWait {
-			n += count
+			s.late += count
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // idleTime returns the time that the machine's cores have been idle since it started: the second
@@ -156,7 +166,7 @@ func idleTime() (time.Duration, error) {
 // the environment sets GOMAXPROCS, or where the load of the machine is unknown.
 func Follow(ctx context.Context, changed func(now, most int)) {
 	most := Number()
-	c := controller{most: most, now: most}
+	c := controller{most: most, now: most, punctual: lateMemory}
 	s := &sampler{}
 	if _, err := s.next(); err != nil || most == 1 || os.Getenv("GOMAXPROCS") != "" {
 		return

@@ -21,16 +21,16 @@ func TestDecide(t *testing.T) {
 		most  int
 		steps []step
 	}{
-		"a busy machine needs one":               {4, []step{{9, busy, 4}, {1, busy, 3}, {10, busy, 2}, {10, busy, 1}, {100, busy, 1}}},
-		"cores become idle":                      {4, []step{{30, busy, 1}, {1, window{used: 0.9, idle: 1}, 2}, {1, window{used: 1.9, idle: 1}, 4}, {1, window{used: 3.9, idle: 1}, 4}}},
-		"an increase does not exceed the most":   {3, []step{{20, busy, 1}, {1, window{used: 0.9, idle: 1}, 2}, {1, window{used: 1.9, idle: 1}, 3}}},
-		"little work on an idle machine":         {2, []step{{99, window{used: 0.2, idle: 1}, 2}, {1, window{used: 0.2, idle: 1}, 1}}},
-		"goroutines are late on an idle machine": {2, []step{{10, busy, 1}, {1, window{used: 0.5, idle: 1, late: 2}, 1}, {1, window{used: 0.5, idle: 1, late: 3}, 2}, {99, window{used: 0.2, idle: 1}, 2}, {1, window{used: 0.2, idle: 1}, 1}}},
-		"goroutines are late on a busy machine":  {2, []step{{10, busy, 1}, {100, window{used: 0.9, idle: 0.05, late: 100}, 1}}},
-		"work for all on an idle machine":        {4, []step{{1000, window{used: 2.5, idle: 1}, 4}}},
+		"a busy machine needs one":             {4, []step{{9, busy, 4}, {1, busy, 3}, {10, busy, 2}, {10, busy, 1}, {100, busy, 1}}},
+		"cores become idle":                    {4, []step{{30, busy, 1}, {1, window{used: 0.95, idle: 1}, 2}, {1, window{used: 1.9, idle: 1}, 4}, {1, window{used: 3.9, idle: 1}, 4}}},
+		"an increase does not exceed the most": {3, []step{{20, busy, 1}, {1, window{used: 0.95, idle: 1}, 2}, {1, window{used: 1.9, idle: 1}, 3}}},
+		"little work on an idle machine":       {2, []step{{9, window{used: 0.2, idle: 1}, 2}, {1, window{used: 0.2, idle: 1}, 1}}},
+		"few goroutines are late":              {2, []step{{10, busy, 1}, {1, window{used: 0.5, idle: 1, waits: 100, late: 2}, 1}, {1, window{used: 0.5, idle: 1, waits: 1000, late: 100}, 1}}},
+		"many goroutines are late":             {2, []step{{10, busy, 1}, {1, window{used: 0.9, waits: 20, late: 3}, 2}, {99, busy, 2}, {1, busy, 1}}},
+		"work for all on an idle machine":      {4, []step{{1000, window{used: 3, idle: 1}, 4}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := controller{most: test.most, now: test.most}
+			c := controller{most: test.most, now: test.most, punctual: lateMemory}
 			for i, s := range test.steps {
 				got := 0
 				for range s.times {
