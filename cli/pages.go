@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -11,34 +10,37 @@ import (
 )
 
 // releaseStartup unmaps the pages of the executable. Half of them are needed only during startup.
-// The kernel maps the others again, from the page cache, when they are needed.
+// The kernel maps the others again, from the page cache, when they are needed. Mappings with a page
+// that differs from the file stay: it has a breakpoint, or was relocated when the program started.
 func releaseStartup() error {
-	if status, err := os.ReadFile("/proc/self/status"); err != nil || !bytes.Contains(status, []byte("\nTracerPid:\t0\n")) {
-		return err // a debugger has its breakpoints in these pages
-	}
 	executable, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err
 	}
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return err
 	}
 	defer maps.Close()
-	lines := bufio.NewScanner(maps)
-	for lines.Scan() {
-		// 00400000-02a3c000 r-xp 00000000 00:27 1234   /path (proc_pid_maps(5))
-		var first, end uintptr
-		var access string
-		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &first, &end, &access); err != nil {
-			return fmt.Errorf("read /proc/self/maps: %w", err)
+	var first, end uintptr // of the mapping; end is 0 if it is not the executable's
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		// 00400000-02a3c000 r-xp 00000000 00:27 1234   /path, then a line for each figure
+		// (proc_pid_smaps(5)).
+		line := lines.Text()
+		var from, to uintptr
+		if _, err := fmt.Sscanf(line, "%x-%x ", &from, &to); err == nil {
+			first, end = from, 0
+			if strings.HasSuffix(line, " "+executable) {
+				end = to
+			}
+			continue
 		}
-		if !strings.HasSuffix(lines.Text(), " "+executable) || strings.Contains(access, "w") {
+		if amount, ok := strings.CutPrefix(line, "Anonymous:"); !ok || end == 0 || strings.TrimSpace(amount) != "0 kB" {
 			continue
 		}
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, first, end-first, unix.MADV_DONTNEED); errno != 0 {
 			return errno
 		}
 	}
-	return lines.Err()
+	return nil
 }

@@ -239,8 +239,8 @@ func (c *Channel) updateWakeLocked() {
 	}
 }
 
-// spinners counts the spinning goroutines of this process. Each occupies a processor, and one
-// processor is always left for others.
+// spinners counts the spinning goroutines of this process. Each occupies a processor, and one of
+// several processors is always left for others.
 var spinners atomic.Int32
 
 // Spin looks for frames until none has come for the budget, or done has something to receive. It

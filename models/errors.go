@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nereid-serving/nereid/budget"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/models/diagnosis"
@@ -69,11 +71,14 @@ func diagnose(roots *repository.Roots, id repository.Identity, err error) diagno
 	if path == "" || fault.Source != path {
 		return fault
 	}
-	file, err := os.Open(path)
-	if err != nil { // it is in an object store
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a pipe
+	if err != nil {                                                // it is in an object store
 		return fault
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return fault
+	}
 	source, _ := io.ReadAll(io.LimitReader(file, maxDiagnosed)) // bound: maxDiagnosed
 	if line := diagnosis.Line(source, id.Name, fault.Reason); line > 0 {
 		fault.Source += fmt.Sprintf(":%d", line)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -34,5 +36,24 @@ func TestTroublesOfRemovedModelsAreForgotten(t *testing.T) {
 	}
 	if n := len(troubles.of(a)); n > maxReasonBytes {
 		t.Errorf("a reason has %d bytes", n)
+	}
+}
+
+// TestDiagnosesReadNoPipes checks an invariant: the diagnosis of a configuration that is a pipe
+// does not wait for a writer.
+func TestDiagnosesReadNoPipes(t *testing.T) {
+	root := testkit.WriteFiles(t, t.TempDir(), map[string]string{"a/": ""})
+	pipe := filepath.Join(root, "a", "config.pbtxt")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := repository.Open([]string{root}, repository.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	id := repository.Identity{Name: "a"}
+	if fault := diagnose(opened, id, errors.New(pipe+" is not a regular file")); strings.HasPrefix(fault.Source, pipe+":") {
+		t.Errorf("got a line in a pipe: %s", fault.Source)
 	}
 }

@@ -19,11 +19,9 @@ import (
 )
 
 var (
-	number  atomic.Int32 // GOMAXPROCS, which the runtime returns under a lock
+	number  atomic.Int32 // the GOMAXPROCS of Follow; 0 if it does not run
 	waiting atomic.Int32 // clients' requests between Begin and End
 )
-
-func init() { number.Store(int32(runtime.GOMAXPROCS(0))) }
 
 // Begin and End enclose the time in which a client's request waits for its responses.
 func Begin() { waiting.Add(1) }
@@ -31,13 +29,18 @@ func Begin() { waiting.Add(1) }
 // End is called once for each call of Begin.
 func End() { waiting.Add(-1) }
 
-// Number returns GOMAXPROCS.
-func Number() int { return int(number.Load()) }
+// Number returns GOMAXPROCS, without the runtime's lock while Follow runs.
+func Number() int {
+	if n := number.Load(); n > 0 {
+		return int(n)
+	}
+	return runtime.GOMAXPROCS(0)
+}
 
 // MaySpin reports whether a goroutine may keep its processor while it waits. It may not keep the
 // only one while several requests wait, because the runtime does not look for network input until a
 // processor is idle.
-func MaySpin() bool { return number.Load() > 1 || waiting.Load() <= 1 }
+func MaySpin() bool { return number.Load() != 1 || waiting.Load() <= 1 }
 
 // Limits of Follow.
 const (
@@ -55,12 +58,12 @@ const (
 	lateMemory = 100                    // decisions for which that prevents a reduction
 )
 
-// window is what happened since the last decision.
-type window struct {
+// load is the load since the last decision.
+type load struct {
 	used  float64 // processors that this process used, on average
 	idle  float64 // cores of the machine that were idle, on average
-	waits uint64  // goroutines that waited for a processor
-	late  uint64  // those that waited longer than lateWait
+	waits uint64  // goroutines that waited for a processor, of the eighth that the runtime samples
+	late  uint64  // those of them that waited longer than lateWait
 }
 
 // controller decides on the number of processors.
@@ -73,7 +76,7 @@ type controller struct {
 // decide returns the next number of processors. It rises when goroutines wait long for a processor,
 // or when the server uses its processors and the machine has an idle core. A machine without idle
 // cores gains nothing from another processor otherwise, so the number falls until a core is idle.
-func (c *controller) decide(w window) int {
+func (c *controller) decide(w load) int {
 	c.steady++
 	c.punctual++
 	late := w.late >= manyLate && float64(w.late) > lateShare*float64(w.waits)
@@ -94,7 +97,7 @@ func (c *controller) decide(w window) int {
 	return next
 }
 
-// sampler measures windows. Its fields are totals at the end of the last one.
+// sampler measures the load. Its fields are totals at the last measurement.
 type sampler struct {
 	at    time.Time
 	used  time.Duration // CPU time of this process
@@ -105,24 +108,24 @@ type sampler struct {
 	latencies []metrics.Sample
 }
 
-// next returns the window since the last call.
-func (s *sampler) next() (window, error) {
+// next returns the load since the last call.
+func (s *sampler) next() (load, error) {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
-		return window{}, err
+		return load{}, err
 	}
 	idle, err := idleTime()
 	if err != nil {
-		return window{}, err
+		return load{}, err
 	}
 	old := *s
 	s.at, s.idle = time.Now(), idle
 	s.used = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	if err := s.countWaits(); err != nil {
-		return window{}, err
+		return load{}, err
 	}
 	elapsed := float64(s.at.Sub(old.at))
-	return window{
+	return load{
 		used: float64(s.used-old.used) / elapsed, idle: float64(s.idle-old.idle) / elapsed,
 		waits: s.waits - old.waits, late: s.late - old.late,
 	}, nil
@@ -159,18 +162,22 @@ func idleTime() (time.Duration, error) {
 	if _, err := fmt.Sscan(string(text), &up, &idle); err != nil { // bound: two numbers
 		return 0, fmt.Errorf("read /proc/uptime: %w", err)
 	}
+	if idle == 0 { // some sandboxes do not know it
+		return 0, errors.ErrUnsupported
+	}
 	return time.Duration(idle * float64(time.Second)), nil
 }
 
 // Follow adapts GOMAXPROCS until ctx ends, and calls changed after each change. It does nothing if
 // the environment sets GOMAXPROCS, or where the load of the machine is unknown.
 func Follow(ctx context.Context, changed func(now, most int)) {
-	most := Number()
+	most := runtime.GOMAXPROCS(0)
 	c := controller{most: most, now: most, punctual: lateMemory}
 	s := &sampler{}
 	if _, err := s.next(); err != nil || most == 1 || os.Getenv("GOMAXPROCS") != "" {
 		return
 	}
+	number.Store(int32(most))
 	timer := time.NewTimer(period)
 	defer timer.Stop()
 	for {
@@ -183,8 +190,9 @@ func Follow(ctx context.Context, changed func(now, most int)) {
 		if err != nil {
 			return
 		}
+		c.refresh()
 		if before := c.now; c.decide(w) != before {
-			c.apply(before)
+			c.apply()
 			changed(c.now, c.most)
 		}
 		if w.used < calm {
@@ -195,14 +203,23 @@ func Follow(ctx context.Context, changed func(now, most int)) {
 	}
 }
 
-// apply sets GOMAXPROCS. The runtime ignores changed limits of the container once GOMAXPROCS has
-// been set, so an increase looks at them again.
-func (c *controller) apply(before int) {
-	if c.now > before {
-		runtime.SetDefaultGOMAXPROCS()
+// refresh looks for a change of the default, which the runtime follows while nobody has set
+// GOMAXPROCS: the limits of the container may have changed.
+func (c *controller) refresh() {
+	if c.now == c.most {
 		c.most = runtime.GOMAXPROCS(0)
-		c.now = min(c.now, c.most)
+		c.now = c.most
+		number.Store(int32(c.now))
 	}
-	number.Store(int32(c.now))
-	runtime.GOMAXPROCS(c.now)
+}
+
+// apply sets GOMAXPROCS, to the default if it is not less.
+func (c *controller) apply() {
+	if c.now < c.most {
+		number.Store(int32(c.now))
+		runtime.GOMAXPROCS(c.now)
+		return
+	}
+	runtime.SetDefaultGOMAXPROCS()
+	c.refresh()
 }

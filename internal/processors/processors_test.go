@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// TestDecide checks how the number of processors follows the load. Each step repeats a window.
+// TestDecide checks how the number of processors follows the load. Each step repeats a load.
 func TestDecide(t *testing.T) {
-	busy := window{used: 0.9, idle: 0.05}
+	busy := load{used: 0.9, idle: 0.05}
 	type step struct {
 		times int
-		w     window
+		w     load
 		want  int
 	}
 	for name, test := range map[string]struct {
@@ -22,12 +22,12 @@ func TestDecide(t *testing.T) {
 		steps []step
 	}{
 		"a busy machine needs one":             {4, []step{{9, busy, 4}, {1, busy, 3}, {10, busy, 2}, {10, busy, 1}, {100, busy, 1}}},
-		"cores become idle":                    {4, []step{{30, busy, 1}, {1, window{used: 0.95, idle: 1}, 2}, {1, window{used: 1.9, idle: 1}, 4}, {1, window{used: 3.9, idle: 1}, 4}}},
-		"an increase does not exceed the most": {3, []step{{20, busy, 1}, {1, window{used: 0.95, idle: 1}, 2}, {1, window{used: 1.9, idle: 1}, 3}}},
-		"little work on an idle machine":       {2, []step{{9, window{used: 0.2, idle: 1}, 2}, {1, window{used: 0.2, idle: 1}, 1}}},
-		"few goroutines are late":              {2, []step{{10, busy, 1}, {1, window{used: 0.5, idle: 1, waits: 100, late: 2}, 1}, {1, window{used: 0.5, idle: 1, waits: 1000, late: 100}, 1}}},
-		"many goroutines are late":             {2, []step{{10, busy, 1}, {1, window{used: 0.9, waits: 20, late: 3}, 2}, {99, busy, 2}, {1, busy, 1}}},
-		"work for all on an idle machine":      {4, []step{{1000, window{used: 3, idle: 1}, 4}}},
+		"cores become idle":                    {4, []step{{30, busy, 1}, {1, load{used: 0.95, idle: 1}, 2}, {1, load{used: 1.9, idle: 1}, 4}, {1, load{used: 3.9, idle: 1}, 4}}},
+		"an increase does not exceed the most": {3, []step{{20, busy, 1}, {1, load{used: 0.95, idle: 1}, 2}, {1, load{used: 1.9, idle: 1}, 3}}},
+		"little work on an idle machine":       {2, []step{{9, load{used: 0.2, idle: 1}, 2}, {1, load{used: 0.2, idle: 1}, 1}}},
+		"few goroutines are late":              {2, []step{{10, busy, 1}, {1, load{used: 0.5, idle: 1, waits: 100, late: 2}, 1}, {1, load{used: 0.5, idle: 1, waits: 1000, late: 100}, 1}}},
+		"many goroutines are late":             {2, []step{{10, busy, 1}, {1, load{used: 0.9, waits: 20, late: 3}, 2}, {99, busy, 2}, {1, busy, 1}}},
+		"work for all on an idle machine":      {4, []step{{1000, load{used: 3, idle: 1}, 4}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := controller{most: test.most, now: test.most, punctual: lateMemory}
@@ -44,8 +44,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestWindowsMeasureTheLoad compares measured windows with an idle and a busy process.
-func TestWindowsMeasureTheLoad(t *testing.T) {
+// TestLoadIsMeasured compares the measured load with an idle and a busy process.
+func TestLoadIsMeasured(t *testing.T) {
 	s := &sampler{}
 	if _, err := s.next(); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestFollowReducesOnABusyMachine(t *testing.T) {
 	}
 	defer func() {
 		runtime.SetDefaultGOMAXPROCS()
-		number.Store(int32(runtime.GOMAXPROCS(0)))
+		number.Store(0)
 	}()
 	for range runtime.NumCPU() {
 		p := exec.Command(os.Args[0])

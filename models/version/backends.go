@@ -62,8 +62,8 @@ func Plugins(directory string, repositories []string, backend string) (programs 
 	return programs
 }
 
-// Named lists the names of plugins and of Python-based backends, including those that the
-// directory of all backends has.
+// Named lists the names of plugins and of Python-based backends, including those in the directory
+// of all backends.
 //
 // bound: the repositories and their files
 func Named(directory string, repositories []string) (names []string) {

@@ -136,7 +136,7 @@ func check(what string, n, most int64, flag string) error {
 
 // decode reads a ModelInferRequest to the end of s. Within the limits of single values it accepts
 // the same input as proto.Unmarshal, and returns errUnparsable for all other input. Other errors
-// are an *infer.Error for a limit, a *OutOfMemory, or an error of the transport.
+// are an *infer.Error for a limit, an *OutOfMemory, or an error of the transport.
 func (m *message) decode(s *source, alloc server.Allocator) error {
 	for s.left > 0 {
 		tag, err := s.uvarint()

@@ -19,7 +19,7 @@ func (e *OutOfMemory) Error() string { return e.Text }
 // GRPCStatus returns the status of the RPC for the library.
 func (e *OutOfMemory) GRPCStatus() *status.Status { return status.New(codes.ResourceExhausted, e.Text) }
 
-// AsOutOfMemory wraps the error of an Account or an Allocator in a OutOfMemory.
+// AsOutOfMemory wraps the error of an Account or an Allocator in an OutOfMemory.
 func AsOutOfMemory(err error) error {
 	if err == nil {
 		return nil
