@@ -39,15 +39,15 @@ def completing(body: str, before: str = "") -> str:
     )
 
 
-class Rig:
+class Stubs:
     def __init__(self, root: Path, directory: Path) -> None:
         self.root, self.directory = root, directory
-        self.stubs: list[Supervisor] = []
+        self.started: list[Supervisor] = []
 
     def start(self, source: str) -> tuple[Supervisor, Path]:
-        path = supervisor.model(self.directory, source, name=f"m{len(self.stubs)}")
+        path = supervisor.model(self.directory, source, name=f"m{len(self.started)}")
         stub = Supervisor(self.root)
-        self.stubs.append(stub)
+        self.started.append(stub)
         stub.hello()
         return stub, path
 
@@ -57,15 +57,15 @@ class Rig:
 
 
 @pytest.fixture
-def rig(root: Path, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(root, tmp_path)
-    yield rig
-    for stub in rig.stubs:
+def stubs(root: Path, tmp_path: Path) -> Iterator[Stubs]:
+    stubs = Stubs(root, tmp_path)
+    yield stubs
+    for stub in stubs.started:
         stub.close()
 
 
 class TestAnswer:
-    def test_config(self, rig: Rig) -> None:
+    def test_config(self, stubs: Stubs) -> None:
         source = completing(
             """
             assert type(config) is pb_utils.ModelConfig
@@ -77,7 +77,7 @@ class TestAnswer:
             return config
             """
         )
-        fields, _, _ = rig.complete(source)
+        fields, _, _ = stubs.complete(source)
         assert fields["error"] == ""
         assert json.loads(fields["config"]) == {
             "name": "m",
@@ -88,30 +88,30 @@ class TestAnswer:
             "model_transaction_policy": {"decoupled": False},
         }
 
-    def test_nothing_to_say(self, rig: Rig) -> None:
-        fields, stub, _ = rig.complete("class TritonPythonModel:\n    pass\n")
+    def test_nothing_to_say(self, stubs: Stubs) -> None:
+        fields, stub, _ = stubs.complete("class TritonPythonModel:\n    pass\n")
         assert fields == {"error": "", "config": ""}
         stub.send("FINALIZE")
         assert stub.wait_exit() == 0
 
-    def test_another_config_object(self, rig: Rig) -> None:
-        fields, _, _ = rig.complete(completing("""return pb_utils.ModelConfig('{"name": "other"}')"""))
+    def test_another_config_object(self, stubs: Stubs) -> None:
+        fields, _, _ = stubs.complete(completing("""return pb_utils.ModelConfig('{"name": "other"}')"""))
         assert json.loads(fields["config"]) == {"name": "other"}
 
-    def test_classmethod(self, rig: Rig) -> None:
+    def test_classmethod(self, stubs: Stubs) -> None:
         source = completing("return config").replace("@staticmethod", "@classmethod").replace("(config):", "(cls, config):")
-        fields, _, _ = rig.complete(source)
+        fields, _, _ = stubs.complete(source)
         assert json.loads(fields["config"]) == CONFIG
 
-    def test_long_config(self, rig: Rig) -> None:
+    def test_long_config(self, stubs: Stubs) -> None:
         """A large config is sent and returned in blocks, because frames are shorter."""
         config = {**CONFIG, "parameters": {f"p{i}": {"string_value": "x" * 100} for i in range(1000)}}
-        fields, stub, path = rig.complete(completing("return config"), config)
+        fields, stub, path = stubs.complete(completing("return config"), config)
         assert json.loads(fields["config"]) == config
         assert stub.initialize(path)["error"] == ""
         assert not stub.loans
 
-    def test_modules_available_to_auto_complete(self, rig: Rig) -> None:
+    def test_modules_available_to_auto_complete(self, stubs: Stubs) -> None:
         source = completing(
             """
             pb_utils.Logger.log_info("to stderr")
@@ -121,7 +121,7 @@ class TestAnswer:
             return config
             """
         )
-        fields, stub, path = rig.complete(source)
+        fields, stub, path = stubs.complete(source)
         assert json.loads(fields["config"])["seen"] == [str(path.parent), True, "1.model", [""]]
         lines = stub.stderr().splitlines()
         assert [line.split("]  ")[1] for line in lines] == ["to stderr", "this too"]
@@ -147,14 +147,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(rig: Rig, case: str) -> None:
+def test_refused(stubs: Stubs, case: str) -> None:
     body, before, want = REFUSED[case]
     source = completing(body, "" if before.isupper() else before)
     if before == "ASYNC":
         source = source.replace("def auto_complete_config", "async def auto_complete_config")
     if before == "NOSTATIC":
         source = source.replace("auto_complete_config(config)", "auto_complete_config()")
-    fields, stub, path = rig.complete(source)
+    fields, stub, path = stubs.complete(source)
     assert fields["config"] == ""
     # From Python 3.14 on, json adds notes that say where in the document it was.
     error = re.sub(r"\n__notes__ \(len=1\):\nwhen serializing [^\n]*", "", fields["error"])
@@ -170,14 +170,14 @@ def test_refused(rig: Rig, case: str) -> None:
     assert "pb_stub" not in trace
 
 
-def test_no_class(rig: Rig) -> None:
-    fields, stub, _ = rig.complete("x = 1\n")
+def test_no_class(stubs: Stubs) -> None:
+    fields, stub, _ = stubs.complete("x = 1\n")
     assert fields["error"].startswith("AttributeError: module '1.model' has no attribute 'TritonPythonModel'")
     assert stub.wait_exit() == 1
 
 
-def test_no_file(rig: Rig) -> None:
-    stub, path = rig.start("")
+def test_no_file(stubs: Stubs) -> None:
+    stub, path = stubs.start("")
     path.unlink()
     fields = stub.complete(path, json.dumps(CONFIG))
     assert fields["error"] == f"Python model file not found in '{path}'"
@@ -185,8 +185,8 @@ def test_no_file(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("how", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "ctypes.string_at(0)"])
-def test_dies(rig: Rig, how: str) -> None:
-    stub, path = rig.start(completing(how))
+def test_dies(stubs: Stubs, how: str) -> None:
+    stub, path = stubs.start(completing(how))
     with pytest.raises(StubDied):
         stub.complete(path, json.dumps(CONFIG))
 
@@ -251,14 +251,14 @@ class TestAfterwards:
             assert stub.stderr() == "left\n"
         assert not mark.exists()
 
-    def test_twice(self, rig: Rig) -> None:
-        _, stub, path = rig.complete(completing("return config"))
+    def test_twice(self, stubs: Stubs) -> None:
+        _, stub, path = stubs.complete(completing("return config"))
         stub.send("AUTO_COMPLETE")  # which is ignored
         assert stub.initialize(path)["error"] == ""
         assert "a frame of kind 12 came before INITIALIZE" in stub.stderr()
 
-    def test_supervisor_dies(self, rig: Rig) -> None:
-        _, stub, _ = rig.complete(completing("return config"))
+    def test_supervisor_dies(self, stubs: Stubs) -> None:
+        _, stub, _ = stubs.complete(completing("return config"))
         os.close(stub.lifeline)
         stub.lifeline = -1
         assert stub.wait_exit() == -signal.SIGKILL
