@@ -26,6 +26,8 @@ const (
 	callCost = 12 << 10
 	// headerCost is the memory of a header of a call besides its name and value.
 	headerCost = 128
+	// fieldOverhead is what HTTP/2 adds to the size of a header (RFC 9113, 6.5.2).
+	fieldOverhead = 32
 )
 
 // call is the context of an RPC, from the moment when its headers have been read. It is charged
@@ -99,7 +101,8 @@ func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, er
 	if ctx.Err() != nil { // the library would answer with another text
 		return nil, errDeadline
 	}
-	if n := headerListSize(info.Header); n > int64(g.cfg.MaxHeaderBytes) {
+	bytes, fields := metadataSize(info.Header)
+	if n := bytes + fields*fieldOverhead; n > int64(g.cfg.MaxHeaderBytes) {
 		stopTimer(ctx)
 		return nil, status.Errorf(codes.ResourceExhausted, "received initial metadata size exceeds hard limit (%d vs. %d)", n, g.cfg.MaxHeaderBytes)
 	}
@@ -108,7 +111,7 @@ func (g *FrontEnd) tap(ctx context.Context, info *tap.Info) (context.Context, er
 		stopTimer(ctx)
 		return nil, status.Errorf(codes.Unimplemented, "malformed method name: %q", infer.Cut(name, infer.MaxEcho/4))
 	}
-	c := &call{Context: ctx, conn: conn, cost: callCost + int64(len(info.FullMethodName)) + headersCost(info.Header)}
+	c := &call{Context: ctx, conn: conn, cost: callCost + int64(len(info.FullMethodName)) + bytes + fields*headerCost}
 	if err := conn.take(c.cost); err != nil {
 		stopTimer(ctx)
 		conn.refused()
@@ -141,23 +144,15 @@ func stopTimer(ctx context.Context) {
 	}
 }
 
-// headerListSize returns the size of the metadata as HTTP/2 counts it (RFC 9113, 6.5.2).
-func headerListSize(md metadata.MD) (n int64) {
+// metadataSize returns the bytes of the names and values in the metadata, and their number.
+func metadataSize(md metadata.MD) (bytes, fields int64) {
 	for name, values := range md {
 		for _, v := range values {
-			n += int64(len(name)+len(v)) + 32
+			bytes += int64(len(name) + len(v))
+			fields++
 		}
 	}
-	return n
-}
-
-func headersCost(md metadata.MD) (n int64) {
-	for name, values := range md {
-		for _, v := range values {
-			n += headerCost + int64(len(name)+len(v))
-		}
-	}
-	return n
+	return bytes, fields
 }
 
 // begin starts the handler's part of the call. The caller must call end unless begin fails.

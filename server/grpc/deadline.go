@@ -4,13 +4,7 @@ import (
 	"math"
 	"time"
 	_ "unsafe" // for go:linkname
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
-
-// errDeadline ends a call whose deadline has passed, with Triton's text.
-var errDeadline = status.Error(codes.DeadlineExceeded, "Deadline Exceeded")
 
 // resetGrace is the time from a call's deadline until the library resets its stream.
 const resetGrace = 2 * time.Second

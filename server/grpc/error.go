@@ -26,9 +26,10 @@ var statusCodes = [...]codes.Code{
 
 // Errors that are the same for every request.
 var (
-	errUnknown = status.Error(codes.Unimplemented, "")
-	errExiting = status.Error(codes.Unavailable, "Server exiting")
-	errPanic   = status.Error(codes.Internal, "internal error while serving the request")
+	errUnknown  = status.Error(codes.Unimplemented, "")
+	errExiting  = status.Error(codes.Unavailable, "Server exiting")
+	errDeadline = status.Error(codes.DeadlineExceeded, "Deadline Exceeded") // Triton's text
+	errPanic    = status.Error(codes.Internal, "internal error while serving the request")
 	// errStopping rejects inferences once shutdown has begun.
 	errStopping = &infer.Error{
 		Code:    infer.Unavailable,
