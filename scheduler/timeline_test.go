@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
@@ -38,6 +40,17 @@ func (t *timeline) all() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lines
+}
+
+// wait waits until the time at which a step of a transcript happens, such as 10ms.
+func (t *timeline) wait(tb testing.TB, at, step string) {
+	tb.Helper()
+	after, err := time.ParseDuration(at)
+	if err != nil {
+		tb.Fatalf("unknown step %q", step)
+	}
+	time.Sleep(time.Until(t.begun.Add(after)))
+	synctest.Wait()
 }
 
 func (t *timeline) String() string { return strings.Join(t.all(), "; ") }

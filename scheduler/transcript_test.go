@@ -47,12 +47,7 @@ func (s *scripted) step(line string) []string {
 	case "end":
 		s.end()
 	default:
-		at, err := time.ParseDuration(word)
-		if err != nil {
-			s.t.Fatalf("unknown step %q", line)
-		}
-		time.Sleep(time.Until(s.timeline.begun.Add(at)))
-		synctest.Wait()
+		s.timeline.wait(s.t, word, line)
 		if name, more := strings.CutPrefix(rest, "up "); more {
 			s.Available(&pipe{name: name, timeline: s.timeline})
 			synctest.Wait()

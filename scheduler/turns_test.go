@@ -96,12 +96,7 @@ func (s *sharing) step(line string) []string {
 	case "end":
 		s.end()
 	default:
-		at, err := time.ParseDuration(word)
-		if err != nil {
-			s.t.Fatalf("unknown step %q", line)
-		}
-		time.Sleep(time.Until(s.timeline.begun.Add(at)))
-		synctest.Wait()
+		s.timeline.wait(s.t, word, line)
 		s.at(rest)
 		synctest.Wait()
 	}
