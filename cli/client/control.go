@@ -74,7 +74,7 @@ func (e *Endpoint) NewStream(_ context.Context, _ *grpc.StreamDesc, call string,
 	return nil, fmt.Errorf("%s is not made over HTTP", call)
 }
 
-// nobody matches gRPC's error for an address where nothing listens.
+// nobody matches gRPC's error if no server listens at an address.
 var nobody = regexp.MustCompile(`Error while dialing: .*(connection refused|no such file or directory)`)
 
 // Plain returns a gRPC error as its code and its text, and other errors unchanged.

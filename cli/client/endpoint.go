@@ -51,7 +51,7 @@ func (e DialError) Error() string {
 	return e.error.Error()
 }
 
-// loading explains an address where nothing listens.
+// loading tells why no server may listen at an address.
 const loading = "; a server listens once its models are loaded"
 
 // Refusal is a reply with a status other than 200.

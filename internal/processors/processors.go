@@ -49,8 +49,8 @@ const (
 	calm       = 0.01                   // processors in use
 	shortage   = 0.15                   // idle cores of a machine that has none to spare
 	spare      = 0.25                   // idle cores of a machine that has some to spare
-	full       = 0.92                   // use of all processors that shows a lack of them
-	enough     = 0.85                   // use of all processors but one that shows that they suffice
+	full       = 0.92                   // share of the processors in use above which the number rises
+	enough     = 0.85                   // share of one processor fewer below which the number falls
 	patience   = 10                     // decisions between two reductions
 	lateWait   = 1e-3                   // seconds for which a goroutine should not wait for a processor
 	manyLate   = 3                      // such waits in a period, and
@@ -203,8 +203,8 @@ func Follow(ctx context.Context, changed func(now, most int)) {
 	}
 }
 
-// refresh looks for a change of the default, which the runtime follows while nobody has set
-// GOMAXPROCS: the limits of the container may have changed.
+// refresh reads the default again, because the limits of the container may have changed. The
+// runtime updates GOMAXPROCS itself until the program sets it.
 func (c *controller) refresh() {
 	if c.now == c.most {
 		c.most = runtime.GOMAXPROCS(0)

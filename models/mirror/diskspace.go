@@ -16,8 +16,8 @@ type diskSpace struct {
 	left    int64 // bytes, under fetcher.space
 }
 
-// claim sets aside space for objects that are to be fetched. It fails if the disk has less. The
-// caller releases the rest.
+// claim reserves disk space for objects before they are fetched. It fails if the disk has less
+// space. The caller releases unused space.
 func (f *fetcher) claim(directory, what string, list []objectstore.Object) (*diskSpace, error) {
 	var bytes int64
 	for _, o := range list {
