@@ -2,7 +2,9 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,6 +16,16 @@ import (
 
 // troubleText matches the text in a row of docs/troubleshooting.md.
 var troubleText = regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+
+// largeMetadata prints the error of a gRPC call whose metadata exceeds --grpc-max-header-size.
+const largeMetadata = `
+import sys
+import tritonclient.grpc
+try:
+    tritonclient.grpc.InferenceServerClient(sys.argv[1]).is_server_live(headers={"x": "v" * 66_000})
+except tritonclient.grpc.InferenceServerException as error:
+    print(error.message())
+`
 
 // troubledModel returns a model.py whose execute has the given statements.
 func troubledModel(statements ...string) string {
@@ -123,6 +135,11 @@ func TestTroubleshootingKnowsTheTexts(t *testing.T) {
 	ask("/v2/repository/index", strings.Repeat(" ", 1<<20+1))
 	ask("/v2/models/fine/infer", `{"id": "`+strings.Repeat("x", 1<<16+1)+`", `+row[1:])
 	ask("/v2/models/fine/infer", strings.Repeat("[", 101)+strings.Repeat("]", 101))
+	metadata, err := exec.Command(clientPython(t), "-c", largeMetadata, fmt.Sprintf("127.0.0.1:%d", s.grpc)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("a call with too much metadata: %v\n%s", err, metadata)
+	}
+	said.Write(metadata)
 
 	// In "full", one request executes, one waits, and the third is rejected. In "late", the second
 	// waits for too long. The flag releases the executing ones.
