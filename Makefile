@@ -57,8 +57,13 @@ TESTED_PYTHONS = OPENBLAS_NUM_THREADS=1 NEREID_TEST_PYTHONS="$${NEREID_TEST_PYTH
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
+# The compiled part of the stub, which the binary includes; without a C compiler there is none.
+.PHONY: accelerator
+accelerator:
+	@.ci/accelerator "$$($(GO) env GOARCH)"
+
 .PHONY: build
-build: ## build the static binary bin/nereid
+build: accelerator ## build the static binary bin/nereid
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/nereid ./cmd/nereid
 
 BACKENDS := bls identity minimal recommended repeat square stateful

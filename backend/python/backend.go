@@ -87,7 +87,7 @@ func (b *Backend) hold(w wish, environment *conda.Environment) *python {
 	defer b.pythons.Unlock()
 	p := b.pythons.byWish[w]
 	if p == nil {
-		p = &python{backend: b, wish: w, environment: environment, variables: variablesIn(environment)}
+		p = &python{backend: b, wish: w, environment: environment, variables: variablesIn(environment, w.pure)}
 		b.pythons.byWish[w] = p
 	}
 	p.holders++

@@ -29,6 +29,7 @@ type Config struct {
 	BuildEnvironments     bool          // env-build
 	EnvironmentTimeout    time.Duration // env-timeout-seconds; 0: no limit
 	NoTemplate            bool          // stub-template=off: no stub is forked
+	NoAccelerator         bool          // accelerator=off: the stub is only Python
 	StrictOutputs         bool          // outputs that are not in the model's config are errors; has no key
 	Develop               bool          // models are debugged at the terminal of this process; has no key
 }
@@ -82,6 +83,8 @@ var table = slices.Concat(
 		}},
 		settings.Choice("stub-template", "off: start each process as a program instead of forking it from the template, which has imported numpy. The template still runs, because it kills the models' leftover processes if the server is killed.", "on", "off",
 			func(c *Config, off bool) { c.NoTemplate = off }),
+		settings.Choice("accelerator", "off: run the stub in Python alone, without its compiled part. The environment variable NEREID_ACCELERATOR=off does the same.", "on", "off",
+			func(c *Config, off bool) { c.NoAccelerator = off }),
 	},
 )
 

@@ -25,6 +25,9 @@ const packedEnvironment = "pb_exec_env_model.py.tar.gz"
 // starts: stub/pb_stub/activation.py.
 const libraryVariable = "NEREID_LIBRARY_PATH"
 
+// acceleratorVariable turns the stub's accelerator off, with the value "off".
+const acceleratorVariable = "NEREID_ACCELERATOR"
+
 // locate finds the execution environment that a model's config names, or that is beside its
 // backend. It returns nil without one.
 func (c *code) locate() (*conda.EnvPath, error) {
@@ -190,13 +193,20 @@ func (b *Backend) extracted(path string, e *cache.Environment) {
 	b.cache.archives[path] = now
 }
 
-// variablesIn returns the environment variables of processes in an environment. nil means those of
-// this process.
-func variablesIn(e *conda.Environment) []string {
-	if e == nil {
-		return nil
+// variablesIn returns the environment variables of processes in an environment, or nil for those of
+// this process. The processes are pure if they do not use the accelerator.
+func variablesIn(e *conda.Environment, pure bool) []string {
+	var variables []string
+	if e != nil {
+		variables = append(e.Variables(os.Environ()), libraryVariable+"="+os.Getenv("LD_LIBRARY_PATH"))
 	}
-	return append(e.Variables(os.Environ()), libraryVariable+"="+os.Getenv("LD_LIBRARY_PATH"))
+	if pure {
+		if e == nil {
+			variables = os.Environ()
+		}
+		variables = append(variables, acceleratorVariable+"=off") // bound: the environment
+	}
+	return variables
 }
 
 // mostDiagnosis limits the time of a diagnosis, including that of the interpreter.

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,13 +28,14 @@ type wish struct {
 	// environment is the directory of the execution environment of executable, or "".
 	environment string
 	noTemplate  bool
+	pure        bool          // without the accelerator
 	limit       time.Duration // until it has imported numpy; 0: none
 	idle        time.Duration // after which its template is ended; 0: it is not
 }
 
 // wish returns the wish of the settings.
 func (c *Config) wish() wish {
-	return wish{executable: c.Executable, noTemplate: c.NoTemplate, limit: c.InterpreterTimeout, idle: c.TemplateIdle}
+	return wish{executable: c.Executable, noTemplate: c.NoTemplate, pure: c.NoAccelerator, limit: c.InterpreterTimeout, idle: c.TemplateIdle}
 }
 
 // python is an interpreter that models use, with its template. It is found when the first of them
@@ -162,7 +164,12 @@ func (p *python) search(ctx context.Context, s *search) {
 	}()
 	if t, s.err = p.findInterpreter(ctx); s.err == nil {
 		i := t.interpreter
-		p.backend.log.Info().Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Msg("using Python interpreter")
+		accelerated := p.backend.log.Info()
+		if i.AcceleratorFailed {
+			accelerated = p.backend.log.Warn()
+		}
+		accelerated.Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Str("accelerator", cmp.Or(i.NoAccelerator, "on")).
+			Msg("using Python interpreter")
 		if len(i.Threads) > 0 && !p.wish.noTemplate {
 			p.backend.log.Warn().Str("path", i.Path).Strs("threads", i.Threads).
 				Msg("the interpreter starts threads at startup, so each model process is started as a program instead of being forked")

@@ -44,6 +44,10 @@ type interpreterInfo struct {
 	Executable string `msgpack:"executable"`
 	Prefix     string `msgpack:"prefix"`
 	Error      string `msgpack:"error"`
+	// NoAccelerator is why the stub runs in Python alone (docs/accelerator.md); "" if it does not.
+	NoAccelerator string `msgpack:"no_accelerator"`
+	// AcceleratorFailed means that the reason is a fault and not a choice.
+	AcceleratorFailed bool `msgpack:"accelerator_failed"`
 	// Threads are the names of threads that its startup has left running. It is not forked then,
 	// because the stubs would lack these threads.
 	Threads []string `msgpack:"threads"`

@@ -21,6 +21,10 @@ _PREFIXES = [_LENGTH.pack(n) for n in range(1024)]
 _SHORT = 256
 
 
+#: The stub's accelerator (docs/accelerator.md), or None.
+fast: Any = None
+
+
 class Malformed(Exception):
     """The bytes are not a BYTES tensor; models see the text."""
 
@@ -37,6 +41,10 @@ def encode(array: np.ndarray) -> tuple[bytes, int]:
     subclasses, become the UTF-8 of their str().
     """
     elements: list[Any] = array.ravel().tolist()
+    if fast is not None:
+        pair: tuple[bytes, int] | None = fast.encode_strings(elements)
+        if pair is not None:
+            return pair
     count = len(elements)
     if not count:
         return b"", 0
@@ -81,6 +89,8 @@ def _encode_same(elements: list[bytes], length: int) -> bytes | None:
 
 def decode(data: bytes) -> np.ndarray:
     """Make a one-dimensional object array of bytes; Malformed if the data is truncated."""
+    if fast is not None and data.__class__ is bytes:
+        return _decode_fast(data)
     size = len(data)
     if size < 4:
         if size:
@@ -112,4 +122,13 @@ def decode(data: bytes) -> np.ndarray:
         raise Malformed(OVERRUN)
     array = np.empty(len(elements), np.object_)
     array[:] = elements
+    return array
+
+
+def _decode_fast(data: bytes) -> np.ndarray:
+    count = fast.count_strings(data)
+    if count < 0:
+        raise Malformed(INCOMPLETE if count == -1 else OVERRUN)
+    array: np.ndarray = np.empty(count, np.object_)
+    fast.fill_strings(data, array)
     return array

@@ -17,7 +17,7 @@ from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.tensor import Tensor
 
-from . import layout, messages
+from . import accelerator, layout, messages
 from .channel import Channel
 from .errors import NotUnderstood
 from .loans import Loan, Loans
@@ -73,7 +73,14 @@ class Reader:
 
     def read(self, frame: bytes) -> list[InferenceRequest]:
         """Decode a batch."""
+        names = self._names
+        fast = accelerator.module
         try:
+            if fast is not None:
+                requests: list[InferenceRequest] | None
+                requests = fast.read(self, frame, names.received, names.outputs, self._choices, self._loans)
+                if requests is not None:
+                    return requests
             return self._read(frame)
         except _WRONG as error:
             raise NotUnderstood(f"EXECUTE of {len(frame)} bytes: {error!r}") from error
@@ -205,7 +212,11 @@ class Reader:
     def _response(self, frame: bytes) -> tuple[InferenceResponse, bool]:
         _, flags, outputs, code, parameter_size, error_size, _ = _unpack_response(frame, _RESPONSE_AT)
         response = InferenceResponse.__new__(InferenceResponse)
-        response._outputs, at = self._tensors(frame, _RESPONSE_AT + 32, outputs)
+        fast = accelerator.module
+        found = None
+        if fast is not None:
+            found = fast.tensors(frame, _RESPONSE_AT + 32, outputs, self._names.received, self._loans)
+        response._outputs, at = found or self._tensors(frame, _RESPONSE_AT + 32, outputs)
         response._error = None
         last = bool(flags & messages.RESPONSE_FINAL)
         if at + parameter_size + error_size > len(frame):
@@ -262,6 +273,14 @@ class Answers(Outgoing):
         self._undeclared = undeclared
         self._responses: list[tuple[int, int, int, bytes, bytes, list[Placed]]] = []
         self._head_size = 0  # of all responses, without tensor bytes
+        self._gathered: Any = None  # instead, all responses, if the accelerator has encoded them
+
+    def gather(self, requests: list[InferenceRequest], responses: list[InferenceResponse]) -> bool:
+        """Answer a batch with one final response each; False if `response` must do it."""
+        fast = accelerator.module
+        if fast is not None:
+            self._gathered = fast.gather(requests, responses, self.place_outside, self.retract)
+        return self._gathered is not None
 
     def error(self, handle: int, code: int, text: str, final: bool = True) -> None:
         """Answer a request with an error."""
@@ -274,6 +293,14 @@ class Answers(Outgoing):
         """Return a request to be executed again."""
         self._responses.append((handle, messages.RESPONSE_RESCHEDULE, 0, b"", b"", []))
         self._head_size += 32
+
+    def gather_one(self, handle: int, response: InferenceResponse, wanted: Wanted, final: bool) -> None:
+        """Like `response`, for the only response of a frame."""
+        fast = accelerator.module
+        if fast is not None:
+            self._gathered = fast.gather_one(handle, response, wanted, final, self.place_outside, self.retract)
+        if self._gathered is None:
+            self.response(handle, response, wanted, final)
 
     def response(self, handle: int, response: InferenceResponse, wanted: Wanted, final: bool = True) -> None:
         """Answer a request with a response, without the outputs that were not requested."""
@@ -334,12 +361,16 @@ class Answers(Outgoing):
 
     def size(self) -> int:
         """Return the bytes of all outputs."""
+        if self._gathered is not None:
+            size: int = self._gathered.size()
+            return size
         return sum(placed[5] for *_, outputs in self._responses for placed in outputs)
 
     def withdraw(self) -> None:
         """Discard the answers: the batch has failed, or the frame cannot be sent."""
         super().withdraw()
         self._responses.clear()
+        self._gathered = None
         tickets, self._tickets = self._tickets, ()
         for ticket in tickets:
             self._channel.give_back(ticket)
@@ -347,6 +378,9 @@ class Answers(Outgoing):
     def pack(self, batch: int, start: int, end: int) -> bytes:
         """Encode the EXECUTED frame, with all pending tickets."""
         self._tickets = tickets = self.let_go()
+        if self._gathered is not None:
+            frame: bytes = self._gathered.pack(self._channel.life, batch, start, end, tickets)
+            return frame
         head_size = 56 + 8 * len(tickets) + self._head_size
         head = messages.EXECUTED_HEAD.pack(len(self._responses), messages.STATUS_EXECUTED, start, end, len(tickets), 0)
         return self._pack(messages.EXECUTED, batch, head, tickets, head_size)
@@ -354,6 +388,9 @@ class Answers(Outgoing):
     def pack_response(self, handle: int) -> bytes:
         """Encode the RESPONSE frame of the only response here, with all pending tickets."""
         self._tickets = tickets = self.let_go()
+        if self._gathered is not None:
+            frame: bytes = self._gathered.pack_response(self._channel.life, handle, tickets)
+            return frame
         head_size = 32 + 8 * len(tickets) + self._head_size
         return self._pack(messages.RESPONSE, handle, _pack_begin(len(tickets), 0), tickets, head_size)
 

@@ -33,24 +33,21 @@ import threading
 import time
 from collections import deque
 from queue import SimpleQueue
-from typing import Callable, NoReturn, Protocol
+from typing import Any, Callable, NoReturn, Protocol
 
-from . import layout, messages, process
+from . import accelerator, layout, messages, process
 from .errors import Closed, ForeignProcess, Gone, ProtocolError
 from .fence import WEAKLY_ORDERED, Fence
 from .handlers import Handlers, Interrupted
+from .rings import Rings
 from .spin import SLOW_YIELD_NS, Spin
 
 Mailbox = SimpleQueue  # of frames; an empty frame means: no thread reads, read yourself
 
-_TAIL = layout.TAIL_AT // 8
 _POSTED = layout.POSTED_AT // 8
-_HEAD = layout.HEAD_AT // 8
 _SLEEP = layout.SLEEP_AT // 4
 _WITHDRAWN = layout.WITHDRAWN_AT // 8
 _BEGUN = layout.BEGUN_AT // 8
-_RING = layout.RING_AT
-_SIZE = layout.RING_SIZE
 _HEADER = messages.HEADER.size
 _LONGEST = _HEADER + layout.MAX_BODY
 _MOST_TICKETS = layout.MAX_BODY // 8
@@ -94,9 +91,12 @@ class Channel:
         self._reading = threading.Lock()
         self._waiting: list[Mailbox[bytes]] = []
         self._listeners: dict[int, Listener] = {}  # by id
-        self._head = 0
+        #: Both rings, in Python or compiled.
+        made: Any = Rings if accelerator.module is None else accelerator.module.Rings
+        self._rings: Rings = made(self._down, self.up, self.life, bell_out)
+        #: Writes a frame and rings the bell in one step, so that no lock is needed; only compiled.
+        self._send: Callable[[bytes], bool] | None = getattr(self._rings, "send", None)
         self._sleeps = 0
-        self._read_fence = Fence()
         self._begin_fence = Fence()
         self.spin = Spin(0)
 
@@ -104,9 +104,6 @@ class Channel:
         # Idents of the threads that hold _sending or wait for it, added before they acquire it:
         # interrupting code may find the lock held by its own thread.
         self._senders: set[int] = set()
-        self._tail = 0
-        self._rung: int | None = None  # the value of the peer's sleep word for which the bell was rung
-        self._write_fence = Fence()
         self._deferred: deque[bytes] = deque()
         self._tickets: deque[int] = deque()
         self._collecting: dict[int, list[int]] = {}  # by ident of the collecting thread
@@ -190,7 +187,7 @@ class Channel:
 
     def look(self) -> None:
         """Read the available frames without waiting, and route each to its thread."""
-        if self._foreign or self.down64[_TAIL] == self._head or not self._reading.acquire(False):
+        if self._foreign or self._rings.empty() or not self._reading.acquire(False):
             return  # the reading thread does it
         try:
             self._drain()
@@ -199,7 +196,7 @@ class Channel:
 
     def _drain(self) -> None:
         """Read all published frames. The caller holds _reading."""
-        while self.down64[_TAIL] != self._head:
+        while not self._rings.empty():
             frame = self._wait(self.spin)
             to = self.route(frame)
             if to is not None:
@@ -246,7 +243,7 @@ class Channel:
     def _hear(self) -> None:
         """Read the bell, which may already have been read. The caller holds _reading."""
         try:
-            if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self.down64[_TAIL] == self._head:
+            if self._bell.poll(0) and not os.read(self._bell_in, 4096) and self._rings.empty():
                 raise Gone("the supervisor has gone")
         except OSError as error:
             raise lost(error) from error
@@ -262,7 +259,7 @@ class Channel:
                 self._sleeps = count = ((self._sleeps + 1) | 1) & 0xFFFFFFFF
                 self._up32[_SLEEP] = count
                 os.sched_yield()  # a full barrier between the store above and the check below
-                quiet = self.down64[_TAIL] == self._head
+                quiet = self._rings.empty()
                 if not quiet:
                     self._drain()
             finally:
@@ -313,64 +310,42 @@ class Channel:
 
     def _wait(self, spin: Spin) -> bytes:
         """Take the next frame from the ring, waiting for it. The caller holds _reading."""
-        down32 = self._down32
-        words = self.down64
+        take = self._rings.take
         while True:
-            head = self._head
-            if words[_TAIL] == head:
-                if self._foreign:
-                    raise ForeignProcess("a process that the model forked cannot wait for the server")
-                self._await_tail(head, spin)
-            if WEAKLY_ORDERED:
-                self._read_fence()
-            at = _RING + head % _SIZE
-            size = down32[at >> 2]
-            if size < 8:
-                self.distrust(f"a frame has {size} bytes, want at least 8")
-            frame = self._down[at : at + size]
-            self._head = head = head + ((size + 7) & ~7)
-            if head > words[_TAIL]:
-                self.distrust(f"a frame has {size} bytes, {head - words[_TAIL]} beyond the tail")
-            if WEAKLY_ORDERED:
-                self._read_fence()
-            self.up64[_HEAD] = head
-            # Checked by the first 8 bytes: a PAD may be shorter than a header.
-            if frame[4] | frame[5]:
-                if size < _HEADER:
-                    self.distrust(f"a frame has {size} bytes, want at least {_HEADER}")
+            try:
+                frame = take()
+            except ProtocolError as error:
+                self.distrust(str(error))
+            if frame is not None:
                 return self.unspill(frame) if frame[6] & messages.SPILLED else frame
+            if self._foreign:
+                raise ForeignProcess("a process that the model forked cannot wait for the server")
+            self._await_frame(spin)
 
-    def _await_tail(self, head: int, spin: Spin) -> None:
-        """Wait until the peer's tail differs from head."""
-        words = self.down64
-        began = before = _now()
+    def _await_frame(self, spin: Spin) -> None:
+        """Wait until there is a frame."""
+        rings = self._rings
+        began = _now()
         if spin.worthwhile():
-            budget = spin.budget
-            while True:
-                os.sched_yield()
-                now = _now()
-                if now - before > SLOW_YIELD_NS:
-                    spin.slow()
-                    break
-                if words[_TAIL] != head or now - began > budget:
-                    spin.clean()
-                    break
-                before = now
+            if rings.spin(spin.budget, SLOW_YIELD_NS):
+                spin.clean()
+            else:
+                spin.slow()
         handlers = self._handlers
-        while words[_TAIL] == head:
+        while rings.empty():
             if handlers.within and handlers.due():
                 handlers.leave()
-            self._sleep(head)
-        spin.waited(words[_POSTED] - began)
+            self._sleep()
+        spin.waited(self.down64[_POSTED] - began)
 
-    def _sleep(self, head: int) -> None:
+    def _sleep(self) -> None:
         """Sleep until the bell rings or idle is due."""
         timeout = self.idle()
         self._sleeps = count = ((self._sleeps + 1) | 1) & 0xFFFFFFFF  # the bell may have been armed
         self._up32[_SLEEP] = count
         os.sched_yield()  # a full barrier between the store above and the check below
         try:
-            if self.down64[_TAIL] == head and self._await_bell(timeout) and self.down64[_TAIL] == head:
+            if self._rings.empty() and self._await_bell(timeout) and self._rings.empty():
                 raise Gone("the supervisor has gone")
         except Interrupted:
             pass  # the caller finds out why
@@ -397,23 +372,36 @@ class Channel:
             raise ForeignProcess("a process that the model forked cannot talk to the server")
         if len(frame) > _LONGEST:
             frame = self._spilled(frame)
-        me = _me()
-        if me in self._senders:
-            self._deferred.append(frame)
-            return
-        self._senders.add(me)
-        try:
-            with self._sending:
-                if self._deferred:
-                    self._write_deferred()
-                self._write(frame)
-        finally:
-            self._senders.discard(me)
-        self._ring()
+        if self._senders or self._deferred or self._send is None or not self._sent(frame):
+            me = _me()
+            if me in self._senders:
+                self._deferred.append(frame)
+                return
+            self._senders.add(me)
+            try:
+                with self._sending:
+                    if self._deferred:
+                        self._write_deferred()
+                    self._write(frame)
+            finally:
+                self._senders.discard(me)
+            self._ring()
         if self._deferred:
             self._publish_deferred()
         if self._tickets and not self.executing:
             self._release_tickets()
+
+    def _sent(self, frame: bytes) -> bool:
+        """Send a frame with the accelerator, while no thread is sending; False if there is no room.
+
+        A thread that begins to send right before this waits for room at most: its frame is not
+        half written, and may come after this one.
+        """
+        assert self._send is not None
+        try:
+            return self._send(frame)
+        except OSError as error:
+            raise lost(error) from error
 
     def post(self, frame: bytes) -> None:
         """Send a short frame, now or after the next one. May be called anywhere; never waits."""
@@ -444,7 +432,7 @@ class Channel:
                 return False
             try:
                 # Room for the frame and a PAD before it, so that nothing here waits.
-                if self._tail + 2 * _LONGEST - self.down64[_HEAD] > _SIZE:
+                if self._rings.room() < 2 * _LONGEST:
                     return False
                 frame = take()
                 if not frame:
@@ -483,55 +471,19 @@ class Channel:
         return messages.encode(kind, life, ident, self.spill(frame[_HEADER:]), flags | messages.SPILLED)
 
     def _write(self, frame: bytes) -> None:
-        """Copy a frame into the ring and advance the tail. The caller holds _sending."""
-        size = len(frame)
-        padded = (size + 7) & ~7
-        tail = self._tail
-        at = tail % _SIZE
-        left = _SIZE - at
-        # The rest after a frame is empty or fits a header, so that a PAD always fits.
-        if padded != left and padded + _HEADER > left:
-            self._make_room(tail + left)
-            pad = messages.HEADER.pack(left, messages.PAD, 0, self.life, 0, 0)
-            self.up[_RING + at : _RING + at + _HEADER] = pad
-            tail += left
-            at = 0
-            self._announce(tail)
-        if tail + padded - self.down64[_HEAD] > _SIZE:
-            self._make_room(tail + padded)
-        at += _RING
-        self.up[at : at + size] = frame
-        self._announce(tail + padded)
+        """Copy a frame into the ring, waiting for room. The caller holds _sending.
 
-    def _announce(self, tail: int) -> None:
-        words = self.up64
-        if WEAKLY_ORDERED:
-            self._write_fence()
-        words[_POSTED] = _now()
-        if WEAKLY_ORDERED:
-            self._write_fence()
-        words[_TAIL] = self._tail = tail
-
-    def _make_room(self, tail: int) -> None:
-        """Wait until the ring has room up to tail.
-
-        No bell announces this: the supervisor reads at full speed.
+        No bell announces room: the supervisor reads at full speed.
         """
-        while tail - self.down64[_HEAD] > _SIZE:
+        while not self._rings.write(frame):
             self._ring()
             self.moment()
 
     def _ring(self) -> None:
-        """Wake the supervisor if it sleeps and was not yet rung for this sleep."""
-        asleep = self._down32[_SLEEP]
-        if WEAKLY_ORDERED or (asleep & 1 and asleep != self._rung):
-            self._rung = asleep
-            try:
-                os.write(self._bell_out, b"\0")
-            except (BlockingIOError, BrokenPipeError):
-                pass  # rung often enough, or the supervisor has exited, which the reader detects
-            except OSError as error:
-                raise lost(error) from error
+        try:
+            self._rings.ring()
+        except OSError as error:
+            raise lost(error) from error
 
     # Tickets.
 

@@ -243,6 +243,8 @@ class Execution:
         senders = self._senders
         if not senders.claim(mine, result):
             self._check(result, mine)
+        elif answers.gather(mine, result):
+            return
         elif len(mine) == 1:
             try:
                 answers.response(mine[0]._handle, result[0], wanted_of(mine[0]))

@@ -28,7 +28,7 @@ from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest, InferenceTrace
 from c_python_backend_utils.response import InferenceResponse
 
-from . import messages, process
+from . import accelerator, messages, process
 from .batch import Reader, error_of
 from .callers import BATCH
 from .channel import Channel, Mailbox
@@ -330,6 +330,15 @@ class Inferences:
             batch = self.batch
             flags |= messages.INFER_GUESS
 
+        fast = accelerator.module
+        if fast is not None:
+            sent, trace, memory = self._names.sent, _context(request), _memory(request)
+            frame: bytes | None = fast.infer(
+                self._channel.life, number, batch, version, flags, WINDOW, memory, model, trace, request, sent,
+                outgoing.place_outside, outgoing.retract,
+            )  # fmt: skip
+            if frame is not None:
+                return frame
         head_size = 120 + len(name)
         known = self._names.sent.get
         placed = []

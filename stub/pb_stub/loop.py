@@ -12,7 +12,7 @@ import triton_python_backend_utils  # noqa: F401  # the model's path may contain
 from c_python_backend_utils import runtime
 from c_python_backend_utils.request import InferenceRequest
 
-from . import failure, layout, messages, process
+from . import accelerator, failure, layout, messages, process
 from .batch import Reader
 from .calls import Calls
 from .channel import Channel, Mailbox
@@ -20,7 +20,7 @@ from .errors import NotUnderstood
 from .execution import Execution, complain, leave_children, publish_failed
 from .handlers import Handlers
 from .inferences import Inferences
-from .loans import Loans
+from .loans import Loan, Loans
 from .logs import Logs
 from .mappings import limits
 from .messages import AutoComplete, Initialize, Settings
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .ondevice import OnDevice
 
 _now = time.monotonic_ns
+
+accelerator.attach(Loan)
 
 
 class Loop:

@@ -88,6 +88,14 @@ class Outgoing:
             region = layout.REGION_REQUESTS
         return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element, 0
 
+    def place_outside(self, index: int, tensor: Tensor) -> Placed:
+        """Like `place`, for a tensor for which the accelerator has no room inside the frame."""
+        before, self._inline_size = self._inline_size, MAX_INLINE_TOTAL
+        try:
+            return self.place(index, tensor)
+        finally:
+            self._inline_size = before
+
     def stay(self, index: int, tensor: Tensor) -> Placed | None:
         """Find a place on a tensor's device; None if it must be copied to the host."""
         data = tensor._data

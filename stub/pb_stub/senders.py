@@ -311,7 +311,7 @@ class Outlet:
         while True:
             answers = senders.answers()
             try:
-                answers.response(self.handle, response, self.wanted, final)
+                answers.gather_one(self.handle, response, self.wanted, final)
                 size = answers.size()
                 frame = answers.pack_response(self.handle)
                 self._publish(frame, final)

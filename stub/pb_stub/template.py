@@ -133,7 +133,7 @@ def _load() -> dict[str, Any]:
     import triton_python_backend_utils
     from c_python_backend_utils import dlpack
 
-    from . import coroutines, loop
+    from . import accelerator, coroutines, loop
 
     del triton_python_backend_utils, dlpack, coroutines, loop
     return {
@@ -142,6 +142,8 @@ def _load() -> dict[str, Any]:
         "executable": sys.executable or "",
         "prefix": sys.prefix,
         "pid": os.getpid(),
+        "no_accelerator": accelerator.reason,
+        "accelerator_failed": accelerator.failed,
     }
 
 

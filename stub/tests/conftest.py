@@ -12,8 +12,13 @@ import pytest
 import supervisor
 from devicemodels import HEAD, MISTAKES, Maker
 from fakecuda import State
+from pb_stub import accelerator
+from pb_stub.loans import Loan
 from supervisor import Supervisor
 from template import Fork, Template
+
+# Also for the tests of pyutils, if they run in the same process.
+accelerator.attach(Loan)
 
 Start = Callable[..., Supervisor]
 Begin = Callable[..., Supervisor]

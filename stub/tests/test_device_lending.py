@@ -229,6 +229,7 @@ others = []
 class TritonPythonModel:
     def execute(self, requests):
         first, second = (r.get_response_sender() for r in requests)
+        second._outlet._senders.channel._send = None  # only Python can be interrupted between two steps
         final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
         def other():

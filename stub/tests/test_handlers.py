@@ -264,6 +264,7 @@ def reading(thread):
                     raise TimeoutError("too late")
                 signal.signal(signal.SIGALRM, late)
                 sender = requests[0].get_response_sender()
+                sender._outlet._senders.channel._send = None  # only Python can be interrupted
                 channel = type(sender._outlet._senders.channel)
                 write = channel._write
                 def interrupted(self, frame):

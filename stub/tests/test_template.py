@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import supervisor
 from frames import Request
-from pb_stub import _msgpack
+from pb_stub import _msgpack, accelerator
 from supervisor import Supervisor
 from template import Template
 
@@ -53,6 +53,8 @@ def test_hello_says_which_interpreter(template: Template) -> None:
         "prefix": sys.prefix,
         "pid": template.process.pid,
         "threads": [],
+        "no_accelerator": accelerator.reason,
+        "accelerator_failed": False,
     }
     assert Path(f"/proc/{template.process.pid}/comm").read_text() == "nereid_template\n"
 

@@ -1,0 +1,92 @@
+// What the accelerator's files share. See docs/accelerator.md.
+#ifndef ACCELERATOR_H
+#define ACCELERATOR_H
+
+#include "abi3.h"
+
+// Slots of the Python classes that it reads and writes, by their offset in an object.
+enum slot {
+	TENSOR_ARRAY, TENSOR_CODE, TENSOR_DATA, TENSOR_ELEMENT, TENSOR_NAME, TENSOR_OFFSET, TENSOR_ORIGIN, TENSOR_SENT,
+	TENSOR_SHAPE, TENSOR_SIZE,
+	REQUEST_CORRELATION, REQUEST_FLAGS, REQUEST_HANDLE, REQUEST_ID, REQUEST_INPUTS, REQUEST_PARAMETERS, REQUEST_SENDER,
+	REQUEST_TIMEOUT, REQUEST_TRACE, REQUEST_WANTED,
+	RESPONSE_ERROR_SLOT, RESPONSE_OUTPUTS, RESPONSE_PARAMETERS,
+	LOAN_FAULTS, LOAN_LOANS, LOAN_NAME, LOAN_MAPPING, LOAN_OFFSET, LOAN_SIZE, LOAN_TICKET,
+	SLOTS
+};
+extern int slot_at[SLOTS];
+
+// Objects of Python that `configure` has received; they live as long as the process.
+extern PyTypeObject *tensor_type, *request_type, *response_type, *loan_type, *array_type;
+extern PyObject *numpy_types; // by Triton's number, None where numpy has no type
+extern PyObject *type_codes;  // Triton's number by dtype
+extern PyObject *no_parameters;
+extern PyObject *protocol_error;
+extern PyObject *empty_text, *zero;
+
+// slot returns what a slot has, borrowed, or NULL.
+static inline PyObject *slot(PyObject *o, enum slot s) { return *(PyObject **)((char *)o + slot_at[s]); }
+
+// fill sets a slot of a new object to a new reference.
+static inline void fill(PyObject *o, enum slot s, PyObject *value) { *(PyObject **)((char *)o + slot_at[s]) = value; }
+
+// change sets a slot to a new reference and releases the old one.
+static inline void change(PyObject *o, enum slot s, PyObject *value) {
+	PyObject **at = (PyObject **)((char *)o + slot_at[s]);
+	PyObject *old = *at;
+	*at = value;
+	if (old)
+		Py_DecRef(old);
+}
+
+static inline PyObject *kept(PyObject *o) {
+	Py_IncRef(o);
+	return o;
+}
+static inline void dropped(PyObject *o) {
+	if (o)
+		Py_DecRef(o);
+}
+
+static inline uint16_t u16(const void *p) { uint16_t v; memcpy(&v, p, 2); return v; }
+static inline uint32_t u32(const void *p) { uint32_t v; memcpy(&v, p, 4); return v; }
+static inline uint64_t u64(const void *p) { uint64_t v; memcpy(&v, p, 8); return v; }
+static inline void put16(void *p, uint16_t v) { memcpy(p, &v, 2); }
+static inline void put32(void *p, uint32_t v) { memcpy(p, &v, 4); }
+static inline void put64(void *p, uint64_t v) { memcpy(p, &v, 8); }
+
+#define PADDED(n, to) (((n) + ((to) - 1)) & ~(size_t)((to) - 1))
+
+// Facts of docs/protocol.md, which pb_stub/accelerator.py compares with its own.
+enum {
+	HEADER = 24, REQUEST_SIZE = 64, DESCRIPTOR = 40, RESPONSE_SIZE = 32, EXECUTED_SIZE = 32, MOST_DIMENSIONS = 64,
+	TAIL_AT = 0x040, POSTED_AT = 0x048, SLEEP_AT = 0x080, HEAD_AT = 0x0C0, RING_AT = 0x10000, RING_SIZE = 0x20000,
+	MAX_INLINE = 4096, MAX_INLINE_TOTAL = 28672,
+	INFER_SIZE = 32, KIND_EXECUTED = 67, KIND_RESPONSE = 69, KIND_INFER = 73,
+	COPIES = 1, ALL_OUTPUTS = 0xFFFF, CORRELATION_TEXT = 1,
+	PRESENT = 1, FINAL = 2, ERROR = 4,
+	REGION_FRAME = 0, REGION_REQUESTS = 1,
+	TYPE_BYTES = 13,
+};
+
+PyObject *read_requests(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *read_response(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *gather(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *gather_one(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *pack_infer(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *encode_strings(PyObject *, PyObject *);
+PyObject *count_strings(PyObject *, PyObject *);
+PyObject *fill_strings(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *make_methods(PyObject *, PyObject *const *, Py_ssize_t);
+extern PyType_Spec rings_spec, gathered_spec;
+extern PyTypeObject *gathered_type;
+
+// arguments checks the number of arguments; the callers are our own Python code.
+static inline int arguments(Py_ssize_t got, Py_ssize_t want) {
+	if (got == want)
+		return 1;
+	PyErr_Format(PyExc_TypeError, "got %zd arguments, want %zd", got, want);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,548 @@
+// Encoding of EXECUTED and RESPONSE, as Answers in pb_stub/batch.py does it.
+//
+// A frame is made in two steps. `gather` encodes responses while the model's objects live. `pack`
+// adds the tickets of loans, which are known when these objects are gone. Offsets of tensor bytes
+// count from the first of them until then.
+//
+// What is not usual is left to Python: gather then returns None and has changed nothing but the
+// cached encodings of tensors (`_sent`), which Python uses too.
+#include "accelerator.h"
+
+typedef struct {
+	char *at;
+	size_t size, room;
+} Bytes;
+
+typedef struct {
+	PyObject ob_base;
+	Bytes heads;  // responses and their descriptors
+	Bytes inlined; // tensor bytes, each padded to 16
+	uint32_t responses;
+	uint64_t total; // bytes of all outputs
+} Gathered;
+
+PyTypeObject *gathered_type;
+
+// grow returns the place of count further bytes, or NULL with an error.
+static char *grow(Bytes *b, size_t count) {
+	if (b->room - b->size < count) {
+		size_t room = 2 * b->room > b->size + count ? 2 * b->room : b->size + count + 256;
+		char *at = PyMem_Realloc(b->at, room);
+		if (!at) {
+			PyErr_NoMemory();
+			return NULL;
+		}
+		b->at = at;
+		b->room = room;
+	}
+	b->size += count;
+	return b->at + b->size - count;
+}
+
+static void gathered_dealloc(PyObject *self) {
+	Gathered *g = (Gathered *)self;
+	PyTypeObject *type = Py_TYPE(self);
+	PyMem_Free(g->heads.at);
+	PyMem_Free(g->inlined.at);
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+	Py_DecRef((PyObject *)type);
+}
+
+static Gathered *new_gathered(void) { return (Gathered *)PyType_GenericAlloc(gathered_type, 0); }
+
+// bytes_of returns the encoding of a tensor that is small, borrowed; NULL without an error if Python
+// must place it. It stays with the tensor.
+static PyObject *bytes_of(PyObject *tensor) {
+	PyObject *sent = slot(tensor, TENSOR_SENT);
+	if (!sent)
+		return NULL;
+	if (Py_TYPE(sent) == &PyBytes_Type)
+		return sent;
+	PyObject *data = slot(tensor, TENSOR_DATA);
+	if (sent != Py_None || !data)
+		return NULL;
+	if (Py_TYPE(data) == &PyBytes_Type) {
+		change(tensor, TENSOR_SENT, kept(data));
+		return data;
+	}
+	Py_buffer view;
+	if (Py_TYPE(data) != array_type)
+		return NULL;
+	if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) {
+		PyErr_Clear(); // not contiguous any more
+		return NULL;
+	}
+	PyObject *copy = NULL;
+	if (view.len <= MAX_INLINE)
+		copy = PyBytes_FromStringAndSize(view.buf, view.len);
+	PyBuffer_Release(&view);
+	if (copy)
+		change(tensor, TENSOR_SENT, copy);
+	return copy;
+}
+
+// number_of returns an int in a slot; -1 if there is none, or a negative one, or one above most.
+static long long number_of(PyObject *o, enum slot s, long long most) {
+	PyObject *value = slot(o, s);
+	long long n = value ? PyLong_AsLongLong(value) : -1;
+	if (n == -1 && PyErr_Occurred())
+		PyErr_Clear();
+	return n <= most ? n : -1;
+}
+
+// describe writes one descriptor; 0 for Python, with or without an error.
+static int describe(Gathered *g, long long index, long long code, PyObject *shape, uint32_t region, uint64_t offset,
+                    uint64_t size, uint64_t ticket, uint32_t element, uint32_t mapping) {
+	if (!shape || Py_TYPE(shape) != &PyTuple_Type)
+		return 0;
+	Py_ssize_t rank = PyTuple_Size(shape);
+	if (rank > MOST_DIMENSIONS || index < 0 || index > 0xFFFF || code < 0 || code > 0xFF)
+		return 0;
+	char *d = grow(&g->heads, DESCRIPTOR + 8 * (size_t)rank);
+	if (!d)
+		return 0;
+	put16(d, (uint16_t)index);
+	d[2] = (char)code;
+	d[3] = (char)rank;
+	put32(d + 4, region);
+	put64(d + 8, offset);
+	put64(d + 16, size);
+	put64(d + 24, ticket);
+	put32(d + 32, element);
+	put32(d + 36, mapping);
+	for (Py_ssize_t i = 0; i < rank; i++) {
+		long long n = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+		if (n == -1 && PyErr_Occurred())
+			return 0;
+		put64(d + DESCRIPTOR + 8 * i, (uint64_t)n);
+	}
+	g->total += size;
+	return 1;
+}
+
+// put_inline appends a tensor whose bytes are in the frame; 0 for Python.
+static int put_inline(Gathered *g, long long index, PyObject *tensor, PyObject *bytes) {
+	size_t size = (size_t)PyBytes_Size(bytes), at = g->inlined.size;
+	long long element = number_of(tensor, TENSOR_ELEMENT, UINT32_MAX);
+	if (element < 0 || !describe(g, index, number_of(tensor, TENSOR_CODE, 0xFF), slot(tensor, TENSOR_SHAPE), REGION_FRAME, at,
+	                             size, 0, (uint32_t)element, 0))
+		return 0;
+	size_t padded = PADDED(size, 16);
+	char *to = grow(&g->inlined, padded);
+	if (!to)
+		return 0;
+	memcpy(to, PyBytes_AsString(bytes), size);
+	memset(to + size, 0, padded - size);
+	return 1;
+}
+
+// put_placed appends a tensor that Python has placed; placed is outgoing.Placed. 0 for Python.
+static int put_placed(Gathered *g, PyObject *placed) {
+	uint64_t n[9];
+	if (Py_TYPE(placed) != &PyTuple_Type || PyTuple_Size(placed) != 9)
+		return 0;
+	for (int i = 0; i < 9; i++) {
+		if (i == 2 || i == 4)
+			continue;
+		n[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(placed, i));
+		if (n[i] == (uint64_t)-1 && PyErr_Occurred())
+			return 0;
+	}
+	if (n[3] == REGION_FRAME)
+		return 0; // no room is left in this frame
+	n[4] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(placed, 4));
+	if (n[4] == (uint64_t)-1 && PyErr_Occurred())
+		return 0;
+	return describe(g, (long long)n[0], (long long)n[1], PyTuple_GetItem(placed, 2), (uint32_t)n[3], n[4], n[5], n[6],
+	                (uint32_t)n[7], (uint32_t)n[8]);
+}
+
+// put_tensors appends the descriptors and small bytes of the first count tensors of a list, whose
+// names are in indices; 0 for Python, with or without an error.
+static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObject *indices, PyObject *place, PyObject *placed) {
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *tensor = PyList_GetItem(tensors, i);
+		if (!tensor || Py_TYPE(tensor) != tensor_type)
+			return 0;
+		PyObject *name = slot(tensor, TENSOR_NAME), *data = slot(tensor, TENSOR_DATA);
+		if (!name || Py_TYPE(name) != &PyUnicode_Type || !data)
+			return 0;
+		if (data != Py_None && Py_TYPE(data) != array_type && Py_TYPE(data) != &PyBytes_Type)
+			return 0; // memory of a device, or a subclass of numpy's array
+		PyObject *index = PyDict_GetItemWithError(indices, name);
+		if (!index)
+			return 0; // not requested, or a new name
+		long long number = PyLong_AsLongLong(index);
+		PyObject *bytes = bytes_of(tensor);
+		if (PyErr_Occurred())
+			return 0;
+		if (bytes && PyBytes_Size(bytes) <= MAX_INLINE && g->inlined.size + PADDED((size_t)PyBytes_Size(bytes), 16) <= MAX_INLINE_TOTAL) {
+			if (!put_inline(g, number, tensor, bytes))
+				return 0;
+			continue;
+		}
+		Py_IncRef(tensor);
+		PyObject *where = PyObject_CallFunctionObjArgs(place, index, tensor, NULL);
+		Py_DecRef(tensor);
+		int done = where && !PyList_Append(placed, where) && put_placed(g, where);
+		dropped(where);
+		if (!done || PyList_Size(tensors) != count)
+			return 0;
+	}
+	return 1;
+}
+
+// put_outputs appends a response without an error. Its arguments are kept by the caller.
+static int put_outputs(Gathered *g, uint64_t handle, uint32_t flags, PyObject *outputs, PyObject *parameters, PyObject *wanted,
+                       PyObject *place, PyObject *placed) {
+	Py_ssize_t count = PyList_Size(outputs), text_size = 0;
+	const char *text = PyUnicode_AsUTF8AndSize(parameters, &text_size);
+	if (count > 0xFFFF || !text || text_size > 0x7FFFFFFF)
+		return 0;
+	if (text_size == 2 && text[0] == '{' && text[1] == '}')
+		text_size = 0;
+	char *head = grow(&g->heads, RESPONSE_SIZE);
+	if (!head)
+		return 0;
+	memset(head, 0, RESPONSE_SIZE);
+	put64(head, handle);
+	put32(head + 8, flags);
+	put16(head + 12, (uint16_t)count);
+	put32(head + 16, (uint32_t)text_size);
+	if (!put_tensors(g, outputs, count, wanted, place, placed))
+		return 0;
+	if (text_size) {
+		size_t padded = PADDED((size_t)text_size, 8);
+		char *to = grow(&g->heads, padded);
+		if (!to)
+			return 0;
+		memcpy(to, text, (size_t)text_size);
+		memset(to + text_size, 0, padded - (size_t)text_size);
+	}
+	g->responses++;
+	return 1;
+}
+
+// put_response appends a response; 0 for Python, with or without an error. placed receives what
+// `place` has placed, to be retracted in that case.
+static int put_response(Gathered *g, uint64_t handle, uint32_t flags, PyObject *response, PyObject *wanted, PyObject *place,
+                        PyObject *placed) {
+	if (Py_TYPE(response) != response_type || slot(response, RESPONSE_ERROR_SLOT) != Py_None || Py_TYPE(wanted) != &PyDict_Type)
+		return 0;
+	PyObject *outputs = slot(response, RESPONSE_OUTPUTS), *parameters = slot(response, RESPONSE_PARAMETERS);
+	if (!outputs || Py_TYPE(outputs) != &PyList_Type || !parameters || Py_TYPE(parameters) != &PyUnicode_Type)
+		return 0;
+	// Kept, because `place` runs Python code, and other threads with it.
+	Py_IncRef(outputs);
+	Py_IncRef(parameters);
+	Py_IncRef(wanted);
+	int done = put_outputs(g, handle, flags, outputs, parameters, wanted, place, placed);
+	Py_DecRef(outputs);
+	Py_DecRef(parameters);
+	Py_DecRef(wanted);
+	return done;
+}
+
+// give_up takes back what was placed, forgets an error and returns None: Python does the work
+// again, and finds the error again.
+static PyObject *give_up(PyObject *placed, PyObject *retract) {
+	PyErr_Clear();
+	PyObject *result = PyList_Size(placed) ? PyObject_CallFunctionObjArgs(retract, placed, NULL) : kept(Py_None);
+	Py_DecRef(placed);
+	if (!result)
+		return NULL;
+	Py_DecRef(result);
+	return kept(Py_None);
+}
+
+// put_names writes the indices of the requested outputs; 0 for Python.
+static int put_names(char *to, PyObject *wanted, PyObject *sent) {
+	PyObject *name, *unused;
+	Py_ssize_t at = 0;
+	for (; PyDict_Next(wanted, &at, &name, &unused); to += 2) {
+		PyObject *index = Py_TYPE(name) == &PyUnicode_Type ? PyDict_GetItemWithError(sent, name) : NULL;
+		long long n = index ? PyLong_AsLongLong(index) : -1;
+		if (n < 0 || n > 0xFFFF)
+			return 0;
+		put16(to, (uint16_t)n);
+	}
+	return 1;
+}
+
+// finish returns what was gathered.
+static PyObject *finish(Gathered *g, int done, PyObject *retract, PyObject *placed) {
+	if (done) {
+		Py_DecRef(placed);
+		return (PyObject *)g;
+	}
+	Py_DecRef((PyObject *)g);
+	return give_up(placed, retract);
+}
+
+// gather(requests, responses, place, retract) encodes the final responses to a batch.
+PyObject *gather(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	(void)self;
+	if (!arguments(given, 4))
+		return NULL;
+	Py_ssize_t count = PyList_Size(args[0]);
+	if (count < 0 || PyList_Size(args[1]) != count)
+		return PyErr_Occurred() ? NULL : kept(Py_None);
+	PyObject *placed = PyList_New(0);
+	Gathered *g = placed ? new_gathered() : NULL;
+	if (!g) {
+		dropped(placed);
+		return NULL;
+	}
+	int done = 1;
+	for (Py_ssize_t i = 0; done && i < count; i++) {
+		PyObject *request = PyList_GetItem(args[0], i), *response = PyList_GetItem(args[1], i);
+		done = request && response && Py_TYPE(request) == request_type;
+		if (!done)
+			break;
+		PyObject *handle = slot(request, REQUEST_HANDLE), *wanted = slot(request, REQUEST_WANTED);
+		done = handle && wanted;
+		if (!done)
+			break;
+		Py_IncRef(response); // placing runs Python code
+		done = put_response(g, PyLong_AsUnsignedLongLong(handle), PRESENT | FINAL, response, wanted, args[2], placed) && !PyErr_Occurred() &&
+		       PyList_Size(args[0]) == count && PyList_Size(args[1]) == count;
+		Py_DecRef(response);
+	}
+	return finish(g, done, args[3], placed);
+}
+
+// gather_one(handle, response, wanted, final, place, retract) encodes one response.
+PyObject *gather_one(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	(void)self;
+	if (!arguments(given, 6))
+		return NULL;
+	uint64_t handle = PyLong_AsUnsignedLongLong(args[0]);
+	if (handle == (uint64_t)-1 && PyErr_Occurred())
+		return NULL;
+	PyObject *placed = PyList_New(0);
+	Gathered *g = placed ? new_gathered() : NULL;
+	if (!g) {
+		dropped(placed);
+		return NULL;
+	}
+	int done = put_response(g, handle, args[3] == Py_True ? PRESENT | FINAL : PRESENT, args[1], args[2], args[4], placed) && !PyErr_Occurred();
+	return finish(g, done, args[5], placed);
+}
+
+// locate adds the place of the first tensor bytes to the offsets of count descriptors; returns their
+// end.
+static char *locate(char *d, uint32_t count, size_t data_at) {
+	for (; count; count--) {
+		if (u32(d + 4) == REGION_FRAME)
+			put64(d + 8, u64(d + 8) + data_at);
+		d += DESCRIPTOR + 8 * (size_t)(uint8_t)d[3];
+	}
+	return d;
+}
+
+// assemble makes the frame: header, the head of its kind, tickets, responses, tensor bytes.
+static PyObject *assemble(Gathered *g, uint16_t kind, uint64_t life, uint64_t ident, const char *head, size_t head_size, PyObject *tickets) {
+	Py_ssize_t count = PyList_Size(tickets);
+	if (count < 0)
+		return NULL;
+	size_t heads_at = HEADER + head_size + 8 * (size_t)count, data_at = PADDED(heads_at + g->heads.size, 16);
+	size_t size = data_at + g->inlined.size;
+	if (size > UINT32_MAX)
+		return PyErr_Format(PyExc_ValueError, "a frame would have %zu bytes", size);
+	PyObject *frame = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+	if (!frame)
+		return NULL;
+	char *to = PyBytes_AsString(frame);
+	put32(to, (uint32_t)size);
+	put16(to + 4, kind);
+	put16(to + 6, 0);
+	put32(to + 8, (uint32_t)life);
+	put32(to + 12, 0);
+	put64(to + 16, ident);
+	memcpy(to + HEADER, head, head_size);
+	for (Py_ssize_t i = 0; i < count; i++) {
+		uint64_t ticket = PyLong_AsUnsignedLongLong(PyList_GetItem(tickets, i));
+		if (ticket == (uint64_t)-1 && PyErr_Occurred()) {
+			Py_DecRef(frame);
+			return NULL;
+		}
+		put64(to + HEADER + head_size + 8 * i, ticket);
+	}
+	if (g->heads.size)
+		memcpy(to + heads_at, g->heads.at, g->heads.size);
+	memset(to + heads_at + g->heads.size, 0, data_at - heads_at - g->heads.size);
+	if (g->inlined.size)
+		memcpy(to + data_at, g->inlined.at, g->inlined.size);
+	char *r = to + heads_at;
+	for (uint32_t i = 0; i < g->responses; i++) {
+		size_t text = PADDED((size_t)u32(r + 16), 8);
+		r = locate(r + RESPONSE_SIZE, u16(r + 12), data_at) + text;
+	}
+	return frame;
+}
+
+// pack(life, batch, start, end, tickets) returns the EXECUTED frame.
+static PyObject *gathered_pack(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	Gathered *g = (Gathered *)self;
+	uint64_t n[4];
+	char head[EXECUTED_SIZE];
+	if (!arguments(given, 5))
+		return NULL;
+	for (int i = 0; i < 4; i++) {
+		n[i] = PyLong_AsUnsignedLongLong(args[i]);
+		if (n[i] == (uint64_t)-1 && PyErr_Occurred())
+			return NULL;
+	}
+	put32(head, g->responses);
+	put32(head + 4, 0); // STATUS_EXECUTED
+	put64(head + 8, n[2]);
+	put64(head + 16, n[3]);
+	Py_ssize_t count = PyList_Size(args[4]);
+	put32(head + 24, (uint32_t)count);
+	put32(head + 28, 0);
+	return assemble(g, KIND_EXECUTED, n[0], n[1], head, sizeof head, args[4]);
+}
+
+// pack_response(life, handle, tickets) returns the RESPONSE frame.
+static PyObject *gathered_pack_response(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	uint64_t life, handle;
+	char head[8];
+	if (!arguments(given, 3))
+		return NULL;
+	life = PyLong_AsUnsignedLongLong(args[0]);
+	handle = PyLong_AsUnsignedLongLong(args[1]);
+	if (PyErr_Occurred())
+		return NULL;
+	Py_ssize_t count = PyList_Size(args[2]);
+	put32(head, (uint32_t)count);
+	put32(head + 4, 0);
+	return assemble((Gathered *)self, KIND_RESPONSE, life, handle, head, sizeof head, args[2]);
+}
+
+// infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, place,
+// retract) returns the INFER frame of a request of the model, or None for Python. model and trace
+// are bytes; sent has the indices of names.
+PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	(void)self;
+	if (!arguments(given, 13))
+		return NULL;
+	uint64_t n[7];
+	for (int i = 0; i < 7; i++) {
+		n[i] = i == 3 ? (uint64_t)PyLong_AsLongLong(args[i]) : PyLong_AsUnsignedLongLong(args[i]);
+		if (n[i] == (uint64_t)-1 && PyErr_Occurred())
+			return NULL;
+	}
+	const char *model = PyBytes_AsString(args[7]), *trace = PyBytes_AsString(args[8]);
+	PyObject *request = args[9], *sent = args[10];
+	if (!model || !trace)
+		return NULL;
+	if (Py_TYPE(request) != request_type || Py_TYPE(sent) != &PyDict_Type)
+		return kept(Py_None);
+	PyObject *inputs = slot(request, REQUEST_INPUTS), *wanted = slot(request, REQUEST_WANTED), *id = slot(request, REQUEST_ID);
+	PyObject *parameters = slot(request, REQUEST_PARAMETERS), *correlation = slot(request, REQUEST_CORRELATION);
+	if (!inputs || Py_TYPE(inputs) != &PyList_Type || !wanted || Py_TYPE(wanted) != &PyDict_Type || !id || Py_TYPE(id) != &PyUnicode_Type ||
+	    !parameters || Py_TYPE(parameters) != &PyUnicode_Type || !correlation || Py_TYPE(correlation) != &PyLong_Type)
+		return kept(Py_None);
+	Py_ssize_t count = PyList_Size(inputs), outputs = PyDict_Size(wanted), id_size, parameters_size;
+	const char *id_text = PyUnicode_AsUTF8AndSize(id, &id_size), *parameters_text = PyUnicode_AsUTF8AndSize(parameters, &parameters_size);
+	uint64_t correlation_id = PyLong_AsUnsignedLongLong(correlation);
+	long long flags = number_of(request, REQUEST_FLAGS, UINT32_MAX);
+	PyObject *timeout_object = slot(request, REQUEST_TIMEOUT);
+	uint64_t timeout = timeout_object ? PyLong_AsUnsignedLongLong(timeout_object) : 0;
+	if (PyErr_Occurred() || !id_text || !parameters_text || flags < 0 || count > 0xFFFF || outputs >= ALL_OUTPUTS) {
+		PyErr_Clear();
+		return kept(Py_None);
+	}
+	if (parameters_size == 2 && !memcmp(parameters_text, "{}", 2))
+		parameters_size = 0;
+	size_t model_size = (size_t)PyBytes_Size(args[7]), trace_size = (size_t)PyBytes_Size(args[8]);
+	size_t texts = (size_t)id_size + (size_t)parameters_size + trace_size;
+	if (texts > UINT32_MAX || model_size > UINT32_MAX)
+		return kept(Py_None);
+	PyObject *placed = PyList_New(0), *frame = NULL;
+	Gathered *g = placed ? new_gathered() : NULL;
+	if (!g) {
+		dropped(placed);
+		return NULL;
+	}
+	// Kept, because placing runs Python code, and other threads with it. That the texts stay is the
+	// work of their objects.
+	Py_IncRef(inputs);
+	Py_IncRef(wanted);
+	Py_IncRef(id);
+	Py_IncRef(parameters);
+	int done = put_tensors(g, inputs, count, sent, args[11], placed) && PyDict_Size(wanted) == outputs;
+	// An error of placing is the caller's, who takes back everything.
+	int raised = !done && PyErr_Occurred();
+	if (done) {
+		size_t names_at = HEADER + INFER_SIZE + PADDED(model_size, 8) + REQUEST_SIZE + g->heads.size;
+		size_t texts_at = names_at + PADDED(2 * (size_t)outputs, 8), end = texts_at + PADDED(texts, 8), data_at = PADDED(end, 16);
+		size_t size = data_at + g->inlined.size;
+		frame = size <= UINT32_MAX ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size) : NULL;
+		if (frame) {
+			char *to = PyBytes_AsString(frame);
+			memset(to, 0, data_at);
+			put32(to, (uint32_t)size);
+			put16(to + 4, KIND_INFER);
+			put32(to + 8, (uint32_t)n[0]);
+			put64(to + 16, n[1]);
+			to += HEADER;
+			put64(to, n[2]);
+			put64(to + 8, n[3]);
+			put32(to + 16, (uint32_t)n[4]);
+			put32(to + 20, (uint32_t)n[5]);
+			put32(to + 24, (uint32_t)model_size);
+			put32(to + 28, (uint32_t)n[6]);
+			memcpy(to + INFER_SIZE, model, model_size);
+			to += INFER_SIZE + PADDED(model_size, 8);
+			put64(to + 8, correlation_id);
+			put64(to + 16, timeout);
+			put32(to + 24, (uint32_t)flags);
+			put16(to + 28, (uint16_t)count);
+			put16(to + 30, outputs ? (uint16_t)outputs : ALL_OUTPUTS);
+			put32(to + 32, (uint32_t)id_size);
+			put32(to + 36, (uint32_t)parameters_size);
+			put32(to + 44, (uint32_t)trace_size);
+			if (g->heads.size)
+				memcpy(to + REQUEST_SIZE, g->heads.at, g->heads.size);
+			locate(to + REQUEST_SIZE, (uint32_t)count, data_at);
+			to = PyBytes_AsString(frame);
+			if (g->inlined.size)
+				memcpy(to + data_at, g->inlined.at, g->inlined.size);
+			memcpy(to + texts_at, id_text, (size_t)id_size);
+			memcpy(to + texts_at + id_size, parameters_text, (size_t)parameters_size);
+			memcpy(to + texts_at + id_size + parameters_size, trace, trace_size);
+			done = put_names(to + names_at, wanted, sent);
+			if (!done) {
+				Py_DecRef(frame);
+				frame = NULL;
+			}
+		}
+	}
+	Py_DecRef(inputs);
+	Py_DecRef(wanted);
+	Py_DecRef(id);
+	Py_DecRef(parameters);
+	Py_DecRef((PyObject *)g);
+	if (frame || raised) {
+		Py_DecRef(placed);
+		return frame;
+	}
+	return give_up(placed, args[12]);
+}
+
+// size() returns the bytes of all outputs.
+static PyObject *gathered_size(PyObject *self, PyObject *unused) {
+	(void)unused;
+	return PyLong_FromUnsignedLongLong(((Gathered *)self)->total);
+}
+
+static PyMethodDef methods[] = {
+	{"pack", (PyCFunction)(void (*)(void))gathered_pack, METH_FASTCALL, "pack(life, batch, start, end, tickets)\n--\n\nMake the EXECUTED frame."},
+	{"pack_response", (PyCFunction)(void (*)(void))gathered_pack_response, METH_FASTCALL, "pack_response(life, handle, tickets)\n--\n\nMake the RESPONSE frame."},
+	{"size", gathered_size, METH_NOARGS, "size()\n--\n\nReturn the bytes of all outputs."},
+	{0},
+};
+
+static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)gathered_dealloc}, {Py_tp_methods, methods}, {0, NULL}};
+PyType_Spec gathered_spec = {"pb_stub._accelerator.Gathered", sizeof(Gathered), 0, Py_TPFLAGS_DEFAULT, slots};

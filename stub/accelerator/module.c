@@ -1,0 +1,127 @@
+// The module, and what it knows of the Python classes.
+#include "accelerator.h"
+
+int slot_at[SLOTS];
+PyTypeObject *tensor_type, *request_type, *response_type, *loan_type, *array_type;
+PyObject *numpy_types, *type_codes, *no_parameters, *protocol_error, *empty_text, *zero;
+
+static const char *const slot_names[SLOTS] = {
+	"_array", "_code", "_data", "_element", "_name", "_offset", "_origin", "_sent", "_shape", "_size",
+	"_correlation", "_flags", "_handle", "_id", "_inputs", "_parameters", "_sender", "_timeout", "_trace", "_wanted",
+	"_error", "_outputs", "_parameters",
+	"_faults", "_loans", "_name", "mapping", "offset", "size", "ticket",
+};
+
+// find_slot finds the offset of a slot: it sets the slot of an object, and looks where that is.
+static int find_slot(PyObject *o, long long size, enum slot s) {
+	PyObject *mark = PyList_New(0); // a new object, which no other slot has
+	int found = 0;
+	if (!mark || PyObject_SetAttrString(o, slot_names[s], mark)) {
+		dropped(mark);
+		return 0;
+	}
+	for (long long at = sizeof(PyObject); at + (long long)sizeof(PyObject *) <= size; at += sizeof(PyObject *)) {
+		if (*(PyObject **)((char *)o + at) == mark) {
+			slot_at[s] = (int)at;
+			found++;
+		}
+	}
+	if (found == 1)
+		change(o, s, NULL);
+	Py_DecRef(mark);
+	if (found != 1)
+		PyErr_Format(PyExc_TypeError, "slot %s was found %d times", slot_names[s], found);
+	return found == 1;
+}
+
+static int find_slots(PyTypeObject *type, int first, int end) {
+	// Never deleted: the destructor of a loan needs its slots.
+	PyObject *o = PyType_GenericAlloc(type, 0), *size = o ? PyObject_GetAttrString((PyObject *)type, "__basicsize__") : NULL;
+	if (!size)
+		return 0;
+	for (int s = first; s < end; s++)
+		if (!find_slot(o, PyLong_AsLongLong(size), (enum slot)s))
+			return 0;
+	Py_DecRef(size);
+	return 1;
+}
+
+// raises(ProtocolError) must be called before any Rings are used.
+static PyObject *raises(PyObject *self, PyObject *type) {
+	(void)self;
+	protocol_error = kept(type);
+	return kept(Py_None);
+}
+
+// configure(Tensor, InferenceRequest, InferenceResponse, Loan, ndarray, NUMPY, CODES, NONE) must be
+// called before all other functions. TypeError if the objects are not laid out as expected.
+static PyObject *configure(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	(void)self;
+	if (!arguments(given, 8))
+		return NULL;
+	tensor_type = (PyTypeObject *)kept(args[0]);
+	request_type = (PyTypeObject *)kept(args[1]);
+	response_type = (PyTypeObject *)kept(args[2]);
+	loan_type = (PyTypeObject *)kept(args[3]);
+	array_type = (PyTypeObject *)kept(args[4]);
+	numpy_types = kept(args[5]);
+	type_codes = kept(args[6]);
+	no_parameters = kept(args[7]);
+	empty_text = PyUnicode_InternFromString("");
+	zero = PyLong_FromLong(0);
+	if (!empty_text || !zero || !find_slots(tensor_type, TENSOR_ARRAY, REQUEST_CORRELATION) ||
+	    !find_slots(request_type, REQUEST_CORRELATION, RESPONSE_ERROR_SLOT) || !find_slots(response_type, RESPONSE_ERROR_SLOT, LOAN_FAULTS) ||
+	    !find_slots(loan_type, LOAN_FAULTS, SLOTS))
+		return NULL;
+	return kept(Py_None);
+}
+
+#define FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
+
+static PyMethodDef functions[] = {
+	{"raises", raises, METH_O, NULL},
+	{"configure", FAST(configure), NULL},
+	{"methods", FAST(make_methods), NULL},
+	{"read", FAST(read_requests), "read(reader, frame, received, outputs, choices, loans)\n--\n\nDecode EXECUTE; None for Python."},
+	{"tensors", FAST(read_response), "tensors(frame, at, count, received, loans)\n--\n\nDecode descriptors; None for Python."},
+	{"gather", FAST(gather), "gather(requests, responses, place, retract)\n--\n\nEncode the responses to a batch; None for Python."},
+	{"gather_one", FAST(gather_one), "gather_one(handle, response, wanted, final, place, retract)\n--\n\nEncode a response; None for Python."},
+	{"infer", FAST(pack_infer), "infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, place, retract)\n--\n\nEncode INFER; None for Python."},
+	{"encode_strings", encode_strings, METH_O, "encode_strings(elements)\n--\n\nSerialise a list; None for Python."},
+	{"count_strings", count_strings, METH_O, "count_strings(data)\n--\n\nCount elements; -1: incomplete length, -2: overrun."},
+	{"fill_strings", FAST(fill_strings), "fill_strings(data, array)\n--\n\nFill an array of objects."},
+	{0},
+};
+
+static PyModuleDef definition = {
+	.m_base = {.ob_base = {.ob_refcnt = 1}}, .m_name = "_accelerator", .m_doc = "The compiled part of the stub.", .m_size = -1, .m_methods = functions};
+
+static const struct {
+	const char *name;
+	long value;
+} facts[] = {
+	{"HEADER", HEADER}, {"REQUEST", REQUEST_SIZE}, {"DESCRIPTOR", DESCRIPTOR}, {"RESPONSE_HEAD", RESPONSE_SIZE},
+	{"EXECUTED_HEAD", EXECUTED_SIZE}, {"TAIL_AT", TAIL_AT}, {"POSTED_AT", POSTED_AT}, {"SLEEP_AT", SLEEP_AT}, {"HEAD_AT", HEAD_AT},
+	{"RING_AT", RING_AT}, {"RING_SIZE", RING_SIZE}, {"MAX_INLINE", MAX_INLINE}, {"MAX_INLINE_TOTAL", MAX_INLINE_TOTAL},
+	{"INFER_HEAD", INFER_SIZE}, {"INFER", KIND_INFER}, {"EXECUTED", KIND_EXECUTED}, {"RESPONSE", KIND_RESPONSE}, {"EXECUTE_COPIES", COPIES}, {"ALL_OUTPUTS", ALL_OUTPUTS},
+	{"CORRELATION_TEXT", CORRELATION_TEXT}, {"RESPONSE_PRESENT", PRESENT}, {"RESPONSE_FINAL", FINAL}, {"REGION_FRAME", REGION_FRAME},
+	{"REGION_REQUESTS", REGION_REQUESTS},
+};
+
+__attribute__((visibility("default"))) PyObject *PyInit__accelerator(void) {
+	PyObject *module = PyModule_Create2(&definition, PYTHON_ABI_VERSION);
+	if (!module)
+		return NULL;
+	PyObject *rings = PyType_FromSpec(&rings_spec), *known = PyDict_New();
+	gathered_type = (PyTypeObject *)PyType_FromSpec(&gathered_spec);
+	if (!rings || !gathered_type || !known || PyModule_AddObject(module, "Rings", rings))
+		return NULL;
+	for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+		PyObject *n = PyLong_FromLong(facts[i].value), *name = PyUnicode_InternFromString(facts[i].name);
+		if (!n || !name || PyDict_SetItem(known, name, n))
+			return NULL;
+		Py_DecRef(n);
+		Py_DecRef(name);
+	}
+	return PyModule_AddObject(module, "facts", known) ? NULL : module;
+}

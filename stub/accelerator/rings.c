@@ -1,0 +1,240 @@
+// Rings: the two rings of frames, as pb_stub/rings.py has them in Python.
+//
+// The supervisor's file `down` is read only; of `up` only the first page and the ring are used.
+// The supervisor may change `down` at any time, so each word is loaded once and checked before use.
+// A frame is copied out before anything in it is believed.
+#include "accelerator.h"
+
+typedef struct {
+	PyObject ob_base;
+	Py_buffer down, up;
+	uint64_t head; // bytes read of down's ring
+	uint64_t tail; // bytes written of up's ring
+	uint32_t life, rung;
+	int was_rung; // rung holds the sleep for which the bell was rung
+	int bell;
+} Rings;
+
+#define WORD64(buffer, at) ((uint64_t *)((char *)(buffer).buf + (at)))
+#define WORD32(buffer, at) ((uint32_t *)((char *)(buffer).buf + (at)))
+
+// These order what another process does with them and with the bytes around them.
+static inline uint64_t load(uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void store(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+
+static uint64_t now(void) {
+	struct timespec t;
+	clock_gettime(1 /* CLOCK_MONOTONIC */, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int unsigned_of(PyObject *o, uint64_t *to) {
+	*to = PyLong_AsUnsignedLongLong(o);
+	return !(*to == (uint64_t)-1 && PyErr_Occurred());
+}
+
+// Rings(down, up, life, bell_out)
+static PyObject *rings_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+	uint64_t life, bell;
+	if (named || !arguments(PyTuple_Size(args), 4) || !unsigned_of(PyTuple_GetItem(args, 2), &life) ||
+	    !unsigned_of(PyTuple_GetItem(args, 3), &bell)) {
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_TypeError, "Rings takes no keywords");
+		return NULL;
+	}
+	Rings *r = (Rings *)PyType_GenericAlloc(type, 0);
+	if (!r)
+		return NULL;
+	if (PyObject_GetBuffer(PyTuple_GetItem(args, 0), &r->down, PyBUF_SIMPLE) ||
+	    PyObject_GetBuffer(PyTuple_GetItem(args, 1), &r->up, PyBUF_WRITABLE)) {
+		Py_DecRef((PyObject *)r);
+		return NULL;
+	}
+	if (r->down.len < RING_AT + RING_SIZE || r->up.len < RING_AT + RING_SIZE || ((uintptr_t)r->down.buf | (uintptr_t)r->up.buf) & 7) {
+		PyErr_Format(PyExc_ValueError, "the files have %zd and %zd bytes, want %d, at a multiple of 8", r->down.len, r->up.len,
+		             RING_AT + RING_SIZE);
+		Py_DecRef((PyObject *)r);
+		return NULL;
+	}
+	r->life = (uint32_t)life;
+	r->bell = (int)bell;
+	return (PyObject *)r;
+}
+
+static void rings_dealloc(PyObject *self) {
+	Rings *r = (Rings *)self;
+	PyTypeObject *type = Py_TYPE(self);
+	if (r->down.obj)
+		PyBuffer_Release(&r->down);
+	if (r->up.obj)
+		PyBuffer_Release(&r->up);
+	((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+	Py_DecRef((PyObject *)type);
+}
+
+// take() returns the next frame, or None; ProtocolError if it is invalid.
+static PyObject *rings_take(PyObject *self, PyObject *unused) {
+	Rings *r = (Rings *)self;
+	(void)unused;
+	for (;;) {
+		uint64_t head = r->head, tail = load(WORD64(r->down, TAIL_AT));
+		if (tail == head)
+			return kept(Py_None);
+		uint64_t at = head % RING_SIZE;
+		const char *ring = (const char *)r->down.buf + RING_AT;
+		uint32_t size = __atomic_load_n((uint32_t *)(ring + at), __ATOMIC_RELAXED);
+		if (size < 8)
+			return PyErr_Format(protocol_error, "a frame has %u bytes, want at least 8", (unsigned)size);
+		uint64_t padded = PADDED((uint64_t)size, 8);
+		if (padded > tail - head || padded > RING_SIZE - at)
+			return PyErr_Format(protocol_error, "a frame has %u bytes, %llu beyond the tail", (unsigned)size,
+			                    (unsigned long long)(head + padded - tail));
+		if (!(ring[at + 4] | ring[at + 5])) { // PAD, which may be shorter than a header
+			store(WORD64(r->up, HEAD_AT), r->head = head + padded);
+			continue;
+		}
+		if (size < HEADER)
+			return PyErr_Format(protocol_error, "a frame has %u bytes, want at least %d", (unsigned)size, HEADER);
+		PyObject *frame = PyBytes_FromStringAndSize(ring + at, size);
+		if (frame)
+			store(WORD64(r->up, HEAD_AT), r->head = head + padded);
+		return frame;
+	}
+}
+
+// empty() returns whether there is nothing to take.
+static PyObject *rings_empty(PyObject *self, PyObject *unused) {
+	Rings *r = (Rings *)self;
+	(void)unused;
+	return PyBool_FromLong(load(WORD64(r->down, TAIL_AT)) == r->head);
+}
+
+// spin(budget, slow) yields the core until there is a frame, or for budget ns. Returns False if a
+// yield took longer than slow ns.
+static PyObject *rings_spin(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+	Rings *r = (Rings *)self;
+	uint64_t budget, slow;
+	if (!arguments(count, 2) || !unsigned_of(args[0], &budget) || !unsigned_of(args[1], &slow))
+		return NULL;
+	int clean = 1;
+	PyThreadState *state = PyEval_SaveThread();
+	uint64_t began = now(), before = began;
+	for (;;) {
+		sched_yield();
+		uint64_t at = now();
+		if (at - before > slow) {
+			clean = 0;
+			break;
+		}
+		if (load(WORD64(r->down, TAIL_AT)) != r->head || at - began > budget)
+			break;
+		before = at;
+	}
+	PyEval_RestoreThread(state);
+	return PyBool_FromLong(clean);
+}
+
+static void announce(Rings *r, uint64_t tail) {
+	store(WORD64(r->up, POSTED_AT), now());
+	store(WORD64(r->up, TAIL_AT), r->tail = tail);
+}
+
+static uint64_t room(Rings *r) { return RING_SIZE - (r->tail - load(WORD64(r->down, HEAD_AT))); }
+
+// put copies a frame into the ring and announces it; 0 if there is no room now.
+static int put(Rings *r, const char *frame, size_t size) {
+	size_t padded = PADDED(size, 8), at = r->tail % RING_SIZE, left = RING_SIZE - at;
+	char *ring = (char *)r->up.buf + RING_AT;
+	// The rest after a frame is empty or fits a header, so that a PAD always fits.
+	if (padded != left && padded + HEADER > left) {
+		if (room(r) < left || room(r) > RING_SIZE)
+			return 0;
+		memset(ring + at, 0, HEADER);
+		put32(ring + at, (uint32_t)left);
+		put32(ring + at + 8, r->life);
+		announce(r, r->tail + left);
+		at = 0;
+	}
+	if (room(r) < padded || room(r) > RING_SIZE)
+		return 0;
+	memcpy(ring + at, frame, size);
+	announce(r, r->tail + padded);
+	return 1;
+}
+
+// ring_bell wakes the supervisor if it sleeps and was not yet rung for this sleep; 0 with an error.
+static int ring_bell(Rings *r) {
+	// Between the store of the tail and the load of the sleep word. The supervisor does the same
+	// with its own words, so at least one side sees the other.
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	uint32_t asleep = __atomic_load_n(WORD32(r->down, SLEEP_AT), __ATOMIC_ACQUIRE);
+	if (!(asleep & 1) || (r->was_rung && asleep == r->rung))
+		return 1;
+	r->rung = asleep;
+	r->was_rung = 1;
+	if (write(r->bell, "", 1) < 0) {
+		int error = *__errno_location();
+		if (error != 11 /* EAGAIN: rung often enough */ && error != 32 /* EPIPE: the reader notices it */) {
+			PyErr_SetFromErrno(PyExc_OSError);
+			return 0;
+		}
+	}
+	return 1;
+}
+
+static int frame_of(PyObject *o, const char **frame, Py_ssize_t *size) {
+	*frame = PyBytes_AsString(o);
+	if (!*frame)
+		return 0;
+	*size = PyBytes_Size(o);
+	if (*size >= HEADER && *size <= RING_SIZE / 2)
+		return 1;
+	PyErr_Format(PyExc_ValueError, "a frame has %zd bytes, want %d to %d", *size, HEADER, RING_SIZE / 2);
+	return 0;
+}
+
+// write(frame) copies a frame into the ring; False if there is no room now.
+static PyObject *rings_write(PyObject *self, PyObject *o) {
+	const char *frame;
+	Py_ssize_t size;
+	return frame_of(o, &frame, &size) ? PyBool_FromLong(put((Rings *)self, frame, (size_t)size)) : NULL;
+}
+
+// send(frame) does the same and rings the bell, in one step that no other thread can interrupt.
+static PyObject *rings_send(PyObject *self, PyObject *o) {
+	const char *frame;
+	Py_ssize_t size;
+	if (!frame_of(o, &frame, &size))
+		return NULL;
+	if (!put((Rings *)self, frame, (size_t)size))
+		return kept(Py_False);
+	return ring_bell((Rings *)self) ? kept(Py_True) : NULL;
+}
+
+// ring() wakes the supervisor if it sleeps.
+static PyObject *rings_ring(PyObject *self, PyObject *unused) {
+	(void)unused;
+	return ring_bell((Rings *)self) ? kept(Py_None) : NULL;
+}
+
+// room() returns the free bytes of the up ring.
+static PyObject *rings_room(PyObject *self, PyObject *unused) {
+	(void)unused;
+	uint64_t free = room((Rings *)self);
+	return PyLong_FromUnsignedLongLong(free > RING_SIZE ? 0 : free);
+}
+
+static PyMethodDef methods[] = {
+	{"take", rings_take, METH_NOARGS, "take()\n--\n\nReturn the next frame, or None."},
+	{"empty", rings_empty, METH_NOARGS, "empty()\n--\n\nReturn whether there is nothing to take."},
+	{"spin", (PyCFunction)(void (*)(void))rings_spin, METH_FASTCALL, "spin(budget, slow)\n--\n\nYield the core until there is a frame."},
+	{"write", rings_write, METH_O, "write(frame)\n--\n\nWrite a frame; False if there is no room now."},
+	{"send", rings_send, METH_O, "send(frame)\n--\n\nWrite a frame and ring; False if there is no room now."},
+	{"ring", rings_ring, METH_NOARGS, "ring()\n--\n\nWake the supervisor if it sleeps."},
+	{"room", rings_room, METH_NOARGS, "room()\n--\n\nReturn the free bytes of the up ring."},
+	{0},
+};
+
+static PyType_Slot slots[] = {
+	{Py_tp_new, (void *)rings_new}, {Py_tp_dealloc, (void *)rings_dealloc}, {Py_tp_methods, methods}, {0, NULL}};
+PyType_Spec rings_spec = {"pb_stub._accelerator.Rings", sizeof(Rings), 0, Py_TPFLAGS_DEFAULT, slots};

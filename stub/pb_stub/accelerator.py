@@ -1,0 +1,118 @@
+"""The compiled part of the stub, if there is one for this interpreter (docs/accelerator.md).
+
+It replaces functions that every request uses. Each has a counterpart in Python, which does the same
+and handles everything that is not usual. NEREID_ACCELERATOR=off disables it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sysconfig
+from typing import Any
+
+from . import layout, messages
+from .errors import ProtocolError
+
+VARIABLE = "NEREID_ACCELERATOR"
+
+#: The compiled module, or None.
+module: Any = None
+#: Why there is none.
+reason = ""
+#: Whether the reason is a fault that the log should name.
+failed = False
+
+_attached: list[bool] = []
+
+
+def _facts() -> dict[str, int]:
+    """Return what the compiled module must agree with."""
+    return {
+        "HEADER": messages.HEADER.size,
+        "REQUEST": messages.REQUEST.size,
+        "DESCRIPTOR": messages.DESCRIPTOR.size,
+        "RESPONSE_HEAD": messages.RESPONSE_HEAD.size,
+        "INFER_HEAD": messages.INFER_HEAD.size,
+        "INFER": messages.INFER,
+        "EXECUTED_HEAD": messages.EXECUTED_HEAD.size,
+        "EXECUTED": messages.EXECUTED,
+        "RESPONSE": messages.RESPONSE,
+        "EXECUTE_COPIES": messages.EXECUTE_COPIES,
+        "ALL_OUTPUTS": messages.ALL_OUTPUTS,
+        "CORRELATION_TEXT": messages.CORRELATION_TEXT,
+        "RESPONSE_PRESENT": messages.RESPONSE_PRESENT,
+        "RESPONSE_FINAL": messages.RESPONSE_FINAL,
+        "TAIL_AT": layout.TAIL_AT,
+        "POSTED_AT": layout.POSTED_AT,
+        "SLEEP_AT": layout.SLEEP_AT,
+        "HEAD_AT": layout.HEAD_AT,
+        "RING_AT": layout.RING_AT,
+        "RING_SIZE": layout.RING_SIZE,
+        "MAX_INLINE": layout.MAX_INLINE,
+        "MAX_INLINE_TOTAL": layout.MAX_INLINE_TOTAL,
+        "REGION_FRAME": layout.REGION_FRAME,
+        "REGION_REQUESTS": layout.REGION_REQUESTS,
+    }
+
+
+def _import() -> None:
+    global module, reason, failed  # noqa: PLW0603  # one in a process
+    if os.environ.get(VARIABLE, "") == "off":
+        reason = f"{VARIABLE} is off"
+        return
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        reason = "this is a free-threaded Python"
+        return
+    if not os.path.exists(os.path.join(os.path.dirname(__file__), "_accelerator.abi3.so")):
+        reason = "this program was built without it"
+        return
+    try:
+        found = importlib.import_module("pb_stub._accelerator")
+        if found.facts != _facts():
+            raise ImportError("it is for another version of the stub")
+    except Exception as error:  # of the loader: another libc or architecture
+        reason = f"it cannot be loaded: {error}"
+        failed = True
+        return
+    found.raises(ProtocolError)
+    module = found
+
+
+_import()
+
+
+def attach(loan: type) -> None:
+    """Replace the functions of the model's API, once, after numpy was imported.
+
+    loan is the class Loan, whose module imports this one.
+    """
+    global module, reason, failed  # noqa: PLW0603
+    if module is None or _attached:
+        return
+    _attached.append(True)
+    import numpy as np
+    import triton_python_backend_utils as utils
+    from c_python_backend_utils import strings
+    from c_python_backend_utils.datatypes import CODES, NUMPY
+    from c_python_backend_utils.parameters import NONE
+    from c_python_backend_utils.request import InferenceRequest
+    from c_python_backend_utils.response import InferenceResponse
+    from c_python_backend_utils.tensor import Tensor
+
+    try:
+        module.configure(Tensor, InferenceRequest, InferenceResponse, loan, np.ndarray, NUMPY, CODES, NONE)
+    except TypeError as error:
+        module, reason, failed = None, f"this Python lays out objects differently: {error}", True
+        return
+    tensor, response, names = Tensor, InferenceResponse, utils
+    made: Any = module.methods(
+        tensor.__init__, tensor._load, response.__init__, names.get_input_tensor_by_name, names.get_output_tensor_by_name
+    )
+    for owner, name, function in zip(
+        (tensor, tensor, response, names, names),
+        ("__init__", "as_numpy", "__init__", "get_input_tensor_by_name", "get_output_tensor_by_name"),
+        made,
+    ):
+        setattr(owner, name, function)
+    strings.fast = module

@@ -1,0 +1,606 @@
+"""The compiled part of the stub against its counterpart in Python: both get the same input.
+
+Both must return the same, raise the same, and return the same tickets.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import random
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Iterator
+
+import numpy as np
+import pytest
+from c_python_backend_utils import strings
+from c_python_backend_utils.error import TritonError
+from c_python_backend_utils.request import InferenceRequest
+from c_python_backend_utils.response import InferenceResponse
+from c_python_backend_utils.tensor import Tensor
+from pb_stub import accelerator, layout, messages
+from pb_stub.batch import Answers, Reader
+from pb_stub.errors import NotUnderstood, ProtocolError
+from pb_stub.loans import Loan
+from pb_stub.pool import PoolExhausted
+from pb_stub.rings import Rings
+
+ROUNDS = 20_000 if os.environ.get("NEREID_TEST_LONG") else 2_000
+
+accelerator.attach(Loan)
+fast = accelerator.module
+needed = pytest.mark.skipif(fast is None, reason=accelerator.reason)
+
+
+def test_it_is_there_when_it_must_be() -> None:
+    """In a complete environment a missing accelerator is an error, not a reason to skip."""
+    if os.environ.get("NEREID_TEST_COMPLETE") and os.environ.get(accelerator.VARIABLE) != "off":
+        assert fast is not None, accelerator.reason
+
+
+# Rings.
+
+
+class End:
+    """One implementation of Rings on files of its own."""
+
+    def __init__(self, make: Callable[..., Rings]) -> None:
+        self.down = mmap.mmap(-1, layout.DOWN_SIZE)
+        self.up = mmap.mmap(-1, layout.ARENA_AT)
+        self.bell, far = os.pipe()
+        os.set_blocking(far, False)
+        os.set_blocking(self.bell, False)
+        self.far = far
+        self.rings = make(self.down, self.up, 7, far)
+
+    def word(self, at: int, form: str, value: int) -> None:
+        struct.pack_into(form, self.down, at, value)
+
+    def rung(self) -> int:
+        try:
+            return len(os.read(self.bell, 4096))
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        os.close(self.bell)
+        os.close(self.far)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[End, End]]:
+    both = End(Rings), End(fast.Rings)
+    yield both
+    for end in both:
+        end.close()
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """Return what a call returns or raises."""
+    try:
+        return call()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@needed
+def test_both_write_the_same_bytes(ends: tuple[End, End]) -> None:
+    made = random.Random(1)
+    read = 0
+    for n in range(ROUNDS):
+        size = made.choice((24, 31, 32, 100, 4096, 20000, 32792, 65536))
+        frame = messages.HEADER.pack(size, 67, 0, 7, 0, n) + made.randbytes(size - 24) if n < 50 else bytes(size)
+        wrote = [end.rings.write(frame) for end in ends]
+        assert wrote[0] == wrote[1]
+        assert ends[0].rings.room() == ends[1].rings.room()
+        tails = [struct.unpack_from("<Q", end.up, layout.TAIL_AT)[0] for end in ends]
+        assert tails[0] == tails[1]
+        if n < 50:
+            assert ends[0].up[layout.RING_AT :] == ends[1].up[layout.RING_AT :]
+        if not wrote[0] or made.random() < 0.3:
+            read = made.randint(read, tails[0]) if wrote[0] else tails[0]
+            for end in ends:
+                end.word(layout.HEAD_AT, "<Q", read)
+
+
+@needed
+def test_both_take_the_same_frames(ends: tuple[End, End]) -> None:
+    made = random.Random(2)
+    tail = taken = 0
+    for n in range(ROUNDS):
+        size = made.choice((24, 25, 32, 333, 4096, 30000))
+        padded = (size + 7) & ~7
+        left = layout.RING_SIZE - tail % layout.RING_SIZE
+        frames = []
+        if padded > left:
+            frames.append((struct.pack("<IHH", left, 0, 0), left))
+        frames.append((messages.HEADER.pack(size, 2, 0, 7, 0, n) + bytes([n & 255]) * (size - 24), padded))
+        for frame, length in frames:
+            at = layout.RING_AT + tail % layout.RING_SIZE
+            for end in ends:
+                end.down[at : at + len(frame)] = frame
+            tail += length
+        for end in ends:
+            end.word(layout.TAIL_AT, "<Q", tail)
+        frames_of = [end.rings.take() for end in ends]
+        assert frames_of[0] == frames_of[1] is not None
+        taken += 1
+        heads = [struct.unpack_from("<Q", end.up, layout.HEAD_AT)[0] for end in ends]
+        assert heads == [tail, tail]
+        assert [end.rings.take() for end in ends] == [None, None]
+        assert [end.rings.empty() for end in ends] == [True, True]
+    assert taken == ROUNDS
+
+
+@needed
+@pytest.mark.parametrize("size", [0, 7, 8, 23, 24, 100, 65536, 2**32 - 1])
+@pytest.mark.parametrize("kind", [0, 2])
+@pytest.mark.parametrize("available", [8, 24, 104])
+def test_both_reject_the_same_heads(ends: tuple[End, End], size: int, kind: int, available: int) -> None:
+    for end in ends:
+        end.down[layout.RING_AT : layout.RING_AT + 8] = struct.pack("<IHH", size, kind, 0)
+        end.word(layout.TAIL_AT, "<Q", available)
+    if size == 2**32 - 1:  # Python copies what there is first
+        assert outcome(ends[1].rings.take)[0] is ProtocolError
+        return
+    assert outcome(ends[0].rings.take) == outcome(ends[1].rings.take)
+
+
+@needed
+def test_a_head_of_the_peer_beyond_the_tail_makes_no_room() -> None:
+    end = End(fast.Rings)
+    end.word(layout.HEAD_AT, "<Q", 1 << 40)
+    assert end.rings.room() == 0
+    assert end.rings.write(bytes(100)) is False
+    end.close()
+
+
+@needed
+def test_both_ring_once_for_each_sleep(ends: tuple[End, End]) -> None:
+    for word in (0, 1, 1, 2, 3, 3, 4, 7):
+        for end in ends:
+            end.word(layout.SLEEP_AT, "<I", word)
+            end.rings.ring()
+        assert ends[0].rung() == ends[1].rung()
+
+
+@needed
+def test_a_frame_is_sent_with_its_bell() -> None:
+    end = End(fast.Rings)
+    end.word(layout.SLEEP_AT, "<I", 1)
+    assert fast.Rings.send(end.rings, bytes(32)) is True
+    assert end.rung() == 1
+    os.close(end.bell)
+    end.word(layout.SLEEP_AT, "<I", 3)
+    assert fast.Rings.send(end.rings, bytes(32)) is True  # the reader notices that the supervisor has gone
+    os.close(end.far)
+    end.word(layout.SLEEP_AT, "<I", 5)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        fast.Rings.send(end.rings, bytes(32))
+
+
+@needed
+def test_a_spin_ends(ends: tuple[End, End]) -> None:
+    for end in ends:
+        began = time.monotonic_ns()
+        assert end.rings.spin(2_000_000, 10**12) is True
+        assert time.monotonic_ns() - began >= 2_000_000
+        assert end.rings.spin(10**12, 0) is False
+        end.word(layout.TAIL_AT, "<Q", 8)
+        assert end.rings.spin(10**15, 10**15) is True
+
+
+@needed
+@pytest.mark.parametrize("arguments", [(), (b"", b"", 1), (b"", bytearray(8), 1, 1), (bytes(1 << 18), bytes(1 << 18), 1, 1)])
+def test_wrong_files_are_rejected(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        fast.Rings(*arguments)
+    rings = End(fast.Rings).rings
+    for frame in (b"", bytes(23), bytes(layout.RING_SIZE), "text", None):
+        with pytest.raises((TypeError, ValueError)):
+            rings.write(frame)  # type: ignore[arg-type]
+
+
+# EXECUTE and INFER_RESPONSE.
+
+
+class Side:
+    """A reader with one implementation, and the tickets that its loans return."""
+
+    def __init__(self) -> None:
+        self.tickets: list[int] = []
+        self.sent: list[bytes] = []
+        channel = SimpleNamespace(foreign=False, give_back=self.tickets.append, life=7)
+        self.loans: Any = SimpleNamespace(
+            channel=channel, faults=lambda: 0, mapping=lambda _offset, _size: None, read_into=lambda _buffer, _offset: None
+        )
+        received = ["IN0", "IN1", "OUT0", "OUT1"]
+        outputs = {"OUT0": 2, "OUT1": 3}
+        names: Any = SimpleNamespace(received=received, outputs=outputs, index=received.index)
+        self.reader = Reader(names, self.loans)
+
+
+def text_bytes(made: random.Random) -> bytes:
+    return made.choice((b"", b"", b"x", "größe".encode(), b'{"a": 1}', b"\xff\xfe", b"y" * 300))
+
+
+def descriptor(made: random.Random, ticket: int) -> bytes:
+    rank = made.choice((0, 1, 1, 2, 5, 64, 65) if made.random() < 0.05 else (0, 1, 1, 2, 5))
+    name = made.randrange(5 if made.random() < 0.05 else 4)
+    region = made.choice((0, 0, 0, 1, 1, 2, 3, 4, 9) if made.random() < 0.1 else (0, 0, 1))
+    size = made.choice((0, 4, 100)) if made.random() < 0.9 else 1 << 40
+    shape = [made.choice((-1, 0, 1, 7, 2**62)) for _ in range(rank)]
+    head = messages.DESCRIPTOR.pack(name, made.choice((1, 11, 13, 14)), rank, region, made.choice((0, 64, 128)), size, ticket, made.choice((0, 5)), 0)
+    return head + struct.pack(f"<{rank}q", *shape)
+
+
+def execute(made: random.Random) -> bytes:
+    """An EXECUTE frame, mostly valid."""
+    count = made.choice((0, 1, 1, 1, 2, 5))
+    body = messages.EXECUTE_HEAD.pack(count, made.random() < 0.02)
+    for n in range(count):
+        inputs = made.choice((0, 1, 1, 2))
+        outputs = made.choice((messages.ALL_OUTPUTS, 0, 1, 2, 3))
+        texts = [text_bytes(made) for _ in range(4)] if made.random() < 0.5 else [b""] * 4
+        kind = made.choice((0, 0, 1, 2))
+        body += messages.REQUEST.pack(
+            made.choice((0, 1, 2**64 - 1)), made.choice((0, 9, 2**64 - 1)), made.choice((0, 5)), made.choice((0, 3)), inputs, outputs,
+            *map(len, texts), kind, made.random() < 0.01, 0,
+        )  # fmt: skip
+        for k in range(inputs):
+            body += descriptor(made, 100 * n + k)
+        if outputs != messages.ALL_OUTPUTS:
+            body += struct.pack(f"<{outputs}H", *(made.choice((2, 3)) for _ in range(outputs))) + bytes(-2 * outputs % 8)
+        text = b"".join(texts)
+        body += text + bytes(-len(text) % 8)
+    body += bytes(made.choice((0, 0, 128)))
+    if made.random() < 0.3:
+        changed = bytearray(body)
+        for _ in range(made.choice((1, 2, 8))):
+            changed[made.randrange(len(changed))] = made.choice((0, 1, 255, made.randrange(256)))
+        body = bytes(changed[: made.choice((len(changed), len(changed), made.randrange(len(changed) + 1)))])
+    return messages.encode(messages.EXECUTE, 7, 5, body)
+
+
+def slots_of(o: Any) -> dict[str, Any]:
+    """Return the slots of an object, with those of objects in them."""
+    found = {}
+    for name in type(o).__slots__:
+        if name not in ("__weakref__", "_loans", "_region"):
+            value = getattr(o, name, "unset")
+            if isinstance(value, list):
+                value = list(map(slots_of, value))
+            elif isinstance(value, Loan):
+                value = slots_of(value)
+            found[name] = value
+    return found
+
+
+def decode(side: Side, frame: bytes, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(accelerator, "module", fast if compiled else None)
+    try:
+        requests = side.reader.read(frame)
+    except NotUnderstood as error:
+        return "error", str(error)
+    return [slots_of(request) for request in requests]
+
+
+@needed
+def test_both_decode_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = random.Random(3)
+    taken = 0
+    for _ in range(ROUNDS):
+        frame = execute(made)
+        sides = Side(), Side()
+        results = [decode(side, frame, compiled, monkeypatch) for compiled, side in enumerate(sides)]
+        assert results[0] == results[1], frame
+        assert sorted(sides[0].tickets) == sorted(sides[1].tickets), frame
+        names = sides[1].reader._names
+        again = Side()
+        taken += outcome(lambda: fast.read(again.reader, frame, names.received, names.outputs, {}, again.loans)) is not None  # noqa: B023
+    assert taken > ROUNDS // 3  # not left to Python
+
+
+@needed
+def test_both_decode_the_same_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = random.Random(4)
+    for _ in range(ROUNDS):
+        outputs = made.choice((0, 1, 2))
+        flags = made.choice((1, 3, 2, 7))
+        parameters, text = text_bytes(made), text_bytes(made)
+        body = messages.INFER_RESPONSE_HEAD.pack(0, 0)
+        body += messages.RESPONSE_HEAD.pack(1, flags, outputs, 1, len(parameters), len(text), 1)
+        for n in range(outputs):
+            body += descriptor(made, n)
+        body += parameters + text
+        if made.random() < 0.3:
+            body = body[: made.randrange(len(body))]
+        frame = messages.encode(messages.INFER_RESPONSE, 7, 5, body)
+        sides = Side(), Side()
+        results: list[Any] = []
+        for compiled, side in enumerate(sides):
+            monkeypatch.setattr(accelerator, "module", fast if compiled else None)
+            found = outcome(lambda: side.reader.response(frame))  # noqa: B023
+            if isinstance(found[0], InferenceResponse):
+                fields = slots_of(found[0])
+                error = fields.pop("_error")
+                found = fields, found[1], error and (error._message, error._code)
+            results.append(found)
+        assert results[0] == results[1], frame
+        del results, found
+        assert sorted(sides[0].tickets) == sorted(sides[1].tickets), frame
+
+
+# EXECUTED and RESPONSE.
+
+
+class Sending:
+    """What Answers need, without memory for what does not fit into a frame, or with."""
+
+    def __init__(self, memory: bool) -> None:
+        self.life = 7
+        self.memory = memory
+        self.lent = 0
+        self.withdrawn = 0
+
+    def place(self, index: int, tensor: Tensor) -> Any:
+        sent = tensor._sent
+        if isinstance(sent, bytes) and len(sent) <= layout.MAX_INLINE:
+            return index, tensor._code, tensor._shape, 0, sent, len(sent), 0, tensor._element, 0
+        if not self.memory:
+            raise PoolExhausted("no memory")
+        self.lent += 1
+        return index, tensor._code, tensor._shape, layout.REGION_ARENA, 4096, 5000, 77, tensor._element, 0
+
+
+class Both(Answers):
+    """Answers whose tensors beyond the frame are placed by Sending."""
+
+    def __init__(self, sending: Sending) -> None:
+        any_sending: Any = sending
+        super().__init__(any_sending, any_sending, any_sending)
+        self.sending = sending
+
+    def place(self, index: int, tensor: Tensor) -> Any:
+        data = tensor._data
+        if tensor._sent is None and isinstance(data, (bytes, np.ndarray)):
+            raw = data if isinstance(data, bytes) else data.tobytes()
+            if len(raw) <= layout.MAX_INLINE or isinstance(data, bytes):
+                tensor._sent = raw
+        sent = tensor._sent
+        if isinstance(sent, bytes) and len(sent) <= layout.MAX_INLINE:
+            size = self._inline_size + ((len(sent) + 15) & ~15)
+            if size <= layout.MAX_INLINE_TOTAL:
+                self._inline_size = size
+                return index, tensor._code, tensor._shape, 0, sent, len(sent), 0, tensor._element, 0
+            if not self.sending.memory:
+                raise PoolExhausted("no memory")
+            return index, tensor._code, tensor._shape, layout.REGION_ARENA, 4096, len(sent), 77, tensor._element, 0
+        return self.sending.place(index, tensor)
+
+    def retract(self, placed: list[Any]) -> None:
+        self.sending.withdrawn += sum(item[3] == layout.REGION_ARENA for item in placed)
+
+    def let_go(self) -> list[int]:
+        return [11, 2**64 - 1]
+
+
+def output(made: random.Random) -> Tensor:
+    kind = made.randrange(6)
+    name = made.choice(("OUT0", "OUT1"))
+    if kind == 0:
+        return Tensor(name, np.array([b"a", "ü", 3][: made.randrange(4)], np.object_))
+    if kind == 1:
+        return Tensor(name, np.zeros(made.choice((0, 1, 1024, 1025, 5000)), np.float32))
+    if kind == 2:
+        return Tensor(name, np.arange(12, dtype=np.int64).reshape(3, 4).T)
+    if kind == 3:
+        return Tensor(name, np.array(1.5))
+    if kind == 4:
+        return Tensor(made.choice((name, "UNKNOWN")), np.ones((2, 1, 3), np.uint8))
+    return Tensor(name, np.array([b"x" * 2000] * made.choice((1, 2, 3)), np.object_))
+
+
+@needed
+@pytest.mark.parametrize("final", [True, False])
+def test_both_encode_the_same_responses(monkeypatch: pytest.MonkeyPatch, final: bool) -> None:
+    made = random.Random(5)
+    taken = 0
+    for _ in range(ROUNDS):
+        seed = made.random()
+        memory = made.random() < 0.7
+        frames: list[Any] = []
+        for compiled in (False, True):
+            monkeypatch.setattr(accelerator, "module", fast if compiled else None)
+            again = random.Random(seed)
+            response = InferenceResponse([output(again) for _ in range(again.choice((0, 1, 2, 9)))], parameters=again.choice((None, {}, {"a": "ü"})))
+            if again.random() < 0.1:
+                response = InferenceResponse(error=TritonError("broken"))
+            sending = Sending(memory)
+            answers = Both(sending)
+            wanted = again.choice(({"OUT0": 2, "OUT1": 3}, {"OUT0": 0}, {"OUT0": 2, "OUT1": 65535}))
+
+            def answer(answers: Both = answers, response: Any = response, wanted: Any = wanted) -> bytes:
+                answers.gather_one(2**63, response, wanted, final)
+                return answers.pack_response(2**63)
+
+            frames.append((outcome(answer), answers._gathered is None or answers.size(), sending.lent - sending.withdrawn if memory else 0))
+            taken += compiled and answers._gathered is not None
+        assert frames[0][0] == frames[1][0], seed
+    assert taken > ROUNDS // 4
+
+
+@needed
+def test_both_encode_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = random.Random(6)
+    for _ in range(ROUNDS):
+        seed = made.random()
+        frames: list[bytes] = []
+        for compiled in (False, True):
+            monkeypatch.setattr(accelerator, "module", fast if compiled else None)
+            again = random.Random(seed)
+            count = again.choice((1, 2, 32))
+            responses = [InferenceResponse([Tensor("OUT0", np.full(again.choice((1, 300, 1024)), 3, np.float32))]) for _ in range(count)]
+            requests = []
+            for n in range(count):
+                request = InferenceRequest.__new__(InferenceRequest)
+                request._handle = 5 << 32 | n
+                request._wanted = {"OUT0": 2}
+                requests.append(request)
+            answers = Both(Sending(True))
+            if not answers.gather(requests, responses):
+                for request, response in zip(requests, responses):
+                    answers.response(request._handle, response, {"OUT0": 2})
+            assert (answers._gathered is not None) == compiled
+            frames.append(answers.pack(5, 1, 2**63))
+        assert frames[0] == frames[1], seed
+
+
+# Strings.
+
+
+@needed
+def test_both_encode_the_same_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = random.Random(7)
+    values: tuple[Any, ...] = (b"", b"abc", b"\0", "text", "ü", 3, 2.5, None, np.str_("n"), np.bytes_(b"b"), b"x" * 70000)
+    for _ in range(ROUNDS // 4):
+        elements = [made.choice(values) for _ in range(made.choice((0, 1, 2, 50)))]
+        if made.random() < 0.3:
+            elements = [b"abc"] * len(elements)
+        array = np.empty(len(elements), np.object_)
+        array[:] = elements
+        results = []
+        for module in (None, fast):
+            monkeypatch.setattr(strings, "fast", module)
+            results.append(strings.encode(array))
+        assert results[0] == results[1], elements
+    for array in (np.array([b"ab", b"c"], "S"), np.array([["a", b"b"], [1, None]], np.object_).T, np.array("x", np.object_)):
+        results = []
+        for module in (None, fast):
+            monkeypatch.setattr(strings, "fast", module)
+            results.append(strings.encode(array))
+        assert results[0] == results[1]
+
+
+@needed
+def test_both_reject_the_same_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __str__(self) -> str:
+            raise KeyError("no text")
+
+    for element, error in (("\ud800", UnicodeEncodeError), (Broken(), KeyError)):
+        array = np.array(["fine", element], np.object_)
+        for module in (None, fast):
+            monkeypatch.setattr(strings, "fast", module)
+            with pytest.raises(error):
+                strings.encode(array)
+
+
+@needed
+def test_both_decode_the_same_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = random.Random(8)
+    for _ in range(ROUNDS):
+        parts = [made.randbytes(made.choice((0, 1, 3, 3, 3, 40))) for _ in range(made.choice((0, 1, 2, 30)))]
+        data = b"".join(struct.pack("<I", len(part)) + part for part in parts)
+        if made.random() < 0.4:
+            data = data[: made.randrange(len(data) + 1)]
+        if data and made.random() < 0.2:
+            changed = bytearray(data)
+            changed[made.randrange(len(changed))] = made.randrange(256)
+            data = bytes(changed)
+        results = []
+        for module in (None, fast):
+            monkeypatch.setattr(strings, "fast", module)
+            found = outcome(lambda: strings.decode(data))  # noqa: B023
+            results.append(found if isinstance(found, tuple) else (found.dtype, found.tolist()))
+        assert results[0] == results[1], data
+
+
+@needed
+def test_fill_checks_its_array() -> None:
+    data = struct.pack("<I", 1) + b"a"
+    for array in (np.empty(2, np.object_), np.empty(0, np.object_)):
+        with pytest.raises(ValueError, match="another length"):
+            fast.fill_strings(data, array)
+    for other in (np.empty(1, np.int64), bytearray(8), b"12345678"):
+        with pytest.raises((TypeError, BufferError, ValueError)):
+            fast.fill_strings(data, other)
+
+
+@needed
+def test_nothing_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """References stay the same however often each function is called."""
+    monkeypatch.setattr(accelerator, "module", fast)
+    made = random.Random(9)
+    frames = [execute(made) for _ in range(50)]
+    array = np.array([b"a", "ü", 3], np.object_)
+    plain = np.ones(3, np.float32)
+
+    def work() -> None:
+        side = Side()
+        for frame in frames:
+            requests = outcome(lambda: side.reader.read(frame))  # noqa: B023
+            if isinstance(requests, list):
+                for request in requests:
+                    for tensor in request.inputs():
+                        if isinstance(tensor._origin, bytes) and tensor._code == 11:
+                            try:
+                                tensor.as_numpy()
+                            except (TypeError, ValueError):
+                                pass
+        strings.decode(strings.encode(array)[0])
+        answers = Both(Sending(True))
+        answers.gather_one(1, InferenceResponse([Tensor("OUT0", plain), Tensor("OUT0", array)]), {"OUT0": 1}, True)
+        answers.pack_response(1)
+
+    def references() -> int:
+        return sum(sys.getrefcount(o) for o in (None, True, False, 0, "", Tensor, InferenceRequest, InferenceResponse, Loan, plain, array, np.ndarray, *plain.shape))
+
+    for _ in range(5):
+        work()
+    gc.collect()
+    before = references()
+    blocks = sys.getallocatedblocks()
+    for _ in range(200):
+        work()
+    gc.collect()
+    assert references() - before < 50
+    assert sys.getallocatedblocks() - blocks < 200
+
+
+# The choice.
+
+
+def python(code: str, *path: Path, **variables: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path or (Path(accelerator.__file__).parent.parent,))), **variables}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, universal_newlines=True)
+    return done.stdout.strip()
+
+
+SHOW = "from pb_stub import accelerator as a; print(a.module is not None, a.failed, a.reason)"
+
+
+def test_a_variable_turns_it_off() -> None:
+    assert python(SHOW, **{accelerator.VARIABLE: "off"}) == "False False NEREID_ACCELERATOR is off"
+
+
+def test_a_library_that_cannot_be_loaded_is_reported(root: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("pb_stub", "c_python_backend_utils", "triton_python_backend_utils.py"):
+        (copy / name).symlink_to(root / name)
+    (copy / "pb_stub").unlink()
+    (copy / "pb_stub").mkdir()
+    for file in (root / "pb_stub").iterdir():
+        if not file.name.endswith(".so"):
+            (copy / "pb_stub" / file.name).symlink_to(file)
+    assert python(SHOW, copy, **{accelerator.VARIABLE: "on"}) == "False False this program was built without it"
+    (copy / "pb_stub" / "_accelerator.abi3.so").write_bytes(b"\x7fELF of another machine")
+    shown = python(SHOW, copy, **{accelerator.VARIABLE: "on"})
+    assert shown.startswith("False True it cannot be loaded: ")
