@@ -72,6 +72,8 @@ BACKENDS := bls identity minimal recommended repeat square stateful
 backends: ## the tutorial's backends as bin/backends/NAME/nereid_NAME, for --backend-directory=bin/backends
 	@for name in $(BACKENDS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/backends/$$name/nereid_$$name ./examples/backends/$$name/nereid_$$name || exit 1; done
 
+wheel release: export REQUIRED := 1
+
 .PHONY: wheel
 wheel: build ## make dist/nereid-….whl, which pip installs: bin/nereid and the typed modules for models
 	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
