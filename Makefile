@@ -57,7 +57,7 @@ TESTED_PYTHONS = OPENBLAS_NUM_THREADS=1 NEREID_TEST_PYTHONS="$${NEREID_TEST_PYTH
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-# The compiled part of the stub, which the binary includes; without a C compiler there is none.
+# The compiled part of the stub, which the binary includes if this machine has a C compiler.
 .PHONY: accelerator
 accelerator:
 	@.ci/accelerator "$$($(GO) env GOARCH)"

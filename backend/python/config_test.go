@@ -50,6 +50,8 @@ func TestParseConfigReadsAndRefusesSettings(t *testing.T) {
 		{"env-build", "yes", nil, `--backend-config: env-build is "yes", want false or true`},
 		{"env-timeout-seconds", "0", func(c *python.Config) { c.EnvironmentTimeout = 0 }, ""},
 		{"execute-timeout-seconds", "1", func(c *python.Config) { c.ExecuteTimeout = time.Second }, ""},
+		{"accelerator", "off", func(c *python.Config) { c.NoAccelerator = true }, ""},
+		{"accelerator", "no", nil, `--backend-config: accelerator is "no", want on or off`},
 		{"initialize-timeout-seconds", "2", func(c *python.Config) { c.InitializeTimeout = 2 * time.Second }, ""},
 		{"finalize-timeout-seconds", "0", func(c *python.Config) { c.FinalizeTimeout = 0 }, ""},
 		{"ready-timeout-seconds", "1", func(c *python.Config) { c.ReadyTimeout = time.Second }, ""},

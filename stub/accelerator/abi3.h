@@ -49,7 +49,7 @@ typedef struct {
 	unsigned int flags;
 	PyType_Slot *slots;
 } PyType_Spec;
-#define Py_TPFLAGS_DEFAULT 0
+#define Py_TPFLAGS_DEFAULT (1u << 18)
 #define Py_tp_dealloc 52
 #define Py_tp_methods 64
 #define Py_tp_new 65
@@ -89,7 +89,7 @@ extern PyObject _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
 #define Py_None (&_Py_NoneStruct)
 #define Py_True (&_Py_TrueStruct)
 #define Py_False (&_Py_FalseStruct)
-extern PyObject *PyExc_OSError, *PyExc_TypeError, *PyExc_ValueError;
+extern PyObject *PyExc_Exception, *PyExc_OSError, *PyExc_TypeError, *PyExc_ValueError;
 
 void Py_IncRef(PyObject *), Py_DecRef(PyObject *);
 PyObject *PyType_FromSpec(PyType_Spec *), *PyType_GenericAlloc(PyTypeObject *, Py_ssize_t);
@@ -100,6 +100,8 @@ PyObject *PyDescr_NewMethod(PyTypeObject *, PyMethodDef *), *PyCFunction_NewEx(P
 
 PyObject *PyErr_Occurred(void), *PyErr_NoMemory(void), *PyErr_SetFromErrno(PyObject *);
 PyObject *PyErr_Format(PyObject *, const char *, ...);
+int PyErr_ExceptionMatches(PyObject *);
+void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject *, PyObject *, PyObject *);
 void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
 
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *), *PyObject_CallFunctionObjArgs(PyObject *, ...);

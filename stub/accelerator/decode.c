@@ -1,8 +1,9 @@
 // Decoding of EXECUTE and INFER_RESPONSE, as Reader in pb_stub/batch.py does it.
 //
-// A frame is walked twice. The first pass checks every length, offset and index and creates nothing.
-// What it does not accept, and what is rare, is left to Python, which makes the error. So a frame
-// that Python rejects is never half decoded here, and its loans are created once.
+// A frame is walked twice. The first pass checks every length, offset and index of tensors, and
+// creates nothing. What it does not accept, and what is rare, is left to Python, which makes the
+// error. So the loans of a frame are created once. The second pass may still find invalid UTF-8 or
+// an unknown output; it raises what Python would raise.
 #include "accelerator.h"
 
 typedef struct {
@@ -98,13 +99,21 @@ static PyObject *make_tensor(const Frame *f, const char *d) {
 	return t;
 }
 
+// append adds an object to a list, which keeps it, and releases it. Lists grow in this way because
+// a garbage collection may show them to Python code at any allocation.
+static int append(PyObject *list, PyObject *o) {
+	int done = o && !PyList_Append(list, o);
+	dropped(o);
+	return done;
+}
+
 // make_tensors creates a list from count checked descriptors and sets their end.
 static PyObject *make_tensors(const Frame *f, size_t *at, uint32_t count) {
-	PyObject *list = PyList_New(count);
-	for (uint32_t i = 0; list && i < count; i++) {
+	PyObject *list = PyList_New(0);
+	for (; list && count; count--) {
 		PyObject *t = make_tensor(f, f->bytes + *at);
 		*at += DESCRIPTOR + 8 * (size_t)(uint8_t)f->bytes[*at + 3];
-		if (!t || PyList_SetItem(list, i, t)) {
+		if (!append(list, t)) {
 			Py_DecRef(list);
 			return NULL;
 		}
@@ -169,16 +178,15 @@ PyObject *read_requests(PyObject *self, PyObject *const *args, Py_ssize_t given)
 		return NULL;
 	if (!check_requests(&f))
 		return kept(Py_None);
-	uint32_t count = u32(f.bytes + HEADER);
 	size_t at = HEADER + 8;
-	PyObject *requests = PyList_New(count);
-	for (uint32_t i = 0; requests && i < count; i++) {
+	PyObject *requests = PyList_New(0), *q = NULL;
+	for (uint32_t left = u32(f.bytes + HEADER); requests && left; left--) {
 		const char *r = f.bytes + at;
 		at += REQUEST_SIZE;
-		PyObject *q = PyType_GenericAlloc(request_type, 0);
-		if (!q || PyList_SetItem(requests, i, q))
+		q = PyType_GenericAlloc(request_type, 0);
+		if (!q)
 			goto failed;
-		// fill works on what is empty: an error leaves a request that is deleted with the list.
+		// An error leaves empty slots in a request that is deleted.
 		PyObject *tensors = make_tensors(&f, &at, u16(r + 28));
 		fill(q, REQUEST_INPUTS, tensors);
 		if (!tensors)
@@ -188,6 +196,8 @@ PyObject *read_requests(PyObject *self, PyObject *const *args, Py_ssize_t given)
 		fill(q, REQUEST_FLAGS, unsigned_object(u32(r + 24)));
 		fill(q, REQUEST_TIMEOUT, unsigned_object(u64(r + 16)));
 		fill(q, REQUEST_WANTED, wanted_of(args[0], args[3], args[4], &f, &at, u16(r + 30)));
+		if (PyErr_Occurred())
+			goto failed;
 		uint32_t id = u32(r + 32), parameters = u32(r + 36), text = u32(r + 40), trace = u32(r + 44);
 		size_t begin = at;
 		fill(q, REQUEST_ID, id ? text_of(&f, &at, id) : kept(empty_text));
@@ -208,9 +218,14 @@ PyObject *read_requests(PyObject *self, PyObject *const *args, Py_ssize_t given)
 		if (PyErr_Occurred())
 			goto failed;
 		at = begin + PADDED(at - begin, 8);
+		PyObject *done = q;
+		q = NULL;
+		if (!append(requests, done))
+			goto failed;
 	}
 	return requests;
 failed:
+	dropped(q);
 	dropped(requests);
 	return NULL;
 }

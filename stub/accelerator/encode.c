@@ -19,6 +19,7 @@ typedef struct {
 	Bytes inlined; // tensor bytes, each padded to 16
 	uint32_t responses;
 	uint64_t total; // bytes of all outputs
+	int raised;     // `place` has raised an exception
 } Gathered;
 
 PyTypeObject *gathered_type;
@@ -50,20 +51,39 @@ static void gathered_dealloc(PyObject *self) {
 
 static Gathered *new_gathered(void) { return (Gathered *)PyType_GenericAlloc(gathered_type, 0); }
 
-// bytes_of returns the encoding of a tensor that is small, borrowed; NULL without an error if Python
-// must place it. It stays with the tensor.
+// number_of returns an int in a slot; -1 if it is missing, negative or above most.
+static long long number_of(PyObject *o, enum slot s, long long most) {
+	PyObject *value = slot(o, s);
+	long long n = value ? PyLong_AsLongLong(value) : -1;
+	if (n == -1 && PyErr_Occurred())
+		PyErr_Clear();
+	return n <= most ? n : -1;
+}
+
+// bytes_of returns the encoding of a small tensor; NULL without an error if Python must place it.
+// That of the model's own tensors stays with them.
 static PyObject *bytes_of(PyObject *tensor) {
 	PyObject *sent = slot(tensor, TENSOR_SENT);
 	if (!sent)
 		return NULL;
 	if (Py_TYPE(sent) == &PyBytes_Type)
-		return sent;
+		return kept(sent);
 	PyObject *data = slot(tensor, TENSOR_DATA);
 	if (sent != Py_None || !data)
 		return NULL;
 	if (Py_TYPE(data) == &PyBytes_Type) {
 		change(tensor, TENSOR_SENT, kept(data));
-		return data;
+		return kept(data);
+	}
+	if (data == Py_None) { // an unchanged input
+		PyObject *origin = slot(tensor, TENSOR_ORIGIN);
+		long long offset = number_of(tensor, TENSOR_OFFSET, INT64_MAX), size = number_of(tensor, TENSOR_SIZE, MAX_INLINE);
+		if (!origin || Py_TYPE(origin) != &PyBytes_Type || offset < 0 || size < 0)
+			return NULL;
+		Py_ssize_t end = PyBytes_Size(origin);
+		if (offset > end || size > end - offset)
+			return NULL;
+		return PyBytes_FromStringAndSize(PyBytes_AsString(origin) + offset, (Py_ssize_t)size);
 	}
 	Py_buffer view;
 	if (Py_TYPE(data) != array_type)
@@ -77,17 +97,8 @@ static PyObject *bytes_of(PyObject *tensor) {
 		copy = PyBytes_FromStringAndSize(view.buf, view.len);
 	PyBuffer_Release(&view);
 	if (copy)
-		change(tensor, TENSOR_SENT, copy);
+		change(tensor, TENSOR_SENT, kept(copy));
 	return copy;
-}
-
-// number_of returns an int in a slot; -1 if there is none, or a negative one, or one above most.
-static long long number_of(PyObject *o, enum slot s, long long most) {
-	PyObject *value = slot(o, s);
-	long long n = value ? PyLong_AsLongLong(value) : -1;
-	if (n == -1 && PyErr_Occurred())
-		PyErr_Clear();
-	return n <= most ? n : -1;
 }
 
 // describe writes one descriptor; 0 for Python, with or without an error.
@@ -137,7 +148,7 @@ static int put_inline(Gathered *g, long long index, PyObject *tensor, PyObject *
 }
 
 // put_placed appends a tensor that Python has placed; placed is outgoing.Placed. 0 for Python.
-static int put_placed(Gathered *g, PyObject *placed) {
+static int put_placed(Gathered *g, PyObject *tensor, PyObject *placed) {
 	uint64_t n[9];
 	if (Py_TYPE(placed) != &PyTuple_Type || PyTuple_Size(placed) != 9)
 		return 0;
@@ -148,9 +159,10 @@ static int put_placed(Gathered *g, PyObject *placed) {
 		if (n[i] == (uint64_t)-1 && PyErr_Occurred())
 			return 0;
 	}
+	PyObject *bytes = PyTuple_GetItem(placed, 4);
 	if (n[3] == REGION_FRAME)
-		return 0; // no room is left in this frame
-	n[4] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(placed, 4));
+		return Py_TYPE(bytes) == &PyBytes_Type && put_inline(g, (long long)n[0], tensor, bytes);
+	n[4] = PyLong_AsUnsignedLongLong(bytes);
 	if (n[4] == (uint64_t)-1 && PyErr_Occurred())
 		return 0;
 	return describe(g, (long long)n[0], (long long)n[1], PyTuple_GetItem(placed, 2), (uint32_t)n[3], n[4], n[5], n[6],
@@ -174,18 +186,26 @@ static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObjec
 			return 0; // not requested, or a new name
 		long long number = PyLong_AsLongLong(index);
 		PyObject *bytes = bytes_of(tensor);
-		if (PyErr_Occurred())
+		if (PyErr_Occurred()) {
+			dropped(bytes);
 			return 0;
+		}
 		if (bytes && PyBytes_Size(bytes) <= MAX_INLINE && g->inlined.size + PADDED((size_t)PyBytes_Size(bytes), 16) <= MAX_INLINE_TOTAL) {
-			if (!put_inline(g, number, tensor, bytes))
+			int put = put_inline(g, number, tensor, bytes);
+			Py_DecRef(bytes);
+			if (!put)
 				return 0;
 			continue;
 		}
-		Py_IncRef(tensor);
-		PyObject *where = PyObject_CallFunctionObjArgs(place, index, tensor, NULL);
-		Py_DecRef(tensor);
-		int done = where && !PyList_Append(placed, where) && put_placed(g, where);
+		dropped(bytes);
+		Py_IncRef(tensor); // another thread may change the list meanwhile
+		PyObject *used = PyLong_FromUnsignedLongLong(g->inlined.size);
+		PyObject *where = used ? PyObject_CallFunctionObjArgs(place, index, tensor, used, NULL) : NULL;
+		g->raised = !where;
+		int done = where && !PyList_Append(placed, where) && put_placed(g, tensor, where);
+		dropped(used);
 		dropped(where);
+		Py_DecRef(tensor);
 		if (!done || PyList_Size(tensors) != count)
 			return 0;
 	}
@@ -243,16 +263,25 @@ static int put_response(Gathered *g, uint64_t handle, uint32_t flags, PyObject *
 	return done;
 }
 
-// give_up takes back what was placed, forgets an error and returns None: Python does the work
-// again, and finds the error again.
-static PyObject *give_up(PyObject *placed, PyObject *retract) {
-	PyErr_Clear();
-	PyObject *result = PyList_Size(placed) ? PyObject_CallFunctionObjArgs(retract, placed, NULL) : kept(Py_None);
+// give_up takes back what was placed. If `place` has raised an exception, that is raised, except in
+// a batch of several requests: there it is the fault of one response, and Python finds it again.
+// Otherwise give_up returns None, so that Python does the work.
+static PyObject *give_up(Gathered *g, int several, PyObject *placed, PyObject *retract) {
+	int raise = g->raised && !(several && PyErr_ExceptionMatches(PyExc_Exception));
+	PyObject *type, *value, *trace, *result;
+	PyErr_Fetch(&type, &value, &trace);
+	Py_DecRef((PyObject *)g);
+	result = PyList_Size(placed) ? PyObject_CallFunctionObjArgs(retract, placed, NULL) : kept(Py_None);
 	Py_DecRef(placed);
-	if (!result)
+	if (result && raise) {
+		Py_DecRef(result);
+		PyErr_Restore(type, value, trace);
 		return NULL;
-	Py_DecRef(result);
-	return kept(Py_None);
+	}
+	dropped(type);
+	dropped(value);
+	dropped(trace);
+	return result;
 }
 
 // put_names writes the indices of the requested outputs; 0 for Python.
@@ -270,13 +299,11 @@ static int put_names(char *to, PyObject *wanted, PyObject *sent) {
 }
 
 // finish returns what was gathered.
-static PyObject *finish(Gathered *g, int done, PyObject *retract, PyObject *placed) {
-	if (done) {
-		Py_DecRef(placed);
-		return (PyObject *)g;
-	}
-	Py_DecRef((PyObject *)g);
-	return give_up(placed, retract);
+static PyObject *finish(Gathered *g, int done, int several, PyObject *retract, PyObject *placed) {
+	if (!done)
+		return give_up(g, several, placed, retract);
+	Py_DecRef(placed);
+	return (PyObject *)g;
 }
 
 // gather(requests, responses, place, retract) encodes the final responses to a batch.
@@ -299,16 +326,17 @@ PyObject *gather(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 		done = request && response && Py_TYPE(request) == request_type;
 		if (!done)
 			break;
-		PyObject *handle = slot(request, REQUEST_HANDLE), *wanted = slot(request, REQUEST_WANTED);
-		done = handle && wanted;
+		PyObject *object = slot(request, REQUEST_HANDLE), *wanted = slot(request, REQUEST_WANTED);
+		uint64_t handle = object ? PyLong_AsUnsignedLongLong(object) : 0;
+		done = object && wanted && !PyErr_Occurred();
 		if (!done)
 			break;
 		Py_IncRef(response); // placing runs Python code
-		done = put_response(g, PyLong_AsUnsignedLongLong(handle), PRESENT | FINAL, response, wanted, args[2], placed) && !PyErr_Occurred() &&
-		       PyList_Size(args[0]) == count && PyList_Size(args[1]) == count;
+		done = put_response(g, handle, PRESENT | FINAL, response, wanted, args[2], placed) && PyList_Size(args[0]) == count &&
+		       PyList_Size(args[1]) == count;
 		Py_DecRef(response);
 	}
-	return finish(g, done, args[3], placed);
+	return finish(g, done, count > 1, args[3], placed);
 }
 
 // gather_one(handle, response, wanted, final, place, retract) encodes one response.
@@ -325,8 +353,8 @@ PyObject *gather_one(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 		dropped(placed);
 		return NULL;
 	}
-	int done = put_response(g, handle, args[3] == Py_True ? PRESENT | FINAL : PRESENT, args[1], args[2], args[4], placed) && !PyErr_Occurred();
-	return finish(g, done, args[5], placed);
+	int done = put_response(g, handle, args[3] == Py_True ? PRESENT | FINAL : PRESENT, args[1], args[2], args[4], placed);
+	return finish(g, done, 0, args[5], placed);
 }
 
 // locate adds the place of the first tensor bytes to the offsets of count descriptors; returns their
@@ -472,8 +500,6 @@ PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	Py_IncRef(id);
 	Py_IncRef(parameters);
 	int done = put_tensors(g, inputs, count, sent, args[11], placed) && PyDict_Size(wanted) == outputs;
-	// An error of placing is the caller's, who takes back everything.
-	int raised = !done && PyErr_Occurred();
 	if (done) {
 		size_t names_at = HEADER + INFER_SIZE + PADDED(model_size, 8) + REQUEST_SIZE + g->heads.size;
 		size_t texts_at = names_at + PADDED(2 * (size_t)outputs, 8), end = texts_at + PADDED(texts, 8), data_at = PADDED(end, 16);
@@ -523,12 +549,11 @@ PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	Py_DecRef(wanted);
 	Py_DecRef(id);
 	Py_DecRef(parameters);
+	if (!frame)
+		return give_up(g, 0, placed, args[12]);
 	Py_DecRef((PyObject *)g);
-	if (frame || raised) {
-		Py_DecRef(placed);
-		return frame;
-	}
-	return give_up(placed, args[12]);
+	Py_DecRef(placed);
+	return frame;
 }
 
 // size() returns the bytes of all outputs.

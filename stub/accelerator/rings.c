@@ -1,8 +1,8 @@
 // Rings: the two rings of frames, as pb_stub/rings.py has them in Python.
 //
 // The supervisor's file `down` is read only; of `up` only the first page and the ring are used.
-// The supervisor may change `down` at any time, so each word is loaded once and checked before use.
-// A frame is copied out before anything in it is believed.
+// The supervisor may change `down` at any time. The size of a frame is loaded once and checked before
+// the frame is copied out; everything else is read from the copy.
 #include "accelerator.h"
 
 typedef struct {
@@ -86,10 +86,15 @@ static PyObject *rings_take(PyObject *self, PyObject *unused) {
 		if (size < 8)
 			return PyErr_Format(protocol_error, "a frame has %u bytes, want at least 8", (unsigned)size);
 		uint64_t padded = PADDED((uint64_t)size, 8);
-		if (padded > tail - head || padded > RING_SIZE - at)
+		if (tail - head > RING_SIZE && tail > head)
+			return PyErr_Format(protocol_error, "there are %llu bytes of frames, want at most %d", (unsigned long long)(tail - head), RING_SIZE);
+		if (padded > RING_SIZE - at)
+			return PyErr_Format(protocol_error, "a frame has %u bytes, %llu beyond the ring", (unsigned)size,
+			                    (unsigned long long)(padded - (RING_SIZE - at)));
+		if (tail < head || padded > tail - head)
 			return PyErr_Format(protocol_error, "a frame has %u bytes, %llu beyond the tail", (unsigned)size,
 			                    (unsigned long long)(head + padded - tail));
-		if (!(ring[at + 4] | ring[at + 5])) { // PAD, which may be shorter than a header
+		if (!__atomic_load_n((uint16_t *)(ring + at + 4), __ATOMIC_RELAXED)) { // PAD, which may be shorter than a header
 			store(WORD64(r->up, HEAD_AT), r->head = head + padded);
 			continue;
 		}
@@ -130,8 +135,10 @@ static PyObject *rings_spin(PyObject *self, PyObject *const *args, Py_ssize_t co
 			break;
 		before = at;
 	}
+	before = now();
 	PyEval_RestoreThread(state);
-	return PyBool_FromLong(clean);
+	// A thread that holds the interpreter's lock delays this one like a slow yield.
+	return PyBool_FromLong(clean && now() - before <= slow);
 }
 
 static void announce(Rings *r, uint64_t tail) {
@@ -139,7 +146,11 @@ static void announce(Rings *r, uint64_t tail) {
 	store(WORD64(r->up, TAIL_AT), r->tail = tail);
 }
 
-static uint64_t room(Rings *r) { return RING_SIZE - (r->tail - load(WORD64(r->down, HEAD_AT))); }
+// room returns the free bytes of the up ring.
+static uint64_t room(Rings *r) {
+	uint64_t used = r->tail - load(WORD64(r->down, HEAD_AT));
+	return used <= RING_SIZE ? RING_SIZE - used : 0;
+}
 
 // put copies a frame into the ring and announces it; 0 if there is no room now.
 static int put(Rings *r, const char *frame, size_t size) {
@@ -147,7 +158,7 @@ static int put(Rings *r, const char *frame, size_t size) {
 	char *ring = (char *)r->up.buf + RING_AT;
 	// The rest after a frame is empty or fits a header, so that a PAD always fits.
 	if (padded != left && padded + HEADER > left) {
-		if (room(r) < left || room(r) > RING_SIZE)
+		if (room(r) < left)
 			return 0;
 		memset(ring + at, 0, HEADER);
 		put32(ring + at, (uint32_t)left);
@@ -155,7 +166,7 @@ static int put(Rings *r, const char *frame, size_t size) {
 		announce(r, r->tail + left);
 		at = 0;
 	}
-	if (room(r) < padded || room(r) > RING_SIZE)
+	if (room(r) < padded)
 		return 0;
 	memcpy(ring + at, frame, size);
 	announce(r, r->tail + padded);
@@ -220,8 +231,7 @@ static PyObject *rings_ring(PyObject *self, PyObject *unused) {
 // room() returns the free bytes of the up ring.
 static PyObject *rings_room(PyObject *self, PyObject *unused) {
 	(void)unused;
-	uint64_t free = room((Rings *)self);
-	return PyLong_FromUnsignedLongLong(free > RING_SIZE ? 0 : free);
+	return PyLong_FromUnsignedLongLong(room((Rings *)self));
 }
 
 static PyMethodDef methods[] = {

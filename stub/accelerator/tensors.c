@@ -3,7 +3,7 @@
 #include "accelerator.h"
 
 // Python's methods.
-static PyObject *tensor_init, *tensor_load, *response_init, *input_by_name, *output_by_name;
+static PyObject *tensor_init, *tensor_as_numpy, *response_init, *input_by_name, *output_by_name;
 static PyObject *name_dtype, *name_flags, *name_shape, *name_contiguous, *name_tensors;
 
 // otherwise calls a Python function with the same arguments, after self if that is not NULL.
@@ -48,7 +48,7 @@ static int contiguous(PyObject *array) {
 
 // Tensor.__init__(name, array)
 static PyObject *init_tensor(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-	if (count != 2 || names || Py_TYPE(args[0]) != &PyUnicode_Type || Py_TYPE(args[1]) != array_type || !PyUnicode_GetLength(args[0]) ||
+	if (Py_TYPE(self) != tensor_type || count != 2 || names || Py_TYPE(args[0]) != &PyUnicode_Type || Py_TYPE(args[1]) != array_type || !PyUnicode_GetLength(args[0]) ||
 	    !is_ascii(args[0]))
 		return otherwise(tensor_init, self, args, count, names);
 	PyObject *array = args[1], *dtype = PyObject_GetAttr(array, name_dtype);
@@ -96,23 +96,24 @@ static PyObject *load(PyObject *self) {
 	PyObject *memory = PyByteArray_FromStringAndSize(PyBytes_AsString(origin) + at, (Py_ssize_t)count);
 	if (!memory)
 		return NULL;
+	Py_IncRef(shape);
 	PyObject *array = PyObject_CallFunctionObjArgs((PyObject *)array_type, shape, dtype, memory, NULL);
+	Py_DecRef(shape);
 	Py_DecRef(memory);
 	return array;
 }
 
 // Tensor.as_numpy()
-static PyObject *as_numpy(PyObject *self, PyObject *unused) {
-	(void)unused;
+static PyObject *as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+	if (Py_TYPE(self) != tensor_type || count || names)
+		return otherwise(tensor_as_numpy, self, args, count, names);
 	PyObject *array = slot(self, TENSOR_ARRAY);
 	if (array && array != Py_None)
 		return kept(array);
 	array = load(self);
 	if (!array) {
 		PyErr_Clear(); // Python finds it again
-		array = PyObject_CallFunctionObjArgs(tensor_load, self, NULL);
-		if (!array)
-			return NULL;
+		return otherwise(tensor_as_numpy, self, args, count, names);
 	}
 	// Another thread may have been here meanwhile: the first array stays.
 	PyObject *other = slot(self, TENSOR_ARRAY);
@@ -127,7 +128,7 @@ static PyObject *as_numpy(PyObject *self, PyObject *unused) {
 // InferenceResponse.__init__(tensors) or (output_tensors=tensors)
 static PyObject *init_response(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
 	Py_ssize_t named = names ? PyTuple_Size(names) : 0;
-	int usual = count + named == 1 && Py_TYPE(args[0]) == &PyList_Type;
+	int usual = Py_TYPE(self) == response_type && count + named == 1 && Py_TYPE(args[0]) == &PyList_Type;
 	if (usual && named) {
 		int same = PyObject_RichCompareBool(PyTuple_GetItem(names, 0), name_tensors, 2 /* Py_EQ */);
 		if (same < 0)
@@ -184,10 +185,14 @@ static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t co
 #define KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
 
 static PyMethodDef init_tensor_def = {"__init__", KEYWORDS(init_tensor), "__init__($self, name, array, /)\n--\n\nMake a tensor of an array."};
-static PyMethodDef as_numpy_def = {"as_numpy", as_numpy, METH_NOARGS, NULL};
-static PyMethodDef init_response_def = {"__init__", KEYWORDS(init_response), NULL};
-static PyMethodDef get_input_def = {"get_input_tensor_by_name", KEYWORDS(get_input), NULL};
-static PyMethodDef get_output_def = {"get_output_tensor_by_name", KEYWORDS(get_output), NULL};
+static PyMethodDef as_numpy_def = {"as_numpy", KEYWORDS(as_numpy), "as_numpy($self, /)\n--\n\nReturn the tensor as an array, always the same object."};
+static PyMethodDef init_response_def = {"__init__", KEYWORDS(init_response), "__init__($self, output_tensors=[], error=None, parameters=None)\n--\n\nMake a response."};
+static PyMethodDef get_input_def = {
+	"get_input_tensor_by_name", KEYWORDS(get_input),
+	"get_input_tensor_by_name(inference_request, name)\n--\n\nReturn the first input of the request with this name, or None."};
+static PyMethodDef get_output_def = {
+	"get_output_tensor_by_name", KEYWORDS(get_output),
+	"get_output_tensor_by_name(inference_response, name)\n--\n\nReturn the first output of the response with this name, or None."};
 
 static PyObject *interned(PyObject **to, const char *text) { return *to = PyUnicode_InternFromString(text); }
 
@@ -198,15 +203,19 @@ PyObject *make_methods(PyObject *self, PyObject *const *args, Py_ssize_t given) 
 	    !interned(&name_contiguous, "c_contiguous") || !interned(&name_tensors, "output_tensors"))
 		return NULL;
 	tensor_init = kept(args[0]);
-	tensor_load = kept(args[1]);
+	tensor_as_numpy = kept(args[1]);
 	response_init = kept(args[2]);
 	input_by_name = kept(args[3]);
 	output_by_name = kept(args[4]);
+	PyObject *module = PyObject_GetAttrString(input_by_name, "__module__");
+	if (!module)
+		return NULL;
 	PyObject *made[5] = {
 		PyDescr_NewMethod(tensor_type, &init_tensor_def),     PyDescr_NewMethod(tensor_type, &as_numpy_def),
-		PyDescr_NewMethod(response_type, &init_response_def), PyCFunction_NewEx(&get_input_def, NULL, NULL),
-		PyCFunction_NewEx(&get_output_def, NULL, NULL),
+		PyDescr_NewMethod(response_type, &init_response_def), PyCFunction_NewEx(&get_input_def, NULL, module),
+		PyCFunction_NewEx(&get_output_def, NULL, module),
 	};
+	Py_DecRef(module);
 	PyObject *all = PyTuple_New(5);
 	for (int i = 0; i < 5; i++) {
 		if (!all || !made[i] || PyTuple_SetItem(all, i, made[i]))

@@ -18,7 +18,7 @@ VARIABLE = "NEREID_ACCELERATOR"
 
 #: The compiled module, or None.
 module: Any = None
-#: Why there is none.
+#: Why it is missing.
 reason = ""
 #: Whether the reason is a fault that the log should name.
 failed = False
@@ -27,7 +27,7 @@ _attached: list[bool] = []
 
 
 def _facts() -> dict[str, int]:
-    """Return what the compiled module must agree with."""
+    """Return the facts that the compiled module must agree with."""
     return {
         "HEADER": messages.HEADER.size,
         "REQUEST": messages.REQUEST.size,
@@ -87,7 +87,7 @@ def attach(loan: type) -> None:
 
     loan is the class Loan, whose module imports this one.
     """
-    global module, reason, failed  # noqa: PLW0603
+    global module, reason, failed
     if module is None or _attached:
         return
     _attached.append(True)
@@ -100,15 +100,19 @@ def attach(loan: type) -> None:
     from c_python_backend_utils.response import InferenceResponse
     from c_python_backend_utils.tensor import Tensor
 
+    tensor, response, names = Tensor, InferenceResponse, utils
     try:
         module.configure(Tensor, InferenceRequest, InferenceResponse, loan, np.ndarray, NUMPY, CODES, NONE)
-    except TypeError as error:
-        module, reason, failed = None, f"this Python lays out objects differently: {error}", True
+        made: Any = module.methods(
+            tensor.__init__,
+            tensor.as_numpy,
+            response.__init__,
+            names.get_input_tensor_by_name,
+            names.get_output_tensor_by_name,
+        )
+    except Exception as error:
+        module, reason, failed = None, f"this Python lays out objects differently: {error!r}", True
         return
-    tensor, response, names = Tensor, InferenceResponse, utils
-    made: Any = module.methods(
-        tensor.__init__, tensor._load, response.__init__, names.get_input_tensor_by_name, names.get_output_tensor_by_name
-    )
     for owner, name, function in zip(
         (tensor, tensor, response, names, names),
         ("__init__", "as_numpy", "__init__", "get_input_tensor_by_name", "get_output_tensor_by_name"),

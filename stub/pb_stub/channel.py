@@ -54,6 +54,9 @@ _MOST_TICKETS = layout.MAX_BODY // 8
 #: Up to this number, tickets wait for the answer to the current batch; more are sent separately.
 _PATIENT_TICKETS = 64
 
+#: The longest time without signal handlers.
+_SPIN_STEP_NS = 1_000_000
+
 _now = time.monotonic_ns
 _me = threading.get_ident
 
@@ -327,7 +330,13 @@ class Channel:
         rings = self._rings
         began = _now()
         if spin.worthwhile():
-            if rings.spin(spin.budget, SLOW_YIELD_NS):
+            left = spin.budget
+            while True:  # in steps, between which signal handlers run
+                clean = rings.spin(min(left, _SPIN_STEP_NS), SLOW_YIELD_NS)
+                left -= _SPIN_STEP_NS
+                if not clean or left <= 0 or not rings.empty():
+                    break
+            if clean:
                 spin.clean()
             else:
                 spin.slow()
@@ -372,7 +381,8 @@ class Channel:
             raise ForeignProcess("a process that the model forked cannot talk to the server")
         if len(frame) > _LONGEST:
             frame = self._spilled(frame)
-        if self._senders or self._deferred or self._send is None or not self._sent(frame):
+        # In this order: whoever takes a deferred frame is in _senders until it is written.
+        if self._deferred or self._senders or self._send is None or not self._sent(frame):
             me = _me()
             if me in self._senders:
                 self._deferred.append(frame)
@@ -431,8 +441,9 @@ class Channel:
             if not self._sending.acquire(False):
                 return False
             try:
-                # Room for the frame and a PAD before it, so that nothing here waits.
-                if self._rings.room() < 2 * _LONGEST:
+                # Room for the frame, a PAD before it, and a frame that another thread is about to
+                # send, so that nothing here waits.
+                if self._rings.room() < 3 * _LONGEST:
                     return False
                 frame = take()
                 if not frame:

@@ -335,7 +335,7 @@ class Inferences:
             sent, trace, memory = self._names.sent, _context(request), _memory(request)
             frame: bytes | None = fast.infer(
                 self._channel.life, number, batch, version, flags, WINDOW, memory, model, trace, request, sent,
-                outgoing.place_outside, outgoing.retract,
+                outgoing.place_beside, outgoing.retract,
             )  # fmt: skip
             if frame is not None:
                 return frame

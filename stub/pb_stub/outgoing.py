@@ -88,9 +88,9 @@ class Outgoing:
             region = layout.REGION_REQUESTS
         return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element, 0
 
-    def place_outside(self, index: int, tensor: Tensor) -> Placed:
-        """Like `place`, for a tensor for which the accelerator has no room inside the frame."""
-        before, self._inline_size = self._inline_size, MAX_INLINE_TOTAL
+    def place_beside(self, index: int, tensor: Tensor, inline_size: int) -> Placed:
+        """Like `place`, beside inline_size bytes that the accelerator has put into the frame."""
+        before, self._inline_size = self._inline_size, inline_size
         try:
             return self.place(index, tensor)
         finally:

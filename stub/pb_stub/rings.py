@@ -47,7 +47,7 @@ class Rings:
         return self._down64[_TAIL] == self._head
 
     def take(self) -> bytes | None:
-        """Take the next frame; None if there is none, ProtocolError if it is invalid."""
+        """Take the next frame, or return None. Raises ProtocolError if it is invalid."""
         down32 = self._down32
         words = self._down64
         while True:

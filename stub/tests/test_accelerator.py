@@ -27,6 +27,7 @@ from c_python_backend_utils.tensor import Tensor
 from pb_stub import accelerator, layout, messages
 from pb_stub.batch import Answers, Reader
 from pb_stub.errors import NotUnderstood, ProtocolError
+from pb_stub.inferences import Inferences
 from pb_stub.loans import Loan
 from pb_stub.pool import PoolExhausted
 from pb_stub.rings import Rings
@@ -86,7 +87,7 @@ def ends() -> Iterator[tuple[End, End]]:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """Return what a call returns or raises."""
+    """Return the result of a call, or its exception."""
     try:
         return call()
     except Exception as error:
@@ -150,7 +151,7 @@ def test_both_reject_the_same_heads(ends: tuple[End, End], size: int, kind: int,
     for end in ends:
         end.down[layout.RING_AT : layout.RING_AT + 8] = struct.pack("<IHH", size, kind, 0)
         end.word(layout.TAIL_AT, "<Q", available)
-    if size == 2**32 - 1:  # Python copies what there is first
+    if size == 2**32 - 1:  # Python first copies the rest of the file
         assert outcome(ends[1].rings.take)[0] is ProtocolError
         return
     assert outcome(ends[0].rings.take) == outcome(ends[1].rings.take)
@@ -221,9 +222,10 @@ class Side:
         self.tickets: list[int] = []
         self.sent: list[bytes] = []
         channel = SimpleNamespace(foreign=False, give_back=self.tickets.append, life=7)
-        self.loans: Any = SimpleNamespace(
+        loans: Any = SimpleNamespace(
             channel=channel, faults=lambda: 0, mapping=lambda _offset, _size: None, read_into=lambda _buffer, _offset: None
         )
+        self.loans = loans
         received = ["IN0", "IN1", "OUT0", "OUT1"]
         outputs = {"OUT0": 2, "OUT1": 3}
         names: Any = SimpleNamespace(received=received, outputs=outputs, index=received.index)
@@ -302,7 +304,7 @@ def test_both_decode_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(ROUNDS):
         frame = execute(made)
         sides = Side(), Side()
-        results = [decode(side, frame, compiled, monkeypatch) for compiled, side in enumerate(sides)]
+        results = [decode(side, frame, bool(compiled), monkeypatch) for compiled, side in enumerate(sides)]
         assert results[0] == results[1], frame
         assert sorted(sides[0].tickets) == sorted(sides[1].tickets), frame
         names = sides[1].reader._names
@@ -377,7 +379,10 @@ class Both(Answers):
             raw = data if isinstance(data, bytes) else data.tobytes()
             if len(raw) <= layout.MAX_INLINE or isinstance(data, bytes):
                 tensor._sent = raw
-        sent = tensor._sent
+        if data is None:
+            sent: Any = tensor._bytes()
+        else:
+            sent = tensor._sent if tensor._sent is not None else np.asarray(data).tobytes()
         if isinstance(sent, bytes) and len(sent) <= layout.MAX_INLINE:
             size = self._inline_size + ((len(sent) + 15) & ~15)
             if size <= layout.MAX_INLINE_TOTAL:
@@ -395,8 +400,30 @@ class Both(Answers):
         return [11, 2**64 - 1]
 
 
+def received(name: str, data: bytes, dtype: int, shape: tuple[int, ...]) -> Tensor:
+    """Make an input in a frame, as the reader does."""
+    tensor = Tensor.__new__(Tensor)
+    tensor._name, tensor._code, tensor._shape = name, dtype, shape
+    tensor._array = tensor._data = tensor._sent = None
+    tensor._element = 0
+    tensor._origin, tensor._offset, tensor._size = b"before" + data + b"behind", 6, len(data)
+    return tensor
+
+
 def output(made: random.Random) -> Tensor:
-    kind = made.randrange(6)
+    kind = made.randrange(9)
+    if kind == 6:  # passed through
+        size = made.choice((0, 4, 4096, 5000))
+        return received("OUT0", b"i" * size, 2, (size,))
+    if kind == 7:
+        changed = Tensor("OUT1", np.arange(12, dtype=np.int64).reshape(3, 4))
+        assert isinstance(changed._data, np.ndarray)
+        changed._data = changed._data.T  # as a consumer of DLPack may do
+        return changed
+    if kind == 8:
+        exported = received("OUT0", bytes(8), 11, (2,))
+        exported.__dlpack__()
+        return exported
     name = made.choice(("OUT0", "OUT1"))
     if kind == 0:
         return Tensor(name, np.array([b"a", "ü", 3][: made.randrange(4)], np.object_))
@@ -464,6 +491,145 @@ def test_both_encode_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (answers._gathered is not None) == compiled
             frames.append(answers.pack(5, 1, 2**63))
         assert frames[0] == frames[1], seed
+
+
+class Interrupting(Both):
+    """A pool in which a signal handler raises an exception."""
+
+    fault: BaseException = KeyboardInterrupt()
+
+    def place(self, index: int, tensor: Tensor) -> Any:  # noqa: ARG002
+        raise self.fault
+
+
+@needed
+@pytest.mark.parametrize("count", [1, 2])
+def test_exceptions_of_signal_handlers_get_through(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(accelerator, "module", fast)
+    responses = [InferenceResponse([Tensor("OUT0", np.zeros(5000, np.float32))]) for _ in range(count)]
+    requests = []
+    for _ in range(count):
+        request = InferenceRequest.__new__(InferenceRequest)
+        request._handle, request._wanted = 1, {"OUT0": 2}
+        requests.append(request)
+    answers = Interrupting(Sending(True))
+    with pytest.raises(KeyboardInterrupt):
+        answers.gather(requests, responses)
+    answers.fault = PoolExhausted("no memory")
+    if count == 1:  # the whole batch fails
+        with pytest.raises(PoolExhausted):
+            answers.gather(requests, responses)
+    else:  # Python finds the response that fails
+        assert answers.gather(requests, responses) is False
+    with pytest.raises(PoolExhausted):
+        answers.gather_one(1, responses[0], {"OUT0": 2}, True)
+
+
+# INFER.
+
+
+@needed
+def test_both_encode_the_same_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = random.Random(10)
+    taken = 0
+    pack = Inferences.pack
+    for _ in range(ROUNDS):
+        seed = made.random()
+        frames: list[Any] = []
+        for compiled in (False, True):
+            used: list[Any] = []
+            if compiled:
+
+                def infer(*args: Any, used: list[Any] = used) -> Any:
+                    used.append(fast.infer(*args))
+                    return used[-1]
+
+                monkeypatch.setattr(accelerator, "module", SimpleNamespace(infer=infer))
+            else:
+                monkeypatch.setattr(accelerator, "module", None)
+            again = random.Random(seed)
+            inputs = [output(again) for _ in range(again.choice((0, 1, 1, 3)))]
+            wanted = [again.choice(("OUT0", "OUT1", "NEW")) for _ in range(again.choice((0, 1, 2)))]
+            request = InferenceRequest(
+                again.choice(("", "id", "größe")), again.choice((0, 5, "text", 2**64 - 1)), inputs, wanted, again.choice(("m", "modell-ü")),
+                again.choice((-1, 3)), again.choice((0, 3)), again.choice((0, 2**40)), parameters=again.choice((None, {"a": 1})),
+            )  # fmt: skip
+            known = {"OUT0": 0, "OUT1": 1, "UNKNOWN": 2}
+            inferences: Any = Inferences.__new__(Inferences)
+            inferences._channel = SimpleNamespace(life=7)
+            inferences._names = SimpleNamespace(sent=known, index=lambda name, known=known: known.setdefault(name, len(known)))
+            inferences._model, inferences._version, inferences._executing, inferences._decoupled = b"me", 1, 0, False
+            inferences.batch, inferences.awaited, inferences._hosts, inferences._asked = again.choice((0, 9)), 0, {}, {}
+            sending: Any = Both(Sending(True))
+            frames.append(outcome(lambda: pack(inferences, 12, sending, request, again.random() < 0.5)))  # noqa: B023
+            taken += any(frame is not None for frame in used)
+        assert frames[0] == frames[1], seed
+    assert taken > ROUNDS // 4
+
+
+# The API.
+
+
+@needed
+def test_subclasses_go_to_python() -> None:
+    class Own(Tensor):
+        __slots__ = ("_array",)
+        loaded = 0
+
+        def _load(self) -> np.ndarray:
+            self.loaded = 1  # type: ignore[misc]
+            return np.zeros(1)
+
+    class Answer(InferenceResponse):
+        __slots__ = ("extra",)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name != "extra":
+                super().__setattr__("extra", name)
+
+    own = Own("OUT0", np.ones(3, np.float32))
+    assert own.as_numpy().tolist() == [1, 1, 1]
+    answer: Any = Answer([])
+    assert answer.extra == "_parameters"
+
+
+@needed
+def test_the_api_describes_itself() -> None:
+    import inspect
+
+    import triton_python_backend_utils as utils
+
+    assert str(inspect.signature(utils.get_input_tensor_by_name)) == "(inference_request, name)"
+    assert utils.get_input_tensor_by_name.__module__ == "triton_python_backend_utils"
+    assert "output_tensors" in str(inspect.signature(InferenceResponse.__init__))
+
+
+@needed
+def test_lists_are_whole_when_a_collection_shows_them() -> None:
+    """A collection may run Python code at any allocation, which finds the new lists."""
+    side = Side()
+    frame = messages.encode(messages.EXECUTE, 7, 5, messages.EXECUTE_HEAD.pack(50, 0) + 50 * (
+        messages.REQUEST.pack(1, 0, 0, 0, 2, messages.ALL_OUTPUTS, 0, 0, 0, 0, 0, 0, 0)
+        + 2 * (messages.DESCRIPTOR.pack(0, 11, 1, 0, 0, 4, 0, 0, 0) + struct.pack("<q", 1))
+    ))  # fmt: skip
+
+    def look(*_: Any) -> None:
+        for o in gc.get_objects():
+            if type(o) is list:
+                for item in o:
+                    type(item)
+
+    names = side.reader._names
+    gc.callbacks.append(look)
+    before = gc.get_threshold()
+    gc.set_threshold(20, 1000, 1000)
+    try:
+        found = fast.read(side.reader, frame, names.received, names.outputs, {}, side.loans)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(look)
+    assert len(found) == 50
 
 
 # Strings.
@@ -583,7 +749,7 @@ def test_nothing_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def python(code: str, *path: Path, **variables: str) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path or (Path(accelerator.__file__).parent.parent,))), **variables}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
 
