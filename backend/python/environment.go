@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nereid-serving/nereid/conda"
@@ -204,6 +206,7 @@ func variablesIn(e *conda.Environment, pure bool) []string {
 		if e == nil {
 			variables = os.Environ()
 		}
+		variables = slices.DeleteFunc(variables, func(v string) bool { return strings.HasPrefix(v, acceleratorVariable+"=") })
 		variables = append(variables, acceleratorVariable+"=off") // bound: the environment
 	}
 	return variables
