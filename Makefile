@@ -161,6 +161,10 @@ differential: build venvs environments client-venv ## the tests that compare wit
 	@test -x '$(YARDSTICK)/tritonserver' || echo 'no Triton in $(YARDSTICK): these tests will be skipped'
 	NEREID_YARDSTICK='$(YARDSTICK)' $(PROGRESS) $(RACE) -timeout 40m -run '$(DIFFERENTIAL)' ./cli ./integration
 
+.PHONY: sanitize
+sanitize: venvs ## the tests of the stub's compiled part, with the address and undefined-behaviour sanitizers
+	.ci/sanitize
+
 .PHONY: fuzz
 fuzz: ## continue from the seeds of every fuzz target for FUZZTIME (5s)
 	.ci/fuzz $(FUZZTIME)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 BOOL = 1
@@ -33,6 +35,21 @@ STORAGE: tuple[np.dtype | None, ...] = (*NUMPY[:13], None, np.dtype(np.uint16))
 #: Triton's number of a dtype. Platform aliases (longlong, intc) equal one of the keys; dtypes in
 #: another byte order do not.
 CODES: dict[np.dtype, int] = {dtype: code for code, dtype in enumerate(NUMPY) if dtype is not None}
+
+#: The name of numpy's dtype for BF16, which the package ml_dtypes adds.
+BFLOAT16 = "bfloat16"
+
+
+@functools.lru_cache(maxsize=None)
+def bfloat16() -> np.dtype | None:
+    """Return numpy's dtype for BF16, or None if the package ml_dtypes is not installed."""
+    try:
+        import ml_dtypes  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return None
+    dtype: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return dtype
+
 
 #: DLPack's (code, bits) by Triton's number, None for types that DLPack lacks.
 DLPACK: tuple[tuple[int, int] | None, ...] = (

@@ -68,6 +68,9 @@ class Runtime(Protocol):
     def outlet(self, request: Any) -> Optional[Outlet]:
         """Return the destination of an open request's responses; None for BLS requests."""
 
+    def converts_device_tensors(self) -> bool:
+        """Return whether as_numpy copies a tensor on a device to the host, or raises an error."""
+
     def free_memory(self) -> int:
         """Return the number of bytes that the process can still allocate for its own tensors."""
 
@@ -141,6 +144,9 @@ class Alone:
 
     def outlet(self, _request: Any) -> Optional[Outlet]:
         return None
+
+    def converts_device_tensors(self) -> bool:
+        return True
 
     def free_memory(self) -> int:
         return 0

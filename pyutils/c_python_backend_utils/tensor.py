@@ -8,7 +8,7 @@ import numpy as np
 
 from . import runtime, strings
 from .binding import MODULE, NOTHING, Bound, Mismatch, Text, as_text, checked, from_text, incompatible
-from .datatypes import BYTES, CODES, NUMPY, STORAGE
+from .datatypes import BF16, BFLOAT16, BYTES, CODES, NUMPY, STORAGE, bfloat16
 from .error import TritonModelException
 from .memory import DeviceMemory
 from .runtime import Origin
@@ -100,9 +100,12 @@ class Tensor(Bound):
             raise TritonModelException(_EMPTY_NAME)
         code = _code(array.dtype)
         if code is None:
-            if array.dtype.char != "S":
+            if array.dtype.char == "S":
+                code = BYTES
+            elif array.dtype.name == BFLOAT16:
+                code = CODES[array.dtype] = BF16
+            else:
                 raise _unsupported(array.dtype)
-            code = BYTES
         # A masked array's data is not a memoryview: it must fail here with an AttributeError, as in
         # Triton.
         if not (array.flags.c_contiguous if plain else array.data.c_contiguous):
@@ -136,7 +139,8 @@ class Tensor(Bound):
     def as_numpy(self) -> np.ndarray:
         """Return the tensor as an array, always the same object.
 
-        An input's is private and writable.
+        An input's is private and writable. A tensor on a device is copied to the host, after the
+        work queued in its legacy default stream.
         """
         array = self._array
         if array is None:
@@ -144,14 +148,24 @@ class Tensor(Bound):
         return array
 
     def _load(self) -> np.ndarray:
-        if isinstance(self._data, DeviceMemory):
+        data = self._data
+        on_device = isinstance(data, DeviceMemory)
+        if on_device and not runtime.current().converts_device_tensors():
             raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
         code = self._code
-        dtype = NUMPY[code]
+        dtype = NUMPY[code] if code != BF16 else bfloat16()
         if dtype is None:
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
+        copy: np.ndarray
+        if isinstance(data, DeviceMemory):
+            copy = np.empty(self._shape, dtype)
+            data.copy_to_host(copy.__array_interface__["data"][0])
+            return copy
+        if isinstance(data, np.ndarray):  # BF16 from DLPack
+            copy = data.view(dtype).copy()
+            return copy
         origin = self._origin
         assert origin is not None
         if code == BYTES:
@@ -187,7 +201,7 @@ class Tensor(Bound):
                 data = origin.array(self.name(), dtype, self._shape)
             self._data = data
         assert isinstance(data, np.ndarray)
-        return data
+        return data.view(np.uint16) if self._code == BF16 else data
 
     def to_dlpack(self) -> object:
         """Return a capsule of the tensor's memory, which keeps the tensor alive until released."""

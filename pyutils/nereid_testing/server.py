@@ -242,6 +242,9 @@ class _Runtime:
             raise RuntimeError("get_model_dir() requires a model loaded with Server.load")
         return str(model.directory)
 
+    def converts_device_tensors(self) -> bool:
+        return True
+
     def free_memory(self) -> int:
         return 0
 

@@ -14,7 +14,8 @@ import fakecuda
 import numpy as np
 import producer
 import pytest
-from c_python_backend_utils import cuda, dlpack
+from c_python_backend_utils import cuda, dlpack, runtime
+from c_python_backend_utils import tensor as tensors
 from c_python_backend_utils.datatypes import BF16, DLPACK, NUMPY
 from c_python_backend_utils.memory import DeviceError, DeviceMemory
 from fakecuda import Fake
@@ -193,7 +194,20 @@ class TestImport:
         with pytest.raises(cuda.Unavailable):
             cuda.device(1)
 
-    def test_as_numpy_refuses(self) -> None:
+    def test_as_numpy_copies(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tensor = Tensor.from_dlpack("X", OnDevice(np.arange(6.0).reshape(2, 3)))
+        array = tensor.as_numpy()
+        assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert tensor.as_numpy() is array and not tensor.is_cpu()
+        bf16 = Tensor.from_dlpack("X", OnDevice(np.array([0x3F80, 0x4000], np.uint16), dtype=(4, 16, 1)))
+        with monkeypatch.context() as without:
+            without.setattr(tensors, "bfloat16", lambda: None)
+            with pytest.raises(TritonModelException, match="BF16 and cannot be converted"):
+                bf16.as_numpy()
+        assert bf16.as_numpy().astype(np.float32).tolist() == [1, 2]
+
+    def test_as_numpy_refuses_if_the_model_wants_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runtime.current(), "converts_device_tensors", lambda: False, raising=False)
         for array, kind in ((np.arange(5.0), None), (np.zeros(2, np.uint16), (4, 16, 1))):
             with pytest.raises(TritonModelException) as raised:
                 Tensor.from_dlpack("X", OnDevice(array, dtype=kind)).as_numpy()

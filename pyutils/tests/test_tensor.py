@@ -247,9 +247,25 @@ class TestIncoming:
         array = incoming(8, (3,), np.arange(3, dtype=np.int32).tobytes()).as_numpy()
         assert array.tolist() == [0, 1, 2]
 
-    def test_bf16_is_not_for_numpy(self) -> None:
+    def test_bf16_needs_a_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tensor, "bfloat16", lambda: None)
         with pytest.raises(TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\. Use"):
             incoming(BF16, (2,), bytes(4)).as_numpy()
+
+    def test_bf16_arrays_are_those_of_ml_dtypes(self) -> None:
+        array = incoming(BF16, (2,), b"\x80\x3f\x00\x40").as_numpy()
+        assert array.dtype.name == "bfloat16" and array.astype(np.float32).tolist() == [1, 2]
+        assert array.flags.writeable
+        for source in (array, array.reshape(2, 1)[::-1], array[:0], array[1:]):
+            made = Tensor("X", source)
+            assert made.triton_dtype() == BF16 and made.shape() == list(source.shape)
+            assert made.as_numpy().tolist() == source.tolist()
+        shared = np.array([0x3F80, 0x4040], np.uint16)
+        capsule = Tensor("X", shared.view(array.dtype)).to_dlpack()
+        again = Tensor.from_dlpack("Y", capsule)
+        assert again.triton_dtype() == BF16
+        assert again.as_numpy().astype(np.float32).tolist() == [1, 3]
+        assert again.as_numpy() is again.as_numpy()
 
 
 def test_tables_agree() -> None:

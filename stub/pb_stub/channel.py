@@ -381,7 +381,7 @@ class Channel:
             raise ForeignProcess("a process that the model forked cannot talk to the server")
         if len(frame) > _LONGEST:
             frame = self._spilled(frame)
-        # In this order: whoever takes a deferred frame is in _senders until it is written.
+        # In this order: a thread that takes a deferred frame is in _senders until it is written.
         if self._deferred or self._senders or self._send is None or not self._sent(frame):
             me = _me()
             if me in self._senders:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from queue import SimpleQueue
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from .ondevice import OnDevice
 
 _now = time.monotonic_ns
+
+#: The model parameter for as_numpy of tensors on devices: copy or error.
+_ON_DEVICE = "AS_NUMPY_ON_GPU"
 
 accelerator.attach(Loan)
 
@@ -207,9 +211,10 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._idle
         channel.spin = Spin(settings.spin_us * 1000)
-        runtime.install(
-            _Runtime(self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet)
+        self._runtime = _Runtime(
+            self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet
         )
+        runtime.install(self._runtime)
 
     def _elsewhere(self) -> OnDevice:
         """Return the object for device memory, created on first use: most models have none."""
@@ -335,6 +340,7 @@ class Loop:
         text = trace = ""
         model = None
         try:
+            self._runtime.copies = _copies(question.args)
             model = self._start(question)
         except _NotStarted as refusal:
             text = str(refusal)
@@ -396,6 +402,17 @@ class Loop:
         self._logs.complain(runtime.INFO, f"{text}\n{trace}" if trace else text, 0, 1)
 
 
+def _copies(args: dict[str, str]) -> bool:
+    """Return whether as_numpy copies tensors on devices, by the model's parameter."""
+    config = args.get("model_config", "")
+    if _ON_DEVICE not in config:
+        return True
+    value = json.loads(config).get("parameters", {}).get(_ON_DEVICE, {}).get("string_value")
+    if value not in (None, "copy", "error"):
+        raise _NotStarted(f"parameter {_ON_DEVICE} is {value!r}, want copy or error")
+    return bool(value != "error")
+
+
 class _NotStarted(Exception):
     """The model was not started; the text says why."""
 
@@ -413,6 +430,8 @@ class _Runtime:
         outlet: Callable[[InferenceRequest], runtime.Outlet | None],
     ) -> None:
         self._directory = model_directory
+        #: Cleared if the model's config wants Triton's error.
+        self.copies = True
         self.free_memory = pool.free
         self.log = logs.log
         self.instance = calls.instance
@@ -430,3 +449,6 @@ class _Runtime:
 
     def model_directory(self) -> str:
         return self._directory
+
+    def converts_device_tensors(self) -> bool:
+        return self.copies

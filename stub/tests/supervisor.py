@@ -226,7 +226,7 @@ class Supervisor:
         version, model = path.parent, path.parent.parent
         inputs, outputs = changes.pop("inputs", ["IN"]), changes.pop("outputs", ["OUT"])
         args = {
-            "model_config": "{}",
+            "model_config": changes.pop("config", "{}"),
             "model_instance_kind": "CPU",
             "model_instance_name": self.instance,
             "model_instance_device_id": "0",

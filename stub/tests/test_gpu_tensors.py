@@ -94,9 +94,11 @@ class TestOwnProducer:
             bytes_of(tensor)
             assert producer.current() == within != 0
 
-    def test_as_numpy_refuses(self) -> None:
-        with pytest.raises(TritonModelException, match=r"^Tensor is stored in GPU and cannot be converted to NumPy\.$"):
-            Tensor.from_dlpack("X", OnDevice(np.arange(5.0))).as_numpy()
+    def test_as_numpy_copies(self) -> None:
+        tensor = Tensor.from_dlpack("X", OnDevice(np.arange(5.0)))
+        array = tensor.as_numpy()
+        assert array.tolist() == [0, 1, 2, 3, 4] and array.flags.writeable
+        assert tensor.as_numpy() is array and not tensor.is_cpu()
 
     def test_where_an_address_is(self, device: cuda.Device) -> None:
         made = OnDevice(np.zeros(3 << 20, np.uint8))
