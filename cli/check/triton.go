@@ -14,7 +14,7 @@ import (
 )
 
 // ownParameters are parameters of models that Triton ignores.
-var ownParameters = []string{"ASYNC_EXECUTE_OVERLAP", "BATCH_MODE", "BATCH_PAD_VALUE", "BATCH_RAGGED", "BATCH_STRATEGY", "MAX_BATCH_VOLUME_BYTES"}
+var ownParameters = []string{"AS_NUMPY_ON_GPU", "ASYNC_EXECUTE_OVERLAP", "BATCH_MODE", "BATCH_PAD_VALUE", "BATCH_RAGGED", "BATCH_STRATEGY", "MAX_BATCH_VOLUME_BYTES"}
 
 var (
 	ownCode       = regexp.MustCompile(`(?m)^[^#\n]*(\bnereid_testing\b|\bawait\s+[\w.]+\.cancelled\(\))`)
