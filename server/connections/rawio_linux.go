@@ -7,8 +7,12 @@ import (
 	"github.com/nereid-serving/nereid/shm"
 )
 
+// ShortBytes is the most bytes of a call that the Go runtime is not told of. It takes some 20 µs,
+// for which the garbage collector and the other goroutines of this processor wait.
+const ShortBytes = 64 << 10
+
 // ReadSocket reads once from a socket that does not block. The Go runtime is not told of a call of
-// at most rawMost bytes: it would be ready to give the processor of this goroutine away, which
+// at most ShortBytes: it would be ready to give the processor of this goroutine away, which
 // costs more CPU, above all in its monitor thread. It is told if memory is scarce, because then the
 // call may take long, and the garbage collector would wait for it. n is 0 after an error.
 func ReadSocket(socket uintptr, p []byte) (n int, err error) {

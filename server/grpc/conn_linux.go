@@ -178,6 +178,7 @@ type connection struct {
 	size int
 	buf  *[]byte
 	n    int
+	bulk bool // the last read was as long as it could be
 	err  error
 }
 
@@ -405,7 +406,13 @@ func (c *connection) readReady(fd uintptr) bool {
 	if c.buf == nil {
 		c.buf = c.pool.Get(c.size)
 	}
-	c.n, c.err = connections.ReadSocket(fd, *c.buf)
+	// Small messages are read in short calls, of which the runtime is not told.
+	most := len(*c.buf)
+	if !c.bulk {
+		most = min(most, connections.ShortBytes)
+	}
+	c.n, c.err = connections.ReadSocket(fd, (*c.buf)[:most])
+	c.bulk = c.n >= connections.ShortBytes
 	if c.err == syscall.EAGAIN {
 		c.pool.Put(c.buf)
 		c.buf, c.err = nil, nil

@@ -152,5 +152,9 @@ struct timespec {
 	long tv_sec, tv_nsec;
 };
 int clock_gettime(int, struct timespec *);
+struct rusage {
+	long times[4], sizes[4], minor_faults, major_faults, others[8];
+};
+int getrusage(int, struct rusage *);
 
 #endif

@@ -77,6 +77,8 @@ PyObject *pack_infer(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *encode_strings(PyObject *, PyObject *);
 PyObject *count_strings(PyObject *, PyObject *);
 PyObject *fill_strings(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *faults(PyObject *, PyObject *);
+PyObject *address(PyObject *, PyObject *);
 PyObject *make_methods(PyObject *, PyObject *const *, Py_ssize_t);
 extern PyType_Spec rings_spec, gathered_spec;
 extern PyTypeObject *gathered_type;

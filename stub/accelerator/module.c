@@ -87,6 +87,8 @@ static PyMethodDef functions[] = {
 	{"gather", FAST(gather), "gather(requests, responses, place, retract)\n--\n\nEncode the responses to a batch; None for Python."},
 	{"gather_one", FAST(gather_one), "gather_one(handle, response, wanted, final, place, retract)\n--\n\nEncode a response; None for Python."},
 	{"infer", FAST(pack_infer), "infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, place, retract)\n--\n\nEncode INFER; None for Python."},
+	{"faults", faults, METH_NOARGS, "faults()\n--\n\nReturn the page faults of this process."},
+	{"address", address, METH_O, "address(array)\n--\n\nReturn the address of a contiguous array."},
 	{"encode_strings", encode_strings, METH_O, "encode_strings(elements)\n--\n\nSerialise a list; None for Python."},
 	{"count_strings", count_strings, METH_O, "count_strings(data)\n--\n\nCount elements; -1: incomplete length, -2: overrun."},
 	{"fill_strings", FAST(fill_strings), "fill_strings(data, array)\n--\n\nFill an array of objects."},

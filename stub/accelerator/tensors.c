@@ -182,6 +182,27 @@ static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t co
 	return found ? kept(found) : otherwise(output_by_name, NULL, args, count, names);
 }
 
+// faults() returns the page faults of this process.
+PyObject *faults(PyObject *self, PyObject *unused) {
+	struct rusage usage;
+	(void)self;
+	(void)unused;
+	if (getrusage(0 /* RUSAGE_SELF */, &usage))
+		return PyErr_SetFromErrno(PyExc_OSError);
+	return PyLong_FromLong(usage.minor_faults + usage.major_faults);
+}
+
+// address(array) returns the address of the first byte of a contiguous array.
+PyObject *address(PyObject *self, PyObject *array) {
+	Py_buffer view;
+	(void)self;
+	if (PyObject_GetBuffer(array, &view, PyBUF_SIMPLE))
+		return NULL;
+	PyObject *at = PyLong_FromUnsignedLongLong((uintptr_t)view.buf);
+	PyBuffer_Release(&view);
+	return at;
+}
+
 #define KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
 
 static PyMethodDef init_tensor_def = {"__init__", KEYWORDS(init_tensor), "__init__($self, name, array, /)\n--\n\nMake a tensor of an array."};

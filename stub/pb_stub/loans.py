@@ -24,7 +24,7 @@ import weakref
 
 import numpy as np
 
-from . import layout
+from . import accelerator, layout
 from .channel import Channel
 from .mappings import FileMapping, FileMappings
 
@@ -182,12 +182,16 @@ class Loans:
             return None
         loan = root.loan
         assert loan.mapping is not None
-        return loan, array.__array_interface__["data"][0] - loan.mapping.address + loan.mapping.start
+        return loan, _address(array) - loan.mapping.address + loan.mapping.start
 
     @staticmethod
     def faults() -> int:
+        """Return the page faults of this process."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return usage.ru_minflt + usage.ru_majflt  # a first write to a swapped-out page causes a major fault
+
+    if accelerator.module is not None:
+        faults = staticmethod(accelerator.module.faults)
 
     def private(self, mapping: FileMapping, offset: int, size: int) -> bool:
         """Return whether any page of the range is private to this process."""
@@ -226,6 +230,14 @@ class Loans:
                 end -= _PAGE
         if start < end:
             mapping.map.madvise(mmap.MADV_DONTNEED, start - mapping.start, end - start)
+
+
+def _address(array: np.ndarray) -> int:
+    if accelerator.module is not None and array.flags.c_contiguous:
+        at: int = accelerator.module.address(array)
+        return at
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _open_pagemap() -> int | None:

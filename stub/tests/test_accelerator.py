@@ -9,6 +9,7 @@ import gc
 import mmap
 import os
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -631,6 +632,33 @@ def test_lists_are_whole_when_a_collection_shows_them() -> None:
         gc.set_threshold(*before)
         gc.callbacks.remove(look)
     assert len(found) == 50
+
+
+# Inputs in shared memory.
+
+
+@needed
+def test_faults_are_those_of_the_kernel() -> None:
+    def counted() -> int:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_minflt + usage.ru_majflt
+
+    before = counted()
+    memory = mmap.mmap(-1, 256 * mmap.PAGESIZE)
+    memory.madvise(15)  # MADV_NOHUGEPAGE
+    for at in range(0, len(memory), mmap.PAGESIZE):
+        memory[at] = 1
+    assert before + 256 <= fast.faults() <= counted()
+
+
+@needed
+def test_addresses_are_those_of_numpy() -> None:
+    for array in (np.zeros(5), np.zeros((2, 3), np.uint8)[1:], np.array(3.0), np.zeros(100, ">i4")):
+        assert fast.address(array) == array.__array_interface__["data"][0]
+    with pytest.raises(ValueError, match="contiguous"):
+        fast.address(np.zeros((2, 3)).T)
+    with pytest.raises(TypeError):
+        fast.address(3)
 
 
 # Strings.
