@@ -1,6 +1,10 @@
 package stub_test
 
 import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -9,4 +13,13 @@ import (
 
 func TestFilesAreComplete(t *testing.T) {
 	testkit.EmbedsPython(t, stub.Files, "nereid_devices", "nereid_template", "pb_stub", "triton_python_backend_stub")
+	// A library that was compiled is embedded; "make build" compiles it before.
+	const library = "pb_stub/_accelerator.abi3.so"
+	want, err := os.ReadFile(library)
+	if errors.Is(err, fs.ErrNotExist) {
+		testkit.Missing(t, "%s: run \"make build\" with a C compiler", library)
+	}
+	if got, err := stub.Files.ReadFile(library); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: embedded are %d bytes (error %v), want %d", library, len(got), err, len(want))
+	}
 }
