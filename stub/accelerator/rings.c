@@ -146,10 +146,11 @@ static void announce(Rings *r, uint64_t tail) {
 	store(WORD64(r->up, TAIL_AT), r->tail = tail);
 }
 
-// room returns the free bytes of the up ring.
+// room returns the free bytes of the up ring. The supervisor may be ahead: it has read what a stub
+// wrote that ended before this one began.
 static uint64_t room(Rings *r) {
-	uint64_t used = r->tail - load(WORD64(r->down, HEAD_AT));
-	return used <= RING_SIZE ? RING_SIZE - used : 0;
+	int64_t used = (int64_t)(r->tail - load(WORD64(r->down, HEAD_AT)));
+	return used <= 0 ? RING_SIZE : used <= RING_SIZE ? (uint64_t)(RING_SIZE - used) : 0;
 }
 
 // put copies a frame into the ring and announces it; 0 if there is no room now.

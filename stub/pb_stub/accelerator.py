@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import sysconfig
+import sys
 from typing import Any
 
 from . import layout, messages
@@ -61,7 +61,7 @@ def _import() -> None:
     if os.environ.get(VARIABLE, "") == "off":
         reason = f"{VARIABLE} is off"
         return
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "t" in sys.abiflags:
         reason = "this is a free-threaded Python"
         return
     if not os.path.exists(os.path.join(os.path.dirname(__file__), "_accelerator.abi3.so")):

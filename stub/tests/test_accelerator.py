@@ -159,12 +159,13 @@ def test_both_reject_the_same_heads(ends: tuple[End, End], size: int, kind: int,
 
 
 @needed
-def test_a_head_of_the_peer_beyond_the_tail_makes_no_room() -> None:
-    end = End(fast.Rings)
-    end.word(layout.HEAD_AT, "<Q", 1 << 40)
-    assert end.rings.room() == 0
-    assert end.rings.write(bytes(100)) is False
-    end.close()
+@pytest.mark.parametrize("head", [1, 48, 1 << 40, 2**63 - 1])
+def test_a_supervisor_that_is_ahead_leaves_room(ends: tuple[End, End], head: int) -> None:
+    """It has read the frames of a stub that ended before this one began, in the same files."""
+    for end in ends:
+        end.word(layout.HEAD_AT, "<Q", head)
+        assert end.rings.room() == layout.RING_SIZE
+        assert end.rings.write(bytes(100)) is True
 
 
 @needed
