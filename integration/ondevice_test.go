@@ -31,6 +31,9 @@ instance_group [ { kind: KIND_CPU } ]
 const takesDevices = `parameters [ { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: { string_value: "no" } } ]
 `
 
+const refusesArrays = `parameters [ { key: "AS_NUMPY_ON_GPU" value: { string_value: "error" } } ]
+`
+
 // onDeviceHead is the beginning of the models of these tests. It has functions for tensors on
 // devices, which a producer of the stub's tests creates.
 const onDeviceHead = `
@@ -81,8 +84,9 @@ class TritonPythonModel(Base):
         assert x.is_cpu()
         return put("OUT", x.as_numpy() * 2)
 `},
-	// This model calls the doubler with a tensor on the second device and returns its output.
-	"caller": {"", `
+	// This model calls the doubler with a tensor on the second device and returns its output. It wants
+	// Triton's error of as_numpy.
+	"caller": {refusesArrays, `
 class TritonPythonModel(Base):
     def one(self, x):
         y = call("doubler", put("IN", x.as_numpy(), 1))
