@@ -146,8 +146,8 @@ static void announce(Rings *r, uint64_t tail) {
 	store(WORD64(r->up, TAIL_AT), r->tail = tail);
 }
 
-// room returns the free bytes of the up ring. The supervisor may be ahead: it has read what a stub
-// wrote that ended before this one began.
+// room returns the free bytes of the up ring. The supervisor may be ahead: it has read the frames of
+// a stub that ended before this one.
 static uint64_t room(Rings *r) {
 	int64_t used = (int64_t)(r->tail - load(WORD64(r->down, HEAD_AT)));
 	return used <= 0 ? RING_SIZE : used <= RING_SIZE ? (uint64_t)(RING_SIZE - used) : 0;

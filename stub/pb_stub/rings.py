@@ -93,7 +93,7 @@ class Rings:
     def room(self) -> int:
         """Return the free bytes of the up ring.
 
-        The supervisor may be ahead: it has read what a stub wrote that ended before this one began.
+        The supervisor may be ahead: it has read the frames of a stub that ended before this one.
         """
         return min(_SIZE - (self._tail - self._down64[_HEAD]), _SIZE)
 
