@@ -40,7 +40,7 @@ class TritonPythonModel:
 	for n := range 1000 {
 		all.Go(func() {
 			status, body, err := s.try("POST", "/v2/models/m/infer", nil, fmt.Appendf(nil, inferBody, n))
-			if want := fmt.Sprintf(`"data":[%d.0]`, n); err != nil || status != http.StatusOK || !strings.Contains(string(body), want) {
+			if want := fmt.Sprintf(`"data":[%d.0]`, n); err != nil || status != http.StatusOK || !strings.Contains(body, want) {
 				t.Errorf("request %d: got %d %s (error %v), want %s", n, status, body, err, want)
 			}
 		})
