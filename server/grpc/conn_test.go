@@ -211,7 +211,9 @@ func idleStream(t *testing.T, timeout time.Duration) error {
 // it, even if only its status has not been read yet.
 func TestAConnectionWithACallIsNotIdle(t *testing.T) {
 	s := start(t, grpcserver.Config{}, nil)
-	s.raw(t).read()
+	client := s.raw(t)
+	client.settled()
+	client.read()
 	testkit.Eventually(t, servertest.Patience, func() bool { return len(s.Connections()) == 1 })
 	conn := s.Connections()[0]
 	if err := conn.Take(grpcserver.CallCost); err != nil {

@@ -86,6 +86,19 @@ func (c *rawClient) send(id uint32, size int, body []byte) {
 	c.must(c.WriteData(id, whole, body))
 }
 
+// settled reads until the server has acknowledged the client's settings. From then on it writes
+// nothing by itself.
+func (c *rawClient) settled() {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if settings, ok := f.(*http2.SettingsFrame); ok && settings.IsAck() {
+			return
+		}
+	}
+}
+
 // read reads the server's frames until the connection ends.
 func (c *rawClient) read() {
 	go func() {
