@@ -15,7 +15,7 @@ import (
 func TestAcceleratorIsChosen(t *testing.T) {
 	library := filepath.Join(testkit.Root(t), "stub/pb_stub/_accelerator.abi3.so")
 	if _, err := os.Stat(library); errors.Is(err, fs.ErrNotExist) {
-		testkit.Missing(t, "the accelerator is not compiled: run \"make build\" with a C compiler")
+		testkit.NotCompiled(t)
 	}
 	for _, test := range []struct {
 		name, variable string

@@ -17,7 +17,7 @@ func TestFilesAreComplete(t *testing.T) {
 	const library = "pb_stub/_accelerator.abi3.so"
 	want, err := os.ReadFile(library)
 	if errors.Is(err, fs.ErrNotExist) {
-		testkit.Missing(t, "%s: run \"make build\" with a C compiler", library)
+		testkit.NotCompiled(t)
 	}
 	if got, err := stub.Files.ReadFile(library); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%s: embedded are %d bytes (error %v), want %d", library, len(got), err, len(want))

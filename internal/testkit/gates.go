@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 )
 
@@ -22,6 +23,16 @@ func Missing(t testing.TB, format string, args ...any) {
 		t.Fatalf(format, args...)
 	}
 	t.Skipf(format, args...)
+}
+
+// NotCompiled ends a test that needs the stub's accelerator. If this machine has a C compiler, which
+// "make build" would have used, it is Missing.
+func NotCompiled(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("this machine has no C compiler (cc) for the stub's accelerator")
+	}
+	Missing(t, "the stub's accelerator is not compiled: run \"make build\"")
 }
 
 // Long reports whether random and repeating tests should run as long as in "make test-long".
