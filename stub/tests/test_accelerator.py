@@ -769,11 +769,12 @@ def test_nothing_leaks(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     before = references()
     blocks = sys.getallocatedblocks()
-    for _ in range(200):
+    for _ in range(800):
         work()
     gc.collect()
+    # One leaked object or reference in each round would be 800; caches grow by up to 300.
     assert references() - before < 50
-    assert sys.getallocatedblocks() - blocks < 200
+    assert sys.getallocatedblocks() - blocks < 600
 
 
 # The choice.
