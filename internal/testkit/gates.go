@@ -25,8 +25,8 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// NotCompiled ends a test that needs the stub's accelerator. If this machine has a C compiler, which
-// "make build" would have used, it is Missing.
+// NotCompiled ends a test that needs the stub's accelerator. If this machine has a C compiler, the
+// test Misses it, because "make build" would have compiled it.
 func NotCompiled(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {
