@@ -149,8 +149,7 @@ class Tensor(Bound):
 
     def _load(self) -> np.ndarray:
         data = self._data
-        on_device = isinstance(data, DeviceMemory)
-        if on_device and not runtime.current().converts_device_tensors():
+        if isinstance(data, DeviceMemory) and not runtime.current().converts_device_tensors():
             raise TritonModelException("Tensor is stored in GPU and cannot be converted to NumPy.")
         code = self._code
         dtype = NUMPY[code] if code != BF16 else bfloat16()

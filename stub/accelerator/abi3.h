@@ -33,13 +33,6 @@ typedef struct {
 #define METH_FASTCALL 0x0080
 
 typedef struct {
-	const char *name;
-	PyObject *(*get)(PyObject *, void *);
-	int (*set)(PyObject *, PyObject *, void *);
-	const char *doc;
-	void *closure;
-} PyGetSetDef;
-typedef struct {
 	int slot;
 	void *pfunc;
 } PyType_Slot;
@@ -53,7 +46,6 @@ typedef struct {
 #define Py_tp_dealloc 52
 #define Py_tp_methods 64
 #define Py_tp_new 65
-#define Py_tp_getset 73
 #define Py_tp_free 74
 
 typedef struct PyModuleDef {
@@ -136,7 +128,7 @@ PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
 PyObject *PyDict_New(void);
 Py_ssize_t PyDict_Size(PyObject *);
 int PyDict_SetItem(PyObject *, PyObject *, PyObject *), PyDict_Next(PyObject *, Py_ssize_t *, PyObject **, PyObject **);
-void *PyMem_Malloc(size_t), *PyMem_Realloc(void *, size_t);
+void *PyMem_Realloc(void *, size_t);
 void PyMem_Free(void *);
 typedef struct _ts PyThreadState;
 PyThreadState *PyEval_SaveThread(void);
@@ -144,7 +136,6 @@ void PyEval_RestoreThread(PyThreadState *);
 
 // The C library that the interpreter has loaded, whichever that is.
 void *memcpy(void *, const void *, size_t), *memset(void *, int, size_t);
-int memcmp(const void *, const void *, size_t);
 int sched_yield(void);
 ptrdiff_t write(int, const void *, size_t);
 int *__errno_location(void);

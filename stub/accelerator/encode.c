@@ -212,15 +212,21 @@ static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObjec
 	return 1;
 }
 
+// parameters_of returns the text of parameters, whose size is 0 if there are none.
+static const char *parameters_of(PyObject *parameters, Py_ssize_t *size) {
+	const char *text = PyUnicode_AsUTF8AndSize(parameters, size);
+	if (text && *size == 2 && text[0] == '{' && text[1] == '}')
+		*size = 0;
+	return text;
+}
+
 // put_outputs appends a response without an error. Its arguments are kept by the caller.
 static int put_outputs(Gathered *g, uint64_t handle, uint32_t flags, PyObject *outputs, PyObject *parameters, PyObject *wanted,
                        PyObject *place, PyObject *placed) {
 	Py_ssize_t count = PyList_Size(outputs), text_size = 0;
-	const char *text = PyUnicode_AsUTF8AndSize(parameters, &text_size);
+	const char *text = parameters_of(parameters, &text_size);
 	if (count > 0xFFFF || !text || text_size > 0x7FFFFFFF)
 		return 0;
-	if (text_size == 2 && text[0] == '{' && text[1] == '}')
-		text_size = 0;
 	char *head = grow(&g->heads, RESPONSE_SIZE);
 	if (!head)
 		return 0;
@@ -368,6 +374,15 @@ static char *locate(char *d, uint32_t count, size_t data_at) {
 	return d;
 }
 
+// put_header writes the header of a frame.
+static void put_header(char *to, size_t size, uint16_t kind, uint64_t life, uint64_t ident) {
+	memset(to, 0, HEADER);
+	put32(to, (uint32_t)size);
+	put16(to + 4, kind);
+	put32(to + 8, (uint32_t)life);
+	put64(to + 16, ident);
+}
+
 // assemble makes the frame: header, the head of its kind, tickets, responses, tensor bytes.
 static PyObject *assemble(Gathered *g, uint16_t kind, uint64_t life, uint64_t ident, const char *head, size_t head_size, PyObject *tickets) {
 	Py_ssize_t count = PyList_Size(tickets);
@@ -381,12 +396,7 @@ static PyObject *assemble(Gathered *g, uint16_t kind, uint64_t life, uint64_t id
 	if (!frame)
 		return NULL;
 	char *to = PyBytes_AsString(frame);
-	put32(to, (uint32_t)size);
-	put16(to + 4, kind);
-	put16(to + 6, 0);
-	put32(to + 8, (uint32_t)life);
-	put32(to + 12, 0);
-	put64(to + 16, ident);
+	put_header(to, size, kind, life, ident);
 	memcpy(to + HEADER, head, head_size);
 	for (Py_ssize_t i = 0; i < count; i++) {
 		uint64_t ticket = PyLong_AsUnsignedLongLong(PyList_GetItem(tickets, i));
@@ -472,7 +482,7 @@ PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	    !parameters || Py_TYPE(parameters) != &PyUnicode_Type || !correlation || Py_TYPE(correlation) != &PyLong_Type)
 		return kept(Py_None);
 	Py_ssize_t count = PyList_Size(inputs), outputs = PyDict_Size(wanted), id_size, parameters_size;
-	const char *id_text = PyUnicode_AsUTF8AndSize(id, &id_size), *parameters_text = PyUnicode_AsUTF8AndSize(parameters, &parameters_size);
+	const char *id_text = PyUnicode_AsUTF8AndSize(id, &id_size), *parameters_text = parameters_of(parameters, &parameters_size);
 	uint64_t correlation_id = PyLong_AsUnsignedLongLong(correlation);
 	long long flags = number_of(request, REQUEST_FLAGS, UINT32_MAX);
 	PyObject *timeout_object = slot(request, REQUEST_TIMEOUT);
@@ -481,8 +491,6 @@ PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 		PyErr_Clear();
 		return kept(Py_None);
 	}
-	if (parameters_size == 2 && !memcmp(parameters_text, "{}", 2))
-		parameters_size = 0;
 	size_t model_size = (size_t)PyBytes_Size(args[7]), trace_size = (size_t)PyBytes_Size(args[8]);
 	size_t texts = (size_t)id_size + (size_t)parameters_size + trace_size;
 	if (texts > UINT32_MAX || model_size > UINT32_MAX)
@@ -508,10 +516,7 @@ PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 		if (frame) {
 			char *to = PyBytes_AsString(frame);
 			memset(to, 0, data_at);
-			put32(to, (uint32_t)size);
-			put16(to + 4, KIND_INFER);
-			put32(to + 8, (uint32_t)n[0]);
-			put64(to + 16, n[1]);
+			put_header(to, size, KIND_INFER, n[0], n[1]);
 			to += HEADER;
 			put64(to, n[2]);
 			put64(to + 8, n[3]);

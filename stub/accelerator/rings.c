@@ -1,8 +1,8 @@
 // Rings: the two rings of frames, as pb_stub/rings.py has them in Python.
 //
 // The supervisor's file `down` is read only; of `up` only the first page and the ring are used.
-// The supervisor may change `down` at any time. The size of a frame is loaded once and checked before
-// the frame is copied out; everything else is read from the copy.
+// The supervisor may change `down` at any time. The size of a frame, and whether it is a PAD, are
+// loaded once and checked before the frame is copied out; everything else is read from the copy.
 #include "accelerator.h"
 
 typedef struct {

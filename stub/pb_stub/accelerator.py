@@ -23,7 +23,7 @@ reason = ""
 #: Whether the reason is a fault that the log should name.
 failed = False
 
-_attached: list[bool] = []
+_attached = False
 
 
 def _facts() -> dict[str, int]:
@@ -87,10 +87,10 @@ def attach(loan: type) -> None:
 
     loan is the class Loan, whose module imports this one.
     """
-    global module, reason, failed
+    global module, reason, failed, _attached  # noqa: PLW0603
     if module is None or _attached:
         return
-    _attached.append(True)
+    _attached = True
     import numpy as np
     import triton_python_backend_utils as utils
     from c_python_backend_utils import strings

@@ -309,12 +309,9 @@ class Inferences:
     def pack(self, number: int, outgoing: Outgoing, request: InferenceRequest, decoupled: bool) -> bytes:
         """Encode the INFER frame; outgoing places its tensors."""
         if request._handle:
-            name, version = self._model, self._version  # a request passed to `execute` is for this model
+            model, version = self._model, self._version  # a request passed to `execute` is for this model
         else:
-            name, version = from_text(request._model_name).encode(), request._model_version
-        model = name
-        name_size = len(name)
-        name += PADDING[-name_size % 8]
+            model, version = from_text(request._model_name).encode(), request._model_version
         flags = messages.INFER_STREAM if decoupled else 0
         batch = BATCH.get()  # of a coroutine
         if batch:
@@ -330,15 +327,18 @@ class Inferences:
             batch = self.batch
             flags |= messages.INFER_GUESS
 
+        trace = _context(request)
+        memory = _memory(request)
         fast = accelerator.module
         if fast is not None:
-            sent, trace, memory = self._names.sent, _context(request), _memory(request)
+            sent = self._names.sent
             frame: bytes | None = fast.infer(
                 self._channel.life, number, batch, version, flags, WINDOW, memory, model, trace, request, sent,
                 outgoing.place_beside, outgoing.retract,
             )  # fmt: skip
             if frame is not None:
                 return frame
+        name = model + PADDING[-len(model) % 8]
         head_size = 120 + len(name)
         known = self._names.sent.get
         placed = []
@@ -375,7 +375,6 @@ class Inferences:
             kind = messages.CORRELATION_TEXT
         ident = from_text(request._id).encode()
         parameters = b"" if request._parameters == NONE else request._parameters.encode()
-        trace = _context(request)
         strings = ident + parameters + text + trace
         strings += PADDING[-len(strings) % 8]
         head_size += len(strings)
@@ -383,7 +382,7 @@ class Inferences:
         data_at = (head_size + 15) & ~15
         parts = [
             b"",
-            _pack_head(batch, version, flags, WINDOW, name_size, _memory(request)),
+            _pack_head(batch, version, flags, WINDOW, len(model), memory),
             name,
             _pack_request(
                 0,
