@@ -76,7 +76,7 @@ typedef struct {
 #define PyBUF_FORMAT 0x0004
 #define PyBUF_ND 0x0008
 
-extern PyTypeObject PyBytes_Type, PyDict_Type, PyList_Type, PyLong_Type, PyTuple_Type, PyUnicode_Type;
+extern PyTypeObject PyBool_Type, PyBytes_Type, PyDict_Type, PyList_Type, PyLong_Type, PyTuple_Type, PyUnicode_Type;
 extern PyObject _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
 #define Py_None (&_Py_NoneStruct)
 #define Py_True (&_Py_TrueStruct)
@@ -97,10 +97,13 @@ void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject 
 void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
 
 PyObject *PyObject_Call(PyObject *, PyObject *, PyObject *), *PyObject_CallFunctionObjArgs(PyObject *, ...);
+PyObject *PyObject_CallMethodObjArgs(PyObject *, PyObject *, ...);
 PyObject *PyObject_CallMethod(PyObject *, const char *, const char *, ...);
 PyObject *PyObject_GetAttr(PyObject *, PyObject *), *PyObject_GetAttrString(PyObject *, const char *);
 int PyObject_SetAttrString(PyObject *, const char *, PyObject *), PyObject_RichCompareBool(PyObject *, PyObject *, int);
 PyObject *PyObject_Str(PyObject *);
+Py_ssize_t PyObject_Size(PyObject *);
+int PyType_IsSubtype(PyTypeObject *, PyTypeObject *);
 int PyObject_GetBuffer(PyObject *, Py_buffer *, int);
 void PyBuffer_Release(Py_buffer *);
 
@@ -124,9 +127,11 @@ PyObject *PyList_New(Py_ssize_t), *PyList_GetItem(PyObject *, Py_ssize_t);
 PyObject *PyList_GetSlice(PyObject *, Py_ssize_t, Py_ssize_t);
 Py_ssize_t PyList_Size(PyObject *);
 int PyList_SetItem(PyObject *, Py_ssize_t, PyObject *), PyList_Append(PyObject *, PyObject *);
+int PyList_SetSlice(PyObject *, Py_ssize_t, Py_ssize_t, PyObject *);
 PyObject *PyDict_GetItemWithError(PyObject *, PyObject *);
 PyObject *PyDict_New(void);
 Py_ssize_t PyDict_Size(PyObject *);
+int PyDict_DelItem(PyObject *, PyObject *);
 int PyDict_SetItem(PyObject *, PyObject *, PyObject *), PyDict_Next(PyObject *, Py_ssize_t *, PyObject **, PyObject **);
 void *PyMem_Realloc(void *, size_t);
 void PyMem_Free(void *);

@@ -12,12 +12,21 @@ enum slot {
 	REQUEST_TIMEOUT, REQUEST_TRACE, REQUEST_WANTED,
 	RESPONSE_ERROR_SLOT, RESPONSE_OUTPUTS, RESPONSE_PARAMETERS,
 	LOAN_FAULTS, LOAN_LOANS, LOAN_NAME, LOAN_MAPPING, LOAN_OFFSET, LOAN_SIZE, LOAN_TICKET,
+	BLOCK_DROPPED, BLOCK_INDEX, BLOCK_MAPPING, BLOCK_OFFSET, BLOCK_SIZE,
+	LOANS_COPYING, LOANS_MAPPED, LOANS_PAGEMAP, LOANS_ROOTS, LOANS_CHANNEL,
+	ROOT_KEY, ROOT_LOAN,
+	MAPPING_ADDRESS, MAPPING_MAP, MAPPING_START,
+	POOL_BUSY, POOL_COLLECTED, POOL_DROPPED, POOL_FREE, POOL_GENERATIONS, POOL_HOLLOW, POOL_LENT, POOL_MAPPED, POOL_MOST_USED,
+	POOL_OFFSETS, POOL_OUTSTANDING, POOL_PEER, POOL_REFERENCES, POOL_SIZES, POOL_WORDS, POOL_USED,
+	PASSED_LOAN, PASSED_OFFSET, PASSED_SIZE,
 	SLOTS
 };
 extern int slot_at[SLOTS];
 
 // Objects of Python that `configure` has received; they live as long as the process.
-extern PyTypeObject *tensor_type, *request_type, *response_type, *loan_type, *array_type;
+extern PyTypeObject *tensor_type, *request_type, *response_type, *array_type;
+extern PyTypeObject *loan_type, *block_type, *loans_type, *root_type, *mapping_type, *pool_type, *passed_type;
+extern uint64_t zero_copy_min, cell; // of loans.py and mappings.py
 extern PyObject *numpy_types; // by Triton's number, None where numpy has no type
 extern PyObject *type_codes;  // Triton's number by dtype
 extern PyObject *no_parameters;
@@ -55,17 +64,36 @@ static inline void put16(void *p, uint16_t v) { memcpy(p, &v, 2); }
 static inline void put32(void *p, uint32_t v) { memcpy(p, &v, 4); }
 static inline void put64(void *p, uint64_t v) { memcpy(p, &v, 8); }
 
+// unsigned_in gets an int in a slot; 0 without an error if it is none that fits.
+static inline int unsigned_in(PyObject *o, enum slot s, uint64_t *to) {
+	PyObject *value = slot(o, s);
+	if (!value || Py_TYPE(value) != &PyLong_Type)
+		return 0;
+	*to = PyLong_AsUnsignedLongLong(value);
+	if (*to != (uint64_t)-1 || !PyErr_Occurred())
+		return 1;
+	PyErr_Clear();
+	return 0;
+}
+
+// These order what another process does with them and with the bytes around them.
+static inline uint64_t load(uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+static inline void store(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+
+#define WORD64(buffer, at) ((uint64_t *)((char *)(buffer).buf + (at)))
+
 #define PADDED(n, to) (((n) + ((to) - 1)) & ~(size_t)((to) - 1))
 
 // Facts of docs/protocol.md, which pb_stub/accelerator.py compares with its own.
 enum {
 	HEADER = 24, REQUEST_SIZE = 64, DESCRIPTOR = 40, RESPONSE_SIZE = 32, EXECUTED_SIZE = 32, MOST_DIMENSIONS = 64,
 	TAIL_AT = 0x040, POSTED_AT = 0x048, SLEEP_AT = 0x080, HEAD_AT = 0x0C0, RING_AT = 0x10000, RING_SIZE = 0x20000,
+	RETURNED_AT = 0x100, COLLECTED_AT = 0x100, RETURN_RING_AT = 0x1000, RETURN_RING_SLOTS = 4096, PAGE = 4096,
 	MAX_INLINE = 4096, MAX_INLINE_TOTAL = 28672,
 	INFER_SIZE = 32, KIND_EXECUTED = 67, KIND_RESPONSE = 69, KIND_INFER = 73,
 	COPIES = 1, ALL_OUTPUTS = 0xFFFF, CORRELATION_TEXT = 1,
 	PRESENT = 1, FINAL = 2,
-	REGION_FRAME = 0, REGION_REQUESTS = 1,
+	REGION_FRAME = 0, REGION_REQUESTS = 1, REGION_ARENA = 2,
 	TYPE_BYTES = 13,
 };
 
@@ -78,6 +106,11 @@ PyObject *encode_strings(PyObject *, PyObject *);
 PyObject *count_strings(PyObject *, PyObject *);
 PyObject *fill_strings(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *faults(PyObject *, PyObject *);
+PyObject *lent_array(PyObject *, PyObject *, PyObject *, PyObject *);
+int passed_on(PyObject *, PyObject *, const Py_buffer *, PyObject **);
+PyObject *taken_block(PyObject *, const Py_buffer *, uint64_t *);
+PyObject *make_loan_end(PyObject *), *make_block_end(void);
+int make_names(void);
 PyObject *address(PyObject *, PyObject *);
 PyObject *make_methods(PyObject *, PyObject *const *, Py_ssize_t);
 extern PyType_Spec rings_spec, gathered_spec;

@@ -19,10 +19,11 @@ typedef struct {
 	Bytes inlined; // tensor bytes, each padded to 16
 	uint32_t responses;
 	uint64_t total; // bytes of all outputs
-	int raised;     // `place` has raised an exception
+	int raised;     // `place_beside` has raised an exception
 } Gathered;
 
 PyTypeObject *gathered_type;
+static PyObject *name_place, *name_retract, *name_held, *name_lent, *name_loans, *name_pool;
 
 // grow returns the place of count further bytes, or NULL with an error.
 static char *grow(Bytes *b, size_t count) {
@@ -169,9 +170,77 @@ static int put_placed(Gathered *g, PyObject *tensor, PyObject *placed) {
 	                (uint32_t)n[7], (uint32_t)n[8]);
 }
 
+// put_described appends a tensor whose bytes are elsewhere; 0 for Python.
+static int put_described(Gathered *g, long long index, PyObject *tensor, uint32_t region, uint64_t offset, uint64_t size, uint64_t ticket) {
+	long long element = number_of(tensor, TENSOR_ELEMENT, UINT32_MAX);
+	return element >= 0 && describe(g, index, number_of(tensor, TENSOR_CODE, 0xFF), slot(tensor, TENSOR_SHAPE), region, offset, size, ticket,
+	                                (uint32_t)element, 0);
+}
+
+// put_loan appends a tensor whose bytes are in a loan, which it adds to those that outgoing holds.
+static int put_loan(Gathered *g, long long index, PyObject *tensor, PyObject *outgoing, PyObject *loan, uint64_t offset, uint64_t size) {
+	uint64_t ticket;
+	if (!loan || Py_TYPE(loan) != loan_type || !unsigned_in(loan, LOAN_TICKET, &ticket))
+		return 0;
+	PyObject *held = PyObject_GetAttr(outgoing, name_held);
+	int done = held && Py_TYPE(held) == &PyList_Type && !PyList_Append(held, loan);
+	dropped(held);
+	return done && put_described(g, index, tensor, REGION_REQUESTS, offset, size, ticket);
+}
+
+// put_block appends a tensor whose bytes it copies into a block.
+static int put_block(Gathered *g, long long index, PyObject *tensor, PyObject *outgoing, const Py_buffer *view, PyObject *placed) {
+	uint64_t ticket, offset;
+	PyObject *pool = PyObject_GetAttr(outgoing, name_pool), *block = pool ? taken_block(pool, view, &ticket) : NULL;
+	dropped(pool);
+	if (!block)
+		return 0;
+	PyObject *lent = PyObject_GetAttr(outgoing, name_lent), *number = PyLong_FromUnsignedLongLong(ticket);
+	PyObject *region = PyLong_FromLong(REGION_ARENA);
+	// What `retract` needs of a Placed.
+	PyObject *item = region && number ? PyTuple_Pack(7, Py_None, Py_None, Py_None, region, Py_None, Py_None, number) : NULL;
+	int done = lent && Py_TYPE(lent) == &PyList_Type && item && !PyList_Append(lent, number) && !PyList_Append(placed, item) &&
+	           unsigned_in(block, BLOCK_OFFSET, &offset);
+	change(tensor, TENSOR_SENT, block);
+	dropped(item);
+	dropped(region);
+	dropped(number);
+	dropped(lent);
+	return done && put_described(g, index, tensor, REGION_ARENA, offset, (uint64_t)view->len, ticket);
+}
+
+// put_beside appends a tensor whose bytes do not fit into the frame, like Outgoing.place; 0 for
+// Python, perhaps with an error.
+static int put_beside(Gathered *g, long long index, PyObject *tensor, PyObject *outgoing, PyObject *placed) {
+	PyObject *sent = slot(tensor, TENSOR_SENT), *data = slot(tensor, TENSOR_DATA), *origin = slot(tensor, TENSOR_ORIGIN);
+	uint64_t offset, size;
+	if (sent && Py_TYPE(sent) == passed_type)
+		return unsigned_in(sent, PASSED_OFFSET, &offset) && unsigned_in(sent, PASSED_SIZE, &size) &&
+		       put_loan(g, index, tensor, outgoing, slot(sent, PASSED_LOAN), offset, size);
+	if (sent != Py_None)
+		return 0;
+	if (data == Py_None) // an unchanged input
+		return origin && Py_TYPE(origin) == loan_type && unsigned_in(origin, LOAN_OFFSET, &offset) && unsigned_in(origin, LOAN_SIZE, &size) &&
+		       put_loan(g, index, tensor, outgoing, origin, offset, size);
+	Py_buffer view;
+	if (Py_TYPE(data) != array_type || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE))
+		return 0;
+	PyObject *passed = NULL, *loans = view.len > MAX_INLINE ? PyObject_GetAttr(outgoing, name_loans) : NULL;
+	int found = loans ? passed_on(loans, data, &view, &passed) : -1, done = 0;
+	if (found > 0 && unsigned_in(passed, PASSED_OFFSET, &offset)) {
+		change(tensor, TENSOR_SENT, passed);
+		done = put_loan(g, index, tensor, outgoing, slot(passed, PASSED_LOAN), offset, (uint64_t)view.len);
+	} else if (!found) {
+		done = put_block(g, index, tensor, outgoing, &view, placed);
+	}
+	dropped(loans);
+	PyBuffer_Release(&view);
+	return done;
+}
+
 // put_tensors appends the descriptors and small bytes of the first count tensors of a list, whose
 // names are in indices; 0 for Python, with or without an error.
-static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObject *indices, PyObject *place, PyObject *placed) {
+static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObject *indices, PyObject *outgoing, PyObject *placed) {
 	for (Py_ssize_t i = 0; i < count; i++) {
 		PyObject *tensor = PyList_GetItem(tensors, i);
 		if (!tensor || Py_TYPE(tensor) != tensor_type)
@@ -198,13 +267,21 @@ static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObjec
 			continue;
 		}
 		dropped(bytes);
-		Py_IncRef(tensor); // another thread may change the list meanwhile
-		PyObject *used = PyLong_FromUnsignedLongLong(g->inlined.size);
-		PyObject *where = used ? PyObject_CallFunctionObjArgs(place, index, tensor, used, NULL) : NULL;
-		g->raised = !where;
-		int done = where && !PyList_Append(placed, where) && put_placed(g, tensor, where);
-		dropped(used);
-		dropped(where);
+		Py_IncRef(tensor); // another thread may change the list or the mapping meanwhile
+		Py_IncRef(index);
+		size_t heads = g->heads.size;
+		int done = put_beside(g, number, tensor, outgoing, placed);
+		if (!done) {
+			PyErr_Clear();
+			g->heads.size = heads;
+			PyObject *used = PyLong_FromUnsignedLongLong(g->inlined.size);
+			PyObject *where = used ? PyObject_CallMethodObjArgs(outgoing, name_place, index, tensor, used, NULL) : NULL;
+			g->raised = !where;
+			done = where && !PyList_Append(placed, where) && put_placed(g, tensor, where);
+			dropped(used);
+			dropped(where);
+		}
+		Py_DecRef(index);
 		Py_DecRef(tensor);
 		if (!done || PyList_Size(tensors) != count)
 			return 0;
@@ -222,7 +299,7 @@ static const char *parameters_of(PyObject *parameters, Py_ssize_t *size) {
 
 // put_outputs appends a response without an error. Its arguments are kept by the caller.
 static int put_outputs(Gathered *g, uint64_t handle, uint32_t flags, PyObject *outputs, PyObject *parameters, PyObject *wanted,
-                       PyObject *place, PyObject *placed) {
+                       PyObject *outgoing, PyObject *placed) {
 	Py_ssize_t count = PyList_Size(outputs), text_size = 0;
 	const char *text = parameters_of(parameters, &text_size);
 	if (count > 0xFFFF || !text || text_size > 0x7FFFFFFF)
@@ -235,7 +312,7 @@ static int put_outputs(Gathered *g, uint64_t handle, uint32_t flags, PyObject *o
 	put32(head + 8, flags);
 	put16(head + 12, (uint16_t)count);
 	put32(head + 16, (uint32_t)text_size);
-	if (!put_tensors(g, outputs, count, wanted, place, placed))
+	if (!put_tensors(g, outputs, count, wanted, outgoing, placed))
 		return 0;
 	if (text_size) {
 		size_t padded = PADDED((size_t)text_size, 8);
@@ -250,34 +327,34 @@ static int put_outputs(Gathered *g, uint64_t handle, uint32_t flags, PyObject *o
 }
 
 // put_response appends a response; 0 for Python, with or without an error. placed receives what
-// `place` has placed, to be retracted in that case.
-static int put_response(Gathered *g, uint64_t handle, uint32_t flags, PyObject *response, PyObject *wanted, PyObject *place,
+// was placed outside the frame, to be retracted in that case.
+static int put_response(Gathered *g, uint64_t handle, uint32_t flags, PyObject *response, PyObject *wanted, PyObject *outgoing,
                         PyObject *placed) {
 	if (Py_TYPE(response) != response_type || slot(response, RESPONSE_ERROR_SLOT) != Py_None || Py_TYPE(wanted) != &PyDict_Type)
 		return 0;
 	PyObject *outputs = slot(response, RESPONSE_OUTPUTS), *parameters = slot(response, RESPONSE_PARAMETERS);
 	if (!outputs || Py_TYPE(outputs) != &PyList_Type || !parameters || Py_TYPE(parameters) != &PyUnicode_Type)
 		return 0;
-	// Kept, because `place` runs Python code, and other threads with it.
+	// Kept, because placing runs Python code, and other threads with it.
 	Py_IncRef(outputs);
 	Py_IncRef(parameters);
 	Py_IncRef(wanted);
-	int done = put_outputs(g, handle, flags, outputs, parameters, wanted, place, placed);
+	int done = put_outputs(g, handle, flags, outputs, parameters, wanted, outgoing, placed);
 	Py_DecRef(outputs);
 	Py_DecRef(parameters);
 	Py_DecRef(wanted);
 	return done;
 }
 
-// give_up takes back what was placed. If `place` has raised an exception, that is raised, except in
+// give_up takes back what was placed. If `place_beside` has raised an exception, that is raised, except in
 // a batch of several requests: there it is the fault of one response, and Python finds it again.
 // Otherwise give_up returns None, so that Python does the work.
-static PyObject *give_up(Gathered *g, int several, PyObject *placed, PyObject *retract) {
+static PyObject *give_up(Gathered *g, int several, PyObject *placed, PyObject *outgoing) {
 	int raise = g->raised && !(several && PyErr_ExceptionMatches(PyExc_Exception));
 	PyObject *type, *value, *trace, *result;
 	PyErr_Fetch(&type, &value, &trace);
 	Py_DecRef((PyObject *)g);
-	result = PyList_Size(placed) ? PyObject_CallFunctionObjArgs(retract, placed, NULL) : kept(Py_None);
+	result = PyList_Size(placed) ? PyObject_CallMethodObjArgs(outgoing, name_retract, placed, NULL) : kept(Py_None);
 	Py_DecRef(placed);
 	if (result && raise) {
 		Py_DecRef(result);
@@ -305,17 +382,17 @@ static int put_names(char *to, PyObject *wanted, PyObject *sent) {
 }
 
 // finish returns what was gathered.
-static PyObject *finish(Gathered *g, int done, int several, PyObject *retract, PyObject *placed) {
+static PyObject *finish(Gathered *g, int done, int several, PyObject *outgoing, PyObject *placed) {
 	if (!done)
-		return give_up(g, several, placed, retract);
+		return give_up(g, several, placed, outgoing);
 	Py_DecRef(placed);
 	return (PyObject *)g;
 }
 
-// gather(requests, responses, place, retract) encodes the final responses to a batch.
+// gather(requests, responses, outgoing) encodes the final responses to a batch.
 PyObject *gather(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 4))
+	if (!arguments(given, 3))
 		return NULL;
 	Py_ssize_t count = PyList_Size(args[0]);
 	if (count < 0 || PyList_Size(args[1]) != count)
@@ -342,13 +419,13 @@ PyObject *gather(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 		       PyList_Size(args[1]) == count;
 		Py_DecRef(response);
 	}
-	return finish(g, done, count > 1, args[3], placed);
+	return finish(g, done, count > 1, args[2], placed);
 }
 
-// gather_one(handle, response, wanted, final, place, retract) encodes one response.
+// gather_one(handle, response, wanted, final, outgoing) encodes one response.
 PyObject *gather_one(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 6))
+	if (!arguments(given, 5))
 		return NULL;
 	uint64_t handle = PyLong_AsUnsignedLongLong(args[0]);
 	if (handle == (uint64_t)-1 && PyErr_Occurred())
@@ -360,7 +437,7 @@ PyObject *gather_one(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 		return NULL;
 	}
 	int done = put_response(g, handle, args[3] == Py_True ? PRESENT | FINAL : PRESENT, args[1], args[2], args[4], placed);
-	return finish(g, done, 0, args[5], placed);
+	return finish(g, done, 0, args[4], placed);
 }
 
 // locate adds the place of the first tensor bytes to the offsets of count descriptors; returns their
@@ -457,12 +534,12 @@ static PyObject *gathered_pack_response(PyObject *self, PyObject *const *args, P
 	return assemble((Gathered *)self, KIND_RESPONSE, life, handle, head, sizeof head, args[2]);
 }
 
-// infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, place,
-// retract) returns the INFER frame of a request of the model, or None for Python. model and trace
+// infer(life, number, batch, version, flags, window, memory, model, trace, request, sent,
+// outgoing) returns the INFER frame of a request of the model, or None for Python. model and trace
 // are bytes; sent has the indices of names.
 PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 13))
+	if (!arguments(given, 12))
 		return NULL;
 	uint64_t n[7];
 	for (int i = 0; i < 7; i++) {
@@ -555,10 +632,23 @@ PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	Py_DecRef(id);
 	Py_DecRef(parameters);
 	if (!frame)
-		return give_up(g, 0, placed, args[12]);
+		return give_up(g, 0, placed, args[11]);
 	Py_DecRef((PyObject *)g);
 	Py_DecRef(placed);
 	return frame;
+}
+
+// make_names prepares the names of what is used of Outgoing; 0 with an error.
+int make_names(void) {
+	static const struct {
+		PyObject **at;
+		const char *name;
+	} names[] = {{&name_place, "place_beside"}, {&name_retract, "retract"}, {&name_held, "_held"},
+	             {&name_lent, "_lent"},         {&name_loans, "_loans"},    {&name_pool, "_pool"}};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (!(*names[i].at = PyUnicode_InternFromString(names[i].name)))
+			return 0;
+	return 1;
 }
 
 // size() returns the bytes of all outputs.

@@ -2,7 +2,9 @@
 #include "accelerator.h"
 
 int slot_at[SLOTS];
-PyTypeObject *tensor_type, *request_type, *response_type, *loan_type, *array_type;
+PyTypeObject *tensor_type, *request_type, *response_type, *array_type;
+PyTypeObject *loan_type, *block_type, *loans_type, *root_type, *mapping_type, *pool_type, *passed_type;
+uint64_t zero_copy_min, cell;
 PyObject *numpy_types, *type_codes, *no_parameters, *protocol_error, *empty_text, *zero;
 
 static const char *const slot_names[SLOTS] = {
@@ -10,6 +12,13 @@ static const char *const slot_names[SLOTS] = {
 	"_correlation", "_flags", "_handle", "_id", "_inputs", "_parameters", "_sender", "_timeout", "_trace", "_wanted",
 	"_error", "_outputs", "_parameters",
 	"_faults", "_loans", "_name", "mapping", "offset", "size", "ticket",
+	"_dropped", "index", "mapping", "offset", "size",
+	"_copying", "_mapped", "_pagemap", "_roots", "channel",
+	"key", "loan",
+	"address", "map", "start",
+	"_busy", "_collected", "_dropped", "_free", "_generations", "_hollow", "_lent", "_mapped", "_most_used",
+	"_offsets", "_outstanding", "_peer", "_references", "_sizes", "_words", "used",
+	"loan", "offset", "size",
 };
 
 // find_slot finds the offset of a slot: it sets the slot of an object, and looks where that is.
@@ -34,9 +43,12 @@ static int find_slot(PyObject *o, long long size, enum slot s) {
 	return found == 1;
 }
 
-static int find_slots(PyTypeObject *type, int first, int end) {
-	// Never deleted: the destructor of a loan needs its slots.
-	PyObject *o = PyType_GenericAlloc(type, 0), *size = o ? PyObject_GetAttrString((PyObject *)type, "__basicsize__") : NULL;
+// find_slots finds the slots of an object, or of a new one, which is never deleted: the destructors
+// of loans and blocks need their slots.
+static int find_slots(PyObject *o, PyTypeObject *type, int first, int end) {
+	if (!o)
+		o = PyType_GenericAlloc(type, 0);
+	PyObject *size = o ? PyObject_GetAttrString((PyObject *)type, "__basicsize__") : NULL;
 	if (!size)
 		return 0;
 	for (int s = first; s < end; s++)
@@ -53,25 +65,38 @@ static PyObject *raises(PyObject *self, PyObject *type) {
 	return kept(Py_None);
 }
 
-// configure(Tensor, InferenceRequest, InferenceResponse, Loan, ndarray, NUMPY, CODES, NONE) must be
-// called before all other functions. TypeError if the objects are not laid out as expected.
+// configure(Tensor, InferenceRequest, InferenceResponse, ndarray, NUMPY, CODES, NONE, Loan, Block,
+// Loans, a Root, FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL) must be called before all other
+// functions. TypeError if the objects are not laid out as expected.
 static PyObject *configure(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 8))
+	if (!arguments(given, 16))
 		return NULL;
 	tensor_type = (PyTypeObject *)kept(args[0]);
 	request_type = (PyTypeObject *)kept(args[1]);
 	response_type = (PyTypeObject *)kept(args[2]);
-	loan_type = (PyTypeObject *)kept(args[3]);
-	array_type = (PyTypeObject *)kept(args[4]);
-	numpy_types = kept(args[5]);
-	type_codes = kept(args[6]);
-	no_parameters = kept(args[7]);
+	array_type = (PyTypeObject *)kept(args[3]);
+	numpy_types = kept(args[4]);
+	type_codes = kept(args[5]);
+	no_parameters = kept(args[6]);
+	loan_type = (PyTypeObject *)kept(args[7]);
+	block_type = (PyTypeObject *)kept(args[8]);
+	loans_type = (PyTypeObject *)kept(args[9]);
+	PyObject *root = args[10]; // a new weak reference would be none
+	root_type = (PyTypeObject *)kept((PyObject *)Py_TYPE(root));
+	mapping_type = (PyTypeObject *)kept(args[11]);
+	pool_type = (PyTypeObject *)kept(args[12]);
+	passed_type = (PyTypeObject *)kept(args[13]);
+	zero_copy_min = PyLong_AsUnsignedLongLong(args[14]);
+	cell = PyLong_AsUnsignedLongLong(args[15]);
 	empty_text = PyUnicode_InternFromString("");
 	zero = PyLong_FromLong(0);
-	if (!empty_text || !zero || !find_slots(tensor_type, TENSOR_ARRAY, REQUEST_CORRELATION) ||
-	    !find_slots(request_type, REQUEST_CORRELATION, RESPONSE_ERROR_SLOT) || !find_slots(response_type, RESPONSE_ERROR_SLOT, LOAN_FAULTS) ||
-	    !find_slots(loan_type, LOAN_FAULTS, SLOTS))
+	if (!empty_text || !zero || PyErr_Occurred() || !make_names() || !find_slots(NULL, tensor_type, TENSOR_ARRAY, REQUEST_CORRELATION) ||
+	    !find_slots(NULL, request_type, REQUEST_CORRELATION, RESPONSE_ERROR_SLOT) ||
+	    !find_slots(NULL, response_type, RESPONSE_ERROR_SLOT, LOAN_FAULTS) || !find_slots(NULL, loan_type, LOAN_FAULTS, BLOCK_DROPPED) ||
+	    !find_slots(NULL, block_type, BLOCK_DROPPED, LOANS_COPYING) || !find_slots(NULL, loans_type, LOANS_COPYING, ROOT_KEY) ||
+	    !find_slots(root, root_type, ROOT_KEY, MAPPING_ADDRESS) || !find_slots(NULL, mapping_type, MAPPING_ADDRESS, POOL_BUSY) ||
+	    !find_slots(NULL, pool_type, POOL_BUSY, PASSED_LOAN) || !find_slots(NULL, passed_type, PASSED_LOAN, SLOTS))
 		return NULL;
 	return kept(Py_None);
 }
@@ -84,9 +109,9 @@ static PyMethodDef functions[] = {
 	{"methods", FAST(make_methods), NULL},
 	{"read", FAST(read_requests), "read(reader, frame, received, outputs, choices, loans)\n--\n\nDecode EXECUTE; None for Python."},
 	{"tensors", FAST(read_response), "tensors(frame, at, count, received, loans)\n--\n\nDecode descriptors; None for Python."},
-	{"gather", FAST(gather), "gather(requests, responses, place, retract)\n--\n\nEncode the responses to a batch; None for Python."},
-	{"gather_one", FAST(gather_one), "gather_one(handle, response, wanted, final, place, retract)\n--\n\nEncode a response; None for Python."},
-	{"infer", FAST(pack_infer), "infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, place, retract)\n--\n\nEncode INFER; None for Python."},
+	{"gather", FAST(gather), "gather(requests, responses, outgoing)\n--\n\nEncode the responses to a batch; None for Python."},
+	{"gather_one", FAST(gather_one), "gather_one(handle, response, wanted, final, outgoing)\n--\n\nEncode a response; None for Python."},
+	{"infer", FAST(pack_infer), "infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, outgoing)\n--\n\nEncode INFER; None for Python."},
 	{"faults", faults, METH_NOARGS, "faults()\n--\n\nReturn the page faults of this process."},
 	{"address", address, METH_O, "address(array)\n--\n\nReturn the address of a contiguous array."},
 	{"encode_strings", encode_strings, METH_O, "encode_strings(elements)\n--\n\nSerialise a list; None for Python."},
@@ -107,7 +132,8 @@ static const struct {
 	{"RING_AT", RING_AT}, {"RING_SIZE", RING_SIZE}, {"MAX_INLINE", MAX_INLINE}, {"MAX_INLINE_TOTAL", MAX_INLINE_TOTAL},
 	{"INFER_HEAD", INFER_SIZE}, {"INFER", KIND_INFER}, {"EXECUTED", KIND_EXECUTED}, {"RESPONSE", KIND_RESPONSE}, {"EXECUTE_COPIES", COPIES}, {"ALL_OUTPUTS", ALL_OUTPUTS},
 	{"CORRELATION_TEXT", CORRELATION_TEXT}, {"RESPONSE_PRESENT", PRESENT}, {"RESPONSE_FINAL", FINAL}, {"REGION_FRAME", REGION_FRAME},
-	{"REGION_REQUESTS", REGION_REQUESTS},
+	{"REGION_REQUESTS", REGION_REQUESTS}, {"REGION_ARENA", REGION_ARENA}, {"PAGE", PAGE}, {"RETURNED_AT", RETURNED_AT},
+	{"COLLECTED_AT", COLLECTED_AT}, {"RETURN_RING_AT", RETURN_RING_AT}, {"RETURN_RING_SLOTS", RETURN_RING_SLOTS},
 };
 
 __attribute__((visibility("default"))) PyObject *PyInit__accelerator(void) {

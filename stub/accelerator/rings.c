@@ -15,12 +15,7 @@ typedef struct {
 	int bell;
 } Rings;
 
-#define WORD64(buffer, at) ((uint64_t *)((char *)(buffer).buf + (at)))
 #define WORD32(buffer, at) ((uint32_t *)((char *)(buffer).buf + (at)))
-
-// These order what another process does with them and with the bytes around them.
-static inline uint64_t load(uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-static inline void store(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 
 static uint64_t now(void) {
 	struct timespec t;

@@ -79,16 +79,21 @@ static PyObject *init_tensor(PyObject *self, PyObject *const *args, Py_ssize_t c
 	return kept(Py_None);
 }
 
-// load makes the array of an input in a frame; NULL without an error for Python.
-static PyObject *load(PyObject *self) {
+// loaded makes the array of an input in a frame or a loaned block; NULL for Python, perhaps with an
+// error.
+static PyObject *loaded(PyObject *self) {
 	PyObject *origin = slot(self, TENSOR_ORIGIN), *code = slot(self, TENSOR_CODE), *shape = slot(self, TENSOR_SHAPE);
 	PyObject *offset = slot(self, TENSOR_OFFSET), *size = slot(self, TENSOR_SIZE);
-	if (slot(self, TENSOR_DATA) != Py_None || !origin || Py_TYPE(origin) != &PyBytes_Type || !code || !shape || !offset || !size)
+	if (slot(self, TENSOR_DATA) != Py_None || !origin || !code || !shape || !offset || !size)
 		return NULL;
 	PyObject *dtype = PyTuple_GetItem(numpy_types, (Py_ssize_t)PyLong_AsLongLong(code));
 	if (!dtype)
 		return NULL;
 	if (dtype == Py_None || PyLong_AsLongLong(code) == TYPE_BYTES)
+		return NULL;
+	if (Py_TYPE(origin) == loan_type)
+		return lent_array(origin, slot(self, TENSOR_NAME), dtype, shape);
+	if (Py_TYPE(origin) != &PyBytes_Type)
 		return NULL;
 	uint64_t at = PyLong_AsUnsignedLongLong(offset), count = PyLong_AsUnsignedLongLong(size), end = (uint64_t)PyBytes_Size(origin);
 	if (PyErr_Occurred() || at > end || count > end - at)
@@ -110,7 +115,7 @@ static PyObject *as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t coun
 	PyObject *array = slot(self, TENSOR_ARRAY);
 	if (array && array != Py_None)
 		return kept(array);
-	array = load(self);
+	array = loaded(self);
 	if (!array) {
 		PyErr_Clear(); // Python finds it again
 		return otherwise(tensor_as_numpy, self, args, count, names);
@@ -182,27 +187,6 @@ static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t co
 	return found ? kept(found) : otherwise(output_by_name, NULL, args, count, names);
 }
 
-// faults() returns the page faults of this process.
-PyObject *faults(PyObject *self, PyObject *unused) {
-	struct rusage usage;
-	(void)self;
-	(void)unused;
-	if (getrusage(0 /* RUSAGE_SELF */, &usage))
-		return PyErr_SetFromErrno(PyExc_OSError);
-	return PyLong_FromLong(usage.minor_faults + usage.major_faults);
-}
-
-// address(array) returns the address of the first byte of a contiguous array.
-PyObject *address(PyObject *self, PyObject *array) {
-	Py_buffer view;
-	(void)self;
-	if (PyObject_GetBuffer(array, &view, PyBUF_SIMPLE))
-		return NULL;
-	PyObject *at = PyLong_FromUnsignedLongLong((uintptr_t)view.buf);
-	PyBuffer_Release(&view);
-	return at;
-}
-
 #define KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
 
 static PyMethodDef init_tensor_def = {"__init__", KEYWORDS(init_tensor), "__init__($self, name, array, /)\n--\n\nMake a tensor of an array."};
@@ -217,10 +201,10 @@ static PyMethodDef get_output_def = {
 
 static PyObject *interned(PyObject **to, const char *text) { return *to = PyUnicode_InternFromString(text); }
 
-// methods(originals) returns what replaces five Python functions, in the order of this function.
+// methods(originals) returns what replaces seven Python functions, in the order of this function.
 PyObject *make_methods(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 5) || !interned(&name_dtype, "dtype") || !interned(&name_flags, "flags") || !interned(&name_shape, "shape") ||
+	if (!arguments(given, 7) || !interned(&name_dtype, "dtype") || !interned(&name_flags, "flags") || !interned(&name_shape, "shape") ||
 	    !interned(&name_contiguous, "c_contiguous") || !interned(&name_tensors, "output_tensors"))
 		return NULL;
 	tensor_init = kept(args[0]);
@@ -231,14 +215,15 @@ PyObject *make_methods(PyObject *self, PyObject *const *args, Py_ssize_t given) 
 	PyObject *module = PyObject_GetAttrString(input_by_name, "__module__");
 	if (!module)
 		return NULL;
-	PyObject *made[5] = {
+	PyObject *made[7] = {
 		PyDescr_NewMethod(tensor_type, &init_tensor_def),     PyDescr_NewMethod(tensor_type, &as_numpy_def),
 		PyDescr_NewMethod(response_type, &init_response_def), PyCFunction_NewEx(&get_input_def, NULL, module),
-		PyCFunction_NewEx(&get_output_def, NULL, module),
+		PyCFunction_NewEx(&get_output_def, NULL, module),     make_loan_end(args[5]),
+		make_block_end(),
 	};
 	Py_DecRef(module);
-	PyObject *all = PyTuple_New(5);
-	for (int i = 0; i < 5; i++) {
+	PyObject *all = PyTuple_New(7);
+	for (int i = 0; i < 7; i++) {
 		if (!all || !made[i] || PyTuple_SetItem(all, i, made[i]))
 			return NULL;
 	}

@@ -53,6 +53,12 @@ def _facts() -> dict[str, int]:
         "MAX_INLINE_TOTAL": layout.MAX_INLINE_TOTAL,
         "REGION_FRAME": layout.REGION_FRAME,
         "REGION_REQUESTS": layout.REGION_REQUESTS,
+        "REGION_ARENA": layout.REGION_ARENA,
+        "PAGE": layout.PAGE,
+        "RETURNED_AT": layout.RETURNED_AT,
+        "COLLECTED_AT": layout.COLLECTED_AT,
+        "RETURN_RING_AT": layout.RETURN_RING_AT,
+        "RETURN_RING_SLOTS": layout.RETURN_RING_SLOTS,
     }
 
 
@@ -82,10 +88,10 @@ def _import() -> None:
 _import()
 
 
-def attach(loan: type) -> None:
+def attach(loan: Any, block: Any, *others: Any) -> None:
     """Replace the functions of the model's API, once, after numpy was imported.
 
-    loan is the class Loan, whose module imports this one.
+    The classes are those of modules that import this one (see outgoing.accelerate).
     """
     global module, reason, failed, _attached  # noqa: PLW0603
     if module is None or _attached:
@@ -102,20 +108,22 @@ def attach(loan: type) -> None:
 
     tensor, response, names = Tensor, InferenceResponse, utils
     try:
-        module.configure(Tensor, InferenceRequest, InferenceResponse, loan, np.ndarray, NUMPY, CODES, NONE)
+        module.configure(Tensor, InferenceRequest, InferenceResponse, np.ndarray, NUMPY, CODES, NONE, loan, block, *others)
         made: Any = module.methods(
             tensor.__init__,
             tensor.as_numpy,
             response.__init__,
             names.get_input_tensor_by_name,
             names.get_output_tensor_by_name,
+            loan.__del__,
+            block.__del__,
         )
     except Exception as error:
         module, reason, failed = None, f"this Python lays out objects differently: {error!r}", True
         return
     for owner, name, function in zip(
-        (tensor, tensor, response, names, names),
-        ("__init__", "as_numpy", "__init__", "get_input_tensor_by_name", "get_output_tensor_by_name"),
+        (tensor, tensor, response, names, names, loan, block),
+        ("__init__", "as_numpy", "__init__", "get_input_tensor_by_name", "get_output_tensor_by_name", "__del__", "__del__"),
         made,
     ):
         setattr(owner, name, function)

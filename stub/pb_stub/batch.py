@@ -279,7 +279,7 @@ class Answers(Outgoing):
         """Answer a batch with one final response each; False if `response` must do it."""
         fast = accelerator.module
         if fast is not None:
-            self._gathered = fast.gather(requests, responses, self.place_beside, self.retract)
+            self._gathered = fast.gather(requests, responses, self)
         return self._gathered is not None
 
     def error(self, handle: int, code: int, text: str, final: bool = True) -> None:
@@ -298,7 +298,7 @@ class Answers(Outgoing):
         """Like `response`, for the only response of a frame."""
         fast = accelerator.module
         if fast is not None:
-            self._gathered = fast.gather_one(handle, response, wanted, final, self.place_beside, self.retract)
+            self._gathered = fast.gather_one(handle, response, wanted, final, self)
         if self._gathered is None:
             self.response(handle, response, wanted, final)
 

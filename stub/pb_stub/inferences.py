@@ -334,7 +334,7 @@ class Inferences:
             sent = self._names.sent
             frame: bytes | None = fast.infer(
                 self._channel.life, number, batch, version, flags, WINDOW, memory, model, trace, request, sent,
-                outgoing.place_beside, outgoing.retract,
+                outgoing,
             )  # fmt: skip
             if frame is not None:
                 return frame

@@ -104,7 +104,7 @@ class Loan:
         loans.channel.give_back(self.ticket)
 
 
-class _Root(weakref.ref):  # type: ignore[type-arg]  # subscripted only from 3.9 on
+class Root(weakref.ref):  # type: ignore[type-arg]  # subscripted only from 3.9 on
     """Watches the array that all views of a loan keep alive, and keeps the loan as long."""
 
     __slots__ = ("key", "loan")
@@ -116,16 +116,19 @@ class _Root(weakref.ref):  # type: ignore[type-arg]  # subscripted only from 3.9
 class Loans:
     """The file *requests* as this stub sees it."""
 
+    __slots__ = ("_copying", "_fd", "_mapped", "_pagemap", "_roots", "channel", "mapping", "pagemap", "size")
+
     def __init__(self, channel: Channel, fd: int) -> None:
         self.channel = channel
         self._fd = fd
         self.size = size = os.fstat(fd).st_size
         self.pagemap = self._pagemap = _open_pagemap()
-        self._mappings = FileMappings(size, self._map)
-        self.mapping = self._mappings.over
+        mappings = FileMappings(size, self._map)
+        self.mapping = mappings.over
+        self._mapped = mappings.made
         # The watchers by id of their array. Not a set: their hash is that of the array, which has
         # none.
-        self._roots: dict[int, _Root] = {}
+        self._roots: dict[int, Root] = {}
         self._copying: dict[str, int] = {}  # by name of the input: number of copies left
 
     def _map(self, start: int, size: int) -> mmap.mmap:
@@ -162,14 +165,14 @@ class Loans:
 
     def keep(self, array: np.ndarray, loan: Loan) -> None:
         """Keep loan until array and all its views are deleted."""
-        root = _Root(array, self._died)
+        root = Root(array, self._died)
         root.loan = loan
         root.key = id(array)  # not its base: numpy sets that to the mapping, which all share
         self._roots[root.key] = root
 
     def _died(self, root: weakref.ReferenceType[np.ndarray]) -> None:
         # Weak references are notified before the array's memory is freed: the key is still unique.
-        assert isinstance(root, _Root)
+        assert isinstance(root, Root)
         del self._roots[root.key]
 
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:

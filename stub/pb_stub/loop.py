@@ -13,7 +13,7 @@ import triton_python_backend_utils  # noqa: F401  # the model's path may contain
 from c_python_backend_utils import runtime
 from c_python_backend_utils.request import InferenceRequest
 
-from . import accelerator, failure, layout, messages, process
+from . import failure, layout, messages, process
 from .batch import Reader
 from .calls import Calls
 from .channel import Channel, Mailbox
@@ -21,12 +21,13 @@ from .errors import NotUnderstood
 from .execution import Execution, complain, leave_children, publish_failed
 from .handlers import Handlers
 from .inferences import Inferences
-from .loans import Loan, Loans
+from .loans import Loans
 from .logs import Logs
 from .mappings import limits
 from .messages import AutoComplete, Initialize, Settings
 from .model import CALLERS, Model, NotCompleted
 from .names import Names
+from .outgoing import accelerate
 from .pool import Pool, PoolExhausted
 from .process import Descriptors
 from .readiness import Readiness
@@ -45,7 +46,7 @@ _now = time.monotonic_ns
 #: The model parameter for as_numpy of tensors on devices: copy or error.
 _ON_DEVICE = "AS_NUMPY_ON_GPU"
 
-accelerator.attach(Loan)
+accelerate()
 
 
 class Loop:

@@ -42,13 +42,14 @@ class FileMappings:
     def __init__(self, size: int, make: Callable[[int, int], mmap.mmap]) -> None:
         self._size = size
         self._make = make
-        self._mappings: dict[int | tuple[int, int], FileMapping] = {}
+        #: By the number of the first cell; large ones by a pair of numbers.
+        self.made: dict[int | tuple[int, int], FileMapping] = {}
         self.refused = ""  # why the last mapping failed
 
     def over(self, offset: int, size: int) -> FileMapping | None:
         """Return the mapping for a block, always the same; None if it cannot be mapped."""
         key = offset // CELL if size <= CELL else (offset // CELL, -(-size // CELL))
-        return self._mappings.get(key) or self._open(key)
+        return self.made.get(key) or self._open(key)
 
     def _open(self, key: int | tuple[int, int]) -> FileMapping | None:
         first, cells = (key, 1) if isinstance(key, int) else key
@@ -59,7 +60,7 @@ class FileMappings:
         except (OSError, MemoryError, ValueError) as error:
             self.refused = f"{getattr(error, 'strerror', None) or error}{limits(length)}"
             return None
-        self._mappings[key] = mapping
+        self.made[key] = mapping
         return mapping
 
 

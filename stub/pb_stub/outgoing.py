@@ -15,9 +15,10 @@ import numpy as np
 from c_python_backend_utils.memory import DeviceMemory
 from c_python_backend_utils.tensor import Tensor
 
-from . import layout, messages
+from . import accelerator, layout, messages
 from .channel import Channel
-from .loans import Loan, Loans
+from .loans import ZERO_COPY_MIN, Loan, Loans, Root
+from .mappings import CELL, FileMapping
 from .pool import Block, Pool
 from .regions import ClientLoan
 
@@ -36,7 +37,7 @@ PADDING = tuple(bytes(n) for n in range(16))
 Placed = Tuple[int, int, Tuple[int, ...], int, Any, int, int, int, int]
 
 
-class _Passed:
+class Passed:
     """Value of a tensor's `_sent` if its bytes are an input's: they are referenced, not copied."""
 
     __slots__ = ("loan", "offset", "size")
@@ -45,6 +46,11 @@ class _Passed:
         self.loan = loan
         self.offset = offset
         self.size = size
+
+
+def accelerate() -> None:
+    """Replace functions by compiled ones."""
+    accelerator.attach(Loan, Block, Loans, Root(Loan), FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL)
 
 
 class Outgoing:
@@ -118,7 +124,7 @@ class Outgoing:
                 # The supervisor does not read client memory.
                 return self._copied(origin.array(tensor.name(), _BYTE, (origin.size,)))
             if isinstance(origin, Loan):
-                return _Passed(origin, origin.offset, origin.size)
+                return Passed(origin, origin.offset, origin.size)
             return tensor._bytes()
         if isinstance(data, bytes):
             tensor._sent = data
@@ -138,7 +144,7 @@ class Outgoing:
         loan, offset = held
         if not loan.offset <= offset <= offset + data.nbytes <= loan.offset + loan.size or loan.written():
             return None
-        return _Passed(loan, offset, data.nbytes)
+        return Passed(loan, offset, data.nbytes)
 
     def _copied(self, data: np.ndarray) -> Block:
         block = self._pool.take(data.nbytes)

@@ -127,22 +127,59 @@ class Alone:
 
     def __init__(self) -> None:
         self._mu = threading.Lock()
-        self._busy: set[int] = set()  # idents of threads that hold _mu or wait for it, added before they acquire it
+        self.busy: set[int] = set()  # idents of threads that hold _mu or wait for it, added before they acquire it
 
     def __enter__(self) -> None:
         me = threading.get_ident()
-        if me in self._busy:
+        if me in self.busy:
             raise PoolExhausted("a destructor or signal handler requested memory during another request for memory")
-        self._busy.add(me)
+        self.busy.add(me)
         self._mu.acquire()
 
     def __exit__(self, *_: object) -> None:
         self._mu.release()
-        self._busy.discard(threading.get_ident())
+        self.busy.discard(threading.get_ident())
 
 
 class Pool:
     """Allocates blocks, lends them to the supervisor, and reuses returned ones."""
+
+    __slots__ = (
+        "_alone",
+        "_asked",
+        "_busy",
+        "_channel",
+        "_collected",
+        "_default",
+        "_dropped",
+        "_end",
+        "_fd",
+        "_free",
+        "_generations",
+        "_growth",
+        "_hollow",
+        "_lent",
+        "_mapped",
+        "_mappings",
+        "_max",
+        "_most_used",
+        "_offsets",
+        "_outstanding",
+        "_outstanding_elsewhere",
+        "_peer",
+        "_references",
+        "_reserved",
+        "_since",
+        "_size",
+        "_sizes",
+        "_top",
+        "_unused",
+        "_words",
+        "backed",
+        "elsewhere",
+        "returned",
+        "used",
+    )
 
     def __init__(self, channel: Channel, fd: int, default_bytes: int, growth_bytes: int, max_bytes: int) -> None:
         self._channel = channel
@@ -153,8 +190,10 @@ class Pool:
         self._growth = size_class(growth_bytes)
         self._end = os.fstat(fd).st_size
         self._mappings = FileMappings(self._end, self._map)
+        self._mapped = self._mappings.made
         self._max = max_bytes or self._end
         self._alone = Alone()
+        self._busy = self._alone.busy
         self._dropped: deque[int] = deque()
 
         # The private table of blocks, by index. A ticket is the index, with the generation in its

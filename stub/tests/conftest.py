@@ -12,13 +12,12 @@ import pytest
 import supervisor
 from devicemodels import HEAD, MISTAKES, Maker
 from fakecuda import State
-from pb_stub import accelerator
-from pb_stub.loans import Loan
+from pb_stub.outgoing import accelerate
 from supervisor import Supervisor
 from template import Fork, Template
 
 # Also for the tests of pyutils, if they run in the same process.
-accelerator.attach(Loan)
+accelerate()
 
 Start = Callable[..., Supervisor]
 Begin = Callable[..., Supervisor]

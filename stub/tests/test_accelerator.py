@@ -30,11 +30,12 @@ from pb_stub.batch import Answers, Reader
 from pb_stub.errors import NotUnderstood
 from pb_stub.inferences import Inferences
 from pb_stub.loans import Loan
+from pb_stub.outgoing import accelerate
 from pb_stub.pool import PoolExhausted
 
 ROUNDS = 20_000 if os.environ.get("NEREID_TEST_LONG") else 2_000
 
-accelerator.attach(Loan)
+accelerate()
 fast = accelerator.module
 needed = pytest.mark.skipif(fast is None, reason=accelerator.reason)
 

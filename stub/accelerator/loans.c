@@ -1,0 +1,191 @@
+// Inputs in loaned blocks, as Loan and Loans in pb_stub/loans.py have them: an array over the block,
+// its end, and its way into an output.
+#include "accelerator.h"
+
+static PyObject *loan_del, *died; // Python's Loan.__del__, and what weak references call
+static PyObject *name_base, *name_foreign, *name_give_back;
+
+static long fault_count(void) {
+	struct rusage usage;
+	return getrusage(0 /* RUSAGE_SELF */, &usage) ? -1 : usage.minor_faults + usage.major_faults;
+}
+
+// faults() returns the page faults of this process.
+PyObject *faults(PyObject *self, PyObject *unused) {
+	long count = fault_count();
+	(void)self;
+	(void)unused;
+	return count < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(count);
+}
+
+// address(array) returns the address of the first byte of a contiguous array.
+PyObject *address(PyObject *self, PyObject *array) {
+	Py_buffer view;
+	(void)self;
+	if (PyObject_GetBuffer(array, &view, PyBUF_SIMPLE))
+		return NULL;
+	PyObject *at = PyLong_FromUnsignedLongLong((uintptr_t)view.buf);
+	PyBuffer_Release(&view);
+	return at;
+}
+
+// same_faults tells whether there was no page fault since the array over a loan was made.
+static int same_faults(PyObject *loan) {
+	uint64_t before;
+	return unsigned_in(loan, LOAN_FAULTS, &before) && (uint64_t)fault_count() == before;
+}
+
+// copying tells whether the next array of an input with this name is a copy.
+static int copying(PyObject *loans, PyObject *name) {
+	PyObject *copies = slot(loans, LOANS_COPYING), *left = NULL;
+	if (!copies || Py_TYPE(copies) != &PyDict_Type)
+		return 1;
+	if (PyDict_Size(copies))
+		left = PyDict_GetItemWithError(copies, name);
+	return left ? PyLong_AsLongLong(left) != 0 : PyErr_Occurred() != NULL;
+}
+
+// keep_loan makes the weak reference that keeps a loan as long as an array over it.
+static int keep_loan(PyObject *roots, PyObject *loan, PyObject *array) {
+	PyObject *root = PyObject_CallFunctionObjArgs((PyObject *)root_type, array, died, NULL);
+	PyObject *key = root ? PyLong_FromUnsignedLongLong((uintptr_t)array) : NULL;
+	int done = 0;
+	if (key) {
+		change(root, ROOT_KEY, kept(key));
+		change(root, ROOT_LOAN, kept(loan));
+		done = !PyDict_SetItem(roots, key, root);
+		Py_DecRef(key);
+	}
+	dropped(root);
+	return done;
+}
+
+// lent_array does what Loan.array does if it makes an array over the mapping; otherwise it returns
+// NULL, perhaps with an error, and has changed nothing.
+PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *shape) {
+	PyObject *loans = slot(loan, LOAN_LOANS), *mapped, *roots, *pagemap;
+	uint64_t at, size, start;
+	if (!loans || Py_TYPE(loans) != loans_type || slot(loan, LOAN_MAPPING) != Py_None || !name || Py_TYPE(name) != &PyUnicode_Type)
+		return NULL;
+	mapped = slot(loans, LOANS_MAPPED);
+	roots = slot(loans, LOANS_ROOTS);
+	pagemap = slot(loans, LOANS_PAGEMAP);
+	if (!mapped || Py_TYPE(mapped) != &PyDict_Type || !roots || Py_TYPE(roots) != &PyDict_Type || !pagemap || pagemap == Py_None)
+		return NULL;
+	// Blocks begin at a multiple of 16, so that any element is aligned.
+	if (!unsigned_in(loan, LOAN_OFFSET, &at) || !unsigned_in(loan, LOAN_SIZE, &size) || size < zero_copy_min || size > cell ||
+	    at % 16 || copying(loans, name))
+		return NULL;
+	PyObject *key = PyLong_FromUnsignedLongLong(at / cell), *mapping = key ? PyDict_GetItemWithError(mapped, key) : NULL;
+	dropped(key);
+	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(mapping, MAPPING_START, &start) || start > at)
+		return NULL;
+	long count = fault_count();
+	PyObject *memory = slot(mapping, MAPPING_MAP), *offset = PyLong_FromUnsignedLongLong(at - start);
+	PyObject *before = count < 0 ? NULL : PyLong_FromLong(count), *array = NULL;
+	if (offset && before && memory) {
+		Py_IncRef(loan);
+		Py_IncRef(mapping);
+		array = PyObject_CallFunctionObjArgs((PyObject *)array_type, shape, dtype, memory, offset, NULL);
+		// Another thread may have been here during a garbage collection.
+		if (array && (slot(loan, LOAN_MAPPING) != Py_None || !keep_loan(roots, loan, array))) {
+			Py_DecRef(array);
+			array = NULL;
+		}
+		if (array) {
+			change(loan, LOAN_MAPPING, kept(mapping));
+			change(loan, LOAN_NAME, kept(name));
+			change(loan, LOAN_FAULTS, kept(before));
+		}
+		Py_DecRef(mapping);
+		Py_DecRef(loan);
+	}
+	dropped(before);
+	dropped(offset);
+	return array;
+}
+
+// root_died is called when the array of a Root is deleted: the loan ends with the Root.
+static PyObject *root_died(PyObject *self, PyObject *root) {
+	(void)self;
+	PyObject *loan = Py_TYPE(root) == root_type ? slot(root, ROOT_LOAN) : NULL, *key = loan ? slot(root, ROOT_KEY) : NULL;
+	PyObject *loans = key ? slot(loan, LOAN_LOANS) : NULL, *roots = loans ? slot(loans, LOANS_ROOTS) : NULL;
+	if (!roots || PyDict_DelItem(roots, key))
+		PyErr_Clear(); // it was not kept
+	return kept(Py_None);
+}
+
+// Loan.__del__()
+static PyObject *end_loan(PyObject *self, PyObject *unused) {
+	(void)unused;
+	PyObject *loans = Py_TYPE(self) == loan_type ? slot(self, LOAN_LOANS) : NULL, *mapping = slot(self, LOAN_MAPPING);
+	PyObject *channel = loans && Py_TYPE(loans) == loans_type ? slot(loans, LOANS_CHANNEL) : NULL, *ticket = slot(self, LOAN_TICKET);
+	if (channel && ticket && mapping && (mapping == Py_None || same_faults(self))) {
+		PyObject *foreign = PyObject_GetAttr(channel, name_foreign);
+		if (foreign == Py_False) {
+			Py_DecRef(foreign);
+			return PyObject_CallMethodObjArgs(channel, name_give_back, ticket, NULL);
+		}
+		dropped(foreign);
+		PyErr_Clear();
+	}
+	return PyObject_CallFunctionObjArgs(loan_del, self, NULL);
+}
+
+// passed_on finds the loan whose unwritten bytes an array shows: 1, with a new Passed if they are;
+// 0 if the array has its own memory; -1 for Python, perhaps with an error. Outgoing._passed does
+// the same.
+int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, PyObject **passed) {
+	PyObject *roots = Py_TYPE(loans) == loans_type ? slot(loans, LOANS_ROOTS) : NULL, *shown = kept(array), *base;
+	if (!roots || Py_TYPE(roots) != &PyDict_Type) {
+		Py_DecRef(shown);
+		return -1;
+	}
+	while ((base = PyObject_GetAttr(shown, name_base)) && Py_TYPE(base) == array_type) {
+		Py_DecRef(shown);
+		shown = base;
+	}
+	if (!base || PyType_IsSubtype(Py_TYPE(base), array_type)) {
+		dropped(base);
+		Py_DecRef(shown);
+		return -1;
+	}
+	int own = base == Py_None;
+	Py_DecRef(base);
+	PyObject *key = own ? NULL : PyLong_FromUnsignedLongLong((uintptr_t)shown);
+	PyObject *root = key ? PyDict_GetItemWithError(roots, key) : NULL;
+	dropped(key);
+	Py_DecRef(shown);
+	if (!root)
+		return PyErr_Occurred() ? -1 : 0;
+	PyObject *loan = Py_TYPE(root) == root_type ? slot(root, ROOT_LOAN) : NULL;
+	PyObject *mapping = loan && Py_TYPE(loan) == loan_type ? slot(loan, LOAN_MAPPING) : NULL;
+	uint64_t at, start, begin, size, count = (uint64_t)view->len;
+	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(mapping, MAPPING_ADDRESS, &at) ||
+	    !unsigned_in(mapping, MAPPING_START, &start) || !unsigned_in(loan, LOAN_OFFSET, &begin) || !unsigned_in(loan, LOAN_SIZE, &size))
+		return -1;
+	uint64_t offset = (uintptr_t)view->buf - at + start;
+	if (offset < begin || offset - begin > size || count > size - (offset - begin) || !same_faults(loan))
+		return -1;
+	PyObject *found = PyType_GenericAlloc(passed_type, 0);
+	if (!found)
+		return -1;
+	fill(found, PASSED_LOAN, kept(loan));
+	fill(found, PASSED_OFFSET, PyLong_FromUnsignedLongLong(offset));
+	fill(found, PASSED_SIZE, PyLong_FromUnsignedLongLong(count));
+	*passed = found;
+	return 1;
+}
+
+static PyMethodDef end_loan_def = {"__del__", end_loan, METH_NOARGS, "__del__($self, /)\n--\n\nReturn the loan."};
+static PyMethodDef died_def = {"died", root_died, METH_O, NULL};
+
+// make_loan_end returns what replaces Loan.__del__.
+PyObject *make_loan_end(PyObject *python) {
+	loan_del = kept(python);
+	name_base = PyUnicode_InternFromString("base");
+	name_foreign = PyUnicode_InternFromString("_foreign");
+	name_give_back = PyUnicode_InternFromString("give_back");
+	died = PyCFunction_NewEx(&died_def, NULL, NULL);
+	return name_base && name_foreign && name_give_back && died ? PyDescr_NewMethod(loan_type, &end_loan_def) : NULL;
+}
