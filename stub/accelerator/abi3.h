@@ -142,7 +142,7 @@ void PyEval_RestoreThread(PyThreadState *);
 // The C library that the interpreter has loaded, whichever that is.
 void *memcpy(void *, const void *, size_t), *memset(void *, int, size_t);
 int sched_yield(void);
-ptrdiff_t write(int, const void *, size_t);
+ptrdiff_t write(int, const void *, size_t), pread(int, void *, size_t, long);
 int *__errno_location(void);
 struct timespec {
 	long tv_sec, tv_nsec;

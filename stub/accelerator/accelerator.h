@@ -107,7 +107,7 @@ PyObject *count_strings(PyObject *, PyObject *);
 PyObject *fill_strings(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *faults(PyObject *, PyObject *);
 PyObject *lent_array(PyObject *, PyObject *, PyObject *, PyObject *);
-int passed_on(PyObject *, PyObject *, const Py_buffer *, PyObject **);
+int passed_on(PyObject *, PyObject *, const Py_buffer *, long *, PyObject **);
 PyObject *taken_block(PyObject *, const Py_buffer *, uint64_t *);
 PyObject *make_loan_end(PyObject *), *make_block_end(void);
 int make_names(void);

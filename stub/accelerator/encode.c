@@ -20,6 +20,7 @@ typedef struct {
 	uint32_t responses;
 	uint64_t total; // bytes of all outputs
 	int raised;     // `place_beside` has raised an exception
+	long faults;    // see passed_on
 } Gathered;
 
 PyTypeObject *gathered_type;
@@ -226,7 +227,7 @@ static int put_beside(Gathered *g, long long index, PyObject *tensor, PyObject *
 	if (Py_TYPE(data) != array_type || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE))
 		return 0;
 	PyObject *passed = NULL, *loans = view.len > MAX_INLINE ? PyObject_GetAttr(outgoing, name_loans) : NULL;
-	int found = loans ? passed_on(loans, data, &view, &passed) : -1, done = 0;
+	int found = loans ? passed_on(loans, data, &view, &g->faults, &passed) : -1, done = 0;
 	if (found > 0 && unsigned_in(passed, PASSED_OFFSET, &offset)) {
 		change(tensor, TENSOR_SENT, passed);
 		done = put_loan(g, index, tensor, outgoing, slot(passed, PASSED_LOAN), offset, (uint64_t)view.len);

@@ -5,9 +5,25 @@
 static PyObject *loan_del, *died; // Python's Loan.__del__, and what weak references call
 static PyObject *name_base, *name_foreign, *name_give_back;
 
+// The page faults when they were last counted, and how many arrays will count them again. An old
+// number makes `written` look at the pages more often than needed, but never too rarely.
+static long last_faults;
+static int count_again;
+enum { COUNTED_AGAIN = 64 };
+
 static long fault_count(void) {
 	struct rusage usage;
-	return getrusage(0 /* RUSAGE_SELF */, &usage) ? -1 : usage.minor_faults + usage.major_faults;
+	if (getrusage(0 /* RUSAGE_SELF */, &usage))
+		return -1;
+	return last_faults = usage.minor_faults + usage.major_faults;
+}
+
+// faults_before returns a number of page faults for a new array.
+static long faults_before(void) {
+	if (last_faults > 0 && !count_again)
+		return last_faults;
+	count_again -= count_again > 0;
+	return fault_count();
 }
 
 // faults() returns the page faults of this process.
@@ -29,10 +45,38 @@ PyObject *address(PyObject *self, PyObject *array) {
 	return at;
 }
 
-// same_faults tells whether there was no page fault since the array over a loan was made.
-static int same_faults(PyObject *loan) {
-	uint64_t before;
-	return unsigned_in(loan, LOAN_FAULTS, &before) && (uint64_t)fault_count() == before;
+// all_of_file tells whether no page of a range is private to this process, like Loans.private.
+static int all_of_file(int pagemap, uint64_t address, uint64_t size) {
+	const uint64_t present = 1ull << 63, swapped = 1ull << 62, of_file = 1ull << 61;
+	uint64_t at = address / PAGE, left = size ? (address + size - 1) / PAGE + 1 - at : 0, entries[256];
+	while (left) {
+		size_t count = left < 256 ? left : 256;
+		if (pread(pagemap, entries, 8 * count, (long)(8 * at)) != (ptrdiff_t)(8 * count))
+			return 0;
+		for (size_t i = 0; i < count; i++)
+			if (entries[i] & present ? !(entries[i] & of_file) : (entries[i] & swapped) != 0)
+				return 0;
+		at += count;
+		left -= count;
+	}
+	return 1;
+}
+
+// unwritten tells whether the model has not written to the array over a loan, given the page faults
+// now; 0 if Python must look.
+static int unwritten(PyObject *loan, long faults_now) {
+	PyObject *loans = slot(loan, LOAN_LOANS), *mapping = slot(loan, LOAN_MAPPING);
+	uint64_t before, pagemap, address, start, offset, size;
+	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(loan, LOAN_FAULTS, &before))
+		return 0;
+	if ((uint64_t)faults_now == before)
+		return 1;
+	if (!unsigned_in(loans, LOANS_PAGEMAP, &pagemap) || !unsigned_in(mapping, MAPPING_ADDRESS, &address) ||
+	    !unsigned_in(mapping, MAPPING_START, &start) || !unsigned_in(loan, LOAN_OFFSET, &offset) || !unsigned_in(loan, LOAN_SIZE, &size) ||
+	    !all_of_file((int)pagemap, address + offset - start, size))
+		return 0;
+	count_again = COUNTED_AGAIN;
+	return 1;
 }
 
 // copying tells whether the next array of an input with this name is a copy.
@@ -80,7 +124,7 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 	dropped(key);
 	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(mapping, MAPPING_START, &start) || start > at)
 		return NULL;
-	long count = fault_count();
+	long count = faults_before();
 	PyObject *memory = slot(mapping, MAPPING_MAP), *offset = PyLong_FromUnsignedLongLong(at - start);
 	PyObject *before = count < 0 ? NULL : PyLong_FromLong(count), *array = NULL;
 	if (offset && before && memory) {
@@ -120,7 +164,7 @@ static PyObject *end_loan(PyObject *self, PyObject *unused) {
 	(void)unused;
 	PyObject *loans = Py_TYPE(self) == loan_type ? slot(self, LOAN_LOANS) : NULL, *mapping = slot(self, LOAN_MAPPING);
 	PyObject *channel = loans && Py_TYPE(loans) == loans_type ? slot(loans, LOANS_CHANNEL) : NULL, *ticket = slot(self, LOAN_TICKET);
-	if (channel && ticket && mapping && (mapping == Py_None || same_faults(self))) {
+	if (channel && ticket && mapping && (mapping == Py_None || unwritten(self, fault_count()))) {
 		PyObject *foreign = PyObject_GetAttr(channel, name_foreign);
 		if (foreign == Py_False) {
 			Py_DecRef(foreign);
@@ -134,8 +178,8 @@ static PyObject *end_loan(PyObject *self, PyObject *unused) {
 
 // passed_on finds the loan whose unwritten bytes an array shows: 1, with a new Passed if they are;
 // 0 if the array has its own memory; -1 for Python, perhaps with an error. Outgoing._passed does
-// the same.
-int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, PyObject **passed) {
+// the same. The page faults are counted once for all tensors of a frame, before the first of them.
+int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *faults_now, PyObject **passed) {
 	PyObject *roots = Py_TYPE(loans) == loans_type ? slot(loans, LOANS_ROOTS) : NULL, *shown = kept(array), *base;
 	if (!roots || Py_TYPE(roots) != &PyDict_Type) {
 		Py_DecRef(shown);
@@ -165,7 +209,9 @@ int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, PyObject 
 	    !unsigned_in(mapping, MAPPING_START, &start) || !unsigned_in(loan, LOAN_OFFSET, &begin) || !unsigned_in(loan, LOAN_SIZE, &size))
 		return -1;
 	uint64_t offset = (uintptr_t)view->buf - at + start;
-	if (offset < begin || offset - begin > size || count > size - (offset - begin) || !same_faults(loan))
+	if (!*faults_now)
+		*faults_now = fault_count();
+	if (offset < begin || offset - begin > size || count > size - (offset - begin) || !unwritten(loan, *faults_now))
 		return -1;
 	PyObject *found = PyType_GenericAlloc(passed_type, 0);
 	if (!found)
