@@ -16,7 +16,7 @@ Locks: `_reading` (the reader of the down ring) and `_sending` (the writer of th
 held together by one thread on purpose. Neither is acquired blocking where Python may run code at
 any time: `__del__`, weak reference callbacks and signal handlers may interrupt a thread even while
 it writes a frame. Frames that they send then wait in `_deferred`, and tickets that they return in
-`_tickets`, until the current frame is written. Deferred frames are sent before anything that a
+`tickets`, until the current frame is written. Deferred frames are sent before anything that a
 thread publishes later.
 
 Ordering: on x86-64 stores are seen in order, and releasing a lock is a full barrier; elsewhere
@@ -108,7 +108,7 @@ class Channel:
         # interrupting code may find the lock held by its own thread.
         self._senders: set[int] = set()
         self._deferred: deque[bytes] = deque()
-        self._tickets: deque[int] = deque()
+        self.tickets: deque[int] = deque()  # to be returned
         self._collecting: dict[int, list[int]] = {}  # by ident of the collecting thread
         #: Whether a batch is executed: its EXECUTED frame will carry the tickets.
         self.executing = False
@@ -382,7 +382,14 @@ class Channel:
         if len(frame) > _LONGEST:
             frame = self._spilled(frame)
         # In this order: a thread that takes a deferred frame is in _senders until it is written.
-        if self._deferred or self._senders or self._send is None or not self._sent(frame):
+        send = self._send
+        try:
+            # No thread is sending. One that begins to send right before this waits for room at
+            # most: its frame is not half written, and may come after this one.
+            sent = not self._deferred and not self._senders and send is not None and send(frame)
+        except OSError as error:
+            raise lost(error) from error
+        if not sent:
             me = _me()
             if me in self._senders:
                 self._deferred.append(frame)
@@ -398,20 +405,8 @@ class Channel:
             self._ring()
         if self._deferred:
             self._publish_deferred()
-        if self._tickets and not self.executing:
+        if self.tickets and not self.executing:
             self._release_tickets()
-
-    def _sent(self, frame: bytes) -> bool:
-        """Send a frame with the accelerator, while no thread is sending; False if there is no room.
-
-        A thread that begins to send right before this waits for room at most: its frame is not
-        half written, and may come after this one.
-        """
-        assert self._send is not None
-        try:
-            return self._send(frame)
-        except OSError as error:
-            raise lost(error) from error
 
     def post(self, frame: bytes) -> None:
         """Send a short frame, now or after the next one. May be called anywhere; never waits."""
@@ -505,8 +500,8 @@ class Channel:
             if collected is not None:
                 collected.append(ticket)
                 return
-        self._tickets.append(ticket)
-        if not self.executing or len(self._tickets) > _PATIENT_TICKETS:
+        self.tickets.append(ticket)
+        if not self.executing or len(self.tickets) > _PATIENT_TICKETS:
             self._release_tickets()
 
     def collect_tickets(self, let_go: Callable[[], object]) -> list[int]:
@@ -522,19 +517,19 @@ class Channel:
     def take_tickets(self) -> list[int]:
         """Take the tickets to be returned, for a frame that carries them."""
         tickets: list[int] = []
-        waiting = self._tickets
+        waiting = self.tickets
         while waiting and len(tickets) < _MOST_TICKETS:
             tickets.append(waiting.popleft())
         return tickets
 
     def release_tickets(self) -> None:
         """Send the tickets that wait for the answer to the batch, which may take long."""
-        if self._tickets:
+        if self.tickets:
             self._release_tickets()
 
     def _release_tickets(self) -> None:
         """Send the tickets now. If another thread is sending, it checks for them afterwards."""
-        while self._tickets and not self._foreign and self._send_if_free(self._next_tickets):
+        while self.tickets and not self._foreign and self._send_if_free(self._next_tickets):
             if self._deferred:
                 self._publish_deferred()
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .undeclared import Undeclared
 
 _now = time.monotonic_ns
+_unpack_header = messages.HEADER.unpack_from
 
 #: Reserved bytes for the text of an error.
 _CUT = 16384
@@ -87,7 +88,7 @@ class Execution:
         """Run a batch. Every request is answered, regardless of the model's behaviour."""
         channel = self._channel
         channel.executing = True
-        batch = messages.HEADER.unpack_from(frame)[5]
+        batch = _unpack_header(frame)[5]
         wrong = ""
         try:
             requests = self._reader.read(frame)
@@ -100,7 +101,8 @@ class Execution:
             publish_failed(self._channel, batch, _now(), _now(), wrong)
             return
         del frame  # the requests keep it as long as they need it
-        self._senders.unanswered.clear()
+        senders = self._senders
+        senders.unanswered.clear()
         count = len(requests)
         mine = requests[:]  # the model may modify its list
         self._inferences.batch = batch
@@ -132,9 +134,8 @@ class Execution:
             text = failure.describe(error, place)
             trace = failure.trace(error)
             failed = True
-        if channel.foreign:
+        if channel._foreign:
             leave_children(self._channel)
-        senders = self._senders
         if text:
             senders.fail(mine)
         if senders.cancelled:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 _now = time.monotonic_ns
 
+_EXECUTE = messages.EXECUTE
+_FOR_LOOP = frozenset((_EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE))
+
 #: The model parameter for as_numpy of tensors on devices: copy or error.
 _ON_DEVICE = "AS_NUMPY_ON_GPU"
 
@@ -89,8 +92,8 @@ class Loop:
         del frame
         while True:
             frame = self._next()
-            kind = messages.kind_of(frame)
-            if kind == messages.EXECUTE:
+            kind = frame[4] | frame[5] << 8
+            if kind == _EXECUTE:
                 if frame[6] & messages.AHEAD and not channel.begin_ahead(messages.HEADER.unpack_from(frame)[5]):
                     self._execution.skip(frame)
                 elif self._readiness is None:
@@ -129,8 +132,8 @@ class Loop:
 
     def _route(self, frame: bytes) -> Mailbox[bytes] | None:
         """Return the mailbox of a frame; called in the thread that has read it."""
-        kind = messages.kind_of(frame)
-        if kind in (messages.EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE):
+        kind = frame[4] | frame[5] << 8
+        if kind in _FOR_LOOP:
             return self._box
         try:
             if kind == messages.RESULT:

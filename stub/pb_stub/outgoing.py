@@ -182,7 +182,7 @@ class Outgoing:
         channel = self._channel
         if self._held:
             return channel.collect_tickets(self._held.clear)
-        return channel.take_tickets()
+        return channel.take_tickets() if channel.tickets else []
 
 
 def describe(placed: list[Placed], parts: list[bytes], inline: list[bytes], at: int) -> int:
