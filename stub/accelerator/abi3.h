@@ -88,6 +88,7 @@ PyObject *PyType_FromSpec(PyType_Spec *), *PyType_GenericAlloc(PyTypeObject *, P
 void *PyType_GetSlot(PyTypeObject *, int);
 PyObject *PyModule_Create2(PyModuleDef *, int);
 int PyModule_AddObject(PyObject *, const char *, PyObject *);
+PyObject *PyWeakref_NewRef(PyObject *, PyObject *);
 PyObject *PyDescr_NewMethod(PyTypeObject *, PyMethodDef *), *PyCFunction_NewEx(PyMethodDef *, PyObject *, PyObject *);
 
 PyObject *PyErr_Occurred(void), *PyErr_NoMemory(void), *PyErr_SetFromErrno(PyObject *);
@@ -135,6 +136,7 @@ int PyDict_DelItem(PyObject *, PyObject *);
 int PyDict_SetItem(PyObject *, PyObject *, PyObject *), PyDict_Next(PyObject *, Py_ssize_t *, PyObject **, PyObject **);
 void *PyMem_Realloc(void *, size_t);
 void PyMem_Free(void *);
+unsigned long PyThread_get_thread_ident(void);
 typedef struct _ts PyThreadState;
 PyThreadState *PyEval_SaveThread(void);
 void PyEval_RestoreThread(PyThreadState *);

@@ -11,10 +11,9 @@ enum slot {
 	REQUEST_CORRELATION, REQUEST_FLAGS, REQUEST_HANDLE, REQUEST_ID, REQUEST_INPUTS, REQUEST_PARAMETERS, REQUEST_SENDER,
 	REQUEST_TIMEOUT, REQUEST_TRACE, REQUEST_WANTED,
 	RESPONSE_ERROR_SLOT, RESPONSE_OUTPUTS, RESPONSE_PARAMETERS,
-	LOAN_FAULTS, LOAN_LOANS, LOAN_NAME, LOAN_MAPPING, LOAN_OFFSET, LOAN_SIZE, LOAN_TICKET,
+	LOAN_ARRAY, LOAN_FAULTS, LOAN_KEY, LOAN_LOANS, LOAN_NAME, LOAN_MAPPING, LOAN_OFFSET, LOAN_SIZE, LOAN_TICKET,
 	BLOCK_DROPPED, BLOCK_INDEX, BLOCK_MAPPING, BLOCK_OFFSET, BLOCK_SIZE,
-	LOANS_COPYING, LOANS_MAPPED, LOANS_PAGEMAP, LOANS_ROOTS, LOANS_CHANNEL,
-	ROOT_KEY, ROOT_LOAN,
+	LOANS_COPYING, LOANS_MAPPED, LOANS_PAGEMAP, LOANS_CHANNEL, LOANS_LENT,
 	MAPPING_ADDRESS, MAPPING_MAP, MAPPING_START,
 	POOL_BUSY, POOL_COLLECTED, POOL_DROPPED, POOL_FREE, POOL_GENERATIONS, POOL_HOLLOW, POOL_LENT, POOL_MAPPED, POOL_MOST_USED,
 	POOL_OFFSETS, POOL_OUTSTANDING, POOL_PEER, POOL_REFERENCES, POOL_SIZES, POOL_WORDS, POOL_USED,
@@ -25,7 +24,7 @@ extern int slot_at[SLOTS];
 
 // Objects of Python that `configure` has received; they live as long as the process.
 extern PyTypeObject *tensor_type, *request_type, *response_type, *array_type;
-extern PyTypeObject *loan_type, *block_type, *loans_type, *root_type, *mapping_type, *pool_type, *passed_type;
+extern PyTypeObject *loan_type, *block_type, *loans_type, *mapping_type, *pool_type, *passed_type;
 extern uint64_t zero_copy_min, cell; // of loans.py and mappings.py
 extern PyObject *numpy_types; // by Triton's number, None where numpy has no type
 extern PyObject *type_codes;  // Triton's number by dtype

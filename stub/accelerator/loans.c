@@ -2,14 +2,15 @@
 // its end, and its way into an output.
 #include "accelerator.h"
 
-static PyObject *loan_del, *died; // Python's Loan.__del__, and what weak references call
-static PyObject *name_base, *name_foreign, *name_give_back;
+static PyObject *loan_del; // Python's Loan.__del__
+static PyObject *name_base, *name_foreign, *name_give_back, *name_collecting, *name_executing, *name_tickets, *name_append;
 
-// The page faults when they were last counted, and how many arrays will count them again. An old
-// number makes `written` look at the pages more often than needed, but never too rarely.
+// The page faults when they were last counted, and how many arrays will count them again. With an
+// old number, the pages are inspected more often than needed, but never too rarely. After an
+// inspection that was not needed, the next arrays count again: the more, the longer it took.
 static long last_faults;
-static int count_again;
-enum { COUNTED_AGAIN = 64 };
+static uint64_t count_again;
+enum { PAGES_PER_COUNT = 4, PATIENT_TICKETS = 64 };
 
 static long fault_count(void) {
 	struct rusage usage;
@@ -75,7 +76,7 @@ static int unwritten(PyObject *loan, long faults_now) {
 	    !unsigned_in(mapping, MAPPING_START, &start) || !unsigned_in(loan, LOAN_OFFSET, &offset) || !unsigned_in(loan, LOAN_SIZE, &size) ||
 	    !all_of_file((int)pagemap, address + offset - start, size))
 		return 0;
-	count_again = COUNTED_AGAIN;
+	count_again = size / (PAGES_PER_COUNT * PAGE);
 	return 1;
 }
 
@@ -89,32 +90,45 @@ static int copying(PyObject *loans, PyObject *name) {
 	return left ? PyLong_AsLongLong(left) != 0 : PyErr_Occurred() != NULL;
 }
 
-// keep_loan makes the weak reference that keeps a loan as long as an array over it.
-static int keep_loan(PyObject *roots, PyObject *loan, PyObject *array) {
-	PyObject *root = PyObject_CallFunctionObjArgs((PyObject *)root_type, array, died, NULL);
-	PyObject *key = root ? PyLong_FromUnsignedLongLong((uintptr_t)array) : NULL;
-	int done = 0;
-	if (key) {
-		change(root, ROOT_KEY, kept(key));
-		change(root, ROOT_LOAN, kept(loan));
-		done = !PyDict_SetItem(roots, key, root);
-		Py_DecRef(key);
+static PyObject *loan_died(PyObject *, PyObject *);
+static PyMethodDef died_def = {"_died", loan_died, METH_O, NULL};
+
+// keep_loan makes an array keep its loan.
+static int keep_loan(PyObject *lent, PyObject *loan, PyObject *array) {
+	PyObject *key = PyLong_FromUnsignedLongLong((uintptr_t)array), *call = key ? PyCFunction_NewEx(&died_def, loan, NULL) : NULL;
+	PyObject *reference = call ? PyWeakref_NewRef(array, call) : NULL;
+	int done = reference && !PyDict_SetItem(lent, key, loan);
+	dropped(call);
+	if (done) {
+		change(loan, LOAN_KEY, key);
+		change(loan, LOAN_ARRAY, reference);
+		return 1;
 	}
-	dropped(root);
-	return done;
+	dropped(reference);
+	dropped(key);
+	return 0;
+}
+
+// loan_died is called when the array over a loan is deleted.
+static PyObject *loan_died(PyObject *loan, PyObject *unused) {
+	(void)unused;
+	PyObject *key = slot(loan, LOAN_KEY), *loans = slot(loan, LOAN_LOANS), *lent = loans ? slot(loans, LOANS_LENT) : NULL;
+	if (!key || !lent || PyDict_DelItem(lent, key))
+		PyErr_Clear(); // it was not kept
+	return kept(Py_None);
 }
 
 // lent_array does what Loan.array does if it makes an array over the mapping; otherwise it returns
 // NULL, perhaps with an error, and has changed nothing.
 PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *shape) {
-	PyObject *loans = slot(loan, LOAN_LOANS), *mapped, *roots, *pagemap;
+	PyObject *loans = slot(loan, LOAN_LOANS), *mapped, *lent, *pagemap;
 	uint64_t at, size, start;
 	if (!loans || Py_TYPE(loans) != loans_type || slot(loan, LOAN_MAPPING) != Py_None || !name || Py_TYPE(name) != &PyUnicode_Type)
 		return NULL;
 	mapped = slot(loans, LOANS_MAPPED);
-	roots = slot(loans, LOANS_ROOTS);
+	lent = slot(loans, LOANS_LENT);
 	pagemap = slot(loans, LOANS_PAGEMAP);
-	if (!mapped || Py_TYPE(mapped) != &PyDict_Type || !roots || Py_TYPE(roots) != &PyDict_Type || !pagemap || pagemap == Py_None)
+	if (!mapped || Py_TYPE(mapped) != &PyDict_Type || !lent || Py_TYPE(lent) != &PyDict_Type || !pagemap || pagemap == Py_None)
 		return NULL;
 	// Blocks begin at a multiple of 16, so that any element is aligned.
 	if (!unsigned_in(loan, LOAN_OFFSET, &at) || !unsigned_in(loan, LOAN_SIZE, &size) || size < zero_copy_min || size > cell ||
@@ -132,7 +146,7 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 		Py_IncRef(mapping);
 		array = PyObject_CallFunctionObjArgs((PyObject *)array_type, shape, dtype, memory, offset, NULL);
 		// Another thread may have been here during a garbage collection.
-		if (array && (slot(loan, LOAN_MAPPING) != Py_None || !keep_loan(roots, loan, array))) {
+		if (array && (slot(loan, LOAN_MAPPING) != Py_None || !keep_loan(lent, loan, array))) {
 			Py_DecRef(array);
 			array = NULL;
 		}
@@ -149,14 +163,28 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 	return array;
 }
 
-// root_died is called when the array of a Root is deleted: the loan ends with the Root.
-static PyObject *root_died(PyObject *self, PyObject *root) {
-	(void)self;
-	PyObject *loan = Py_TYPE(root) == root_type ? slot(root, ROOT_LOAN) : NULL, *key = loan ? slot(root, ROOT_KEY) : NULL;
-	PyObject *loans = key ? slot(loan, LOAN_LOANS) : NULL, *roots = loans ? slot(loans, LOANS_ROOTS) : NULL;
-	if (!roots || PyDict_DelItem(roots, key))
-		PyErr_Clear(); // it was not kept
-	return kept(Py_None);
+// give_back returns a ticket like Channel.give_back.
+static PyObject *give_back(PyObject *channel, PyObject *ticket) {
+	PyObject *collecting = PyObject_GetAttr(channel, name_collecting), *result = NULL;
+	if (collecting && Py_TYPE(collecting) == &PyDict_Type) {
+		PyObject *key = PyDict_Size(collecting) ? PyLong_FromUnsignedLongLong(PyThread_get_thread_ident()) : NULL;
+		PyObject *collected = key ? PyDict_GetItemWithError(collecting, key) : NULL;
+		dropped(key);
+		if (collected && Py_TYPE(collected) == &PyList_Type && !PyList_Append(collected, ticket))
+			result = kept(Py_None);
+		else if (!collected && !PyErr_Occurred()) {
+			PyObject *executing = PyObject_GetAttr(channel, name_executing), *tickets = PyObject_GetAttr(channel, name_tickets);
+			if (executing == Py_True && tickets && PyObject_Size(tickets) < PATIENT_TICKETS)
+				result = PyObject_CallMethodObjArgs(tickets, name_append, ticket, NULL);
+			dropped(executing);
+			dropped(tickets);
+		}
+	}
+	dropped(collecting);
+	if (result)
+		return result;
+	PyErr_Clear();
+	return PyObject_CallMethodObjArgs(channel, name_give_back, ticket, NULL);
 }
 
 // Loan.__del__()
@@ -168,7 +196,7 @@ static PyObject *end_loan(PyObject *self, PyObject *unused) {
 		PyObject *foreign = PyObject_GetAttr(channel, name_foreign);
 		if (foreign == Py_False) {
 			Py_DecRef(foreign);
-			return PyObject_CallMethodObjArgs(channel, name_give_back, ticket, NULL);
+			return give_back(channel, ticket);
 		}
 		dropped(foreign);
 		PyErr_Clear();
@@ -180,8 +208,8 @@ static PyObject *end_loan(PyObject *self, PyObject *unused) {
 // 0 if the array has its own memory; -1 for Python, perhaps with an error. Outgoing._passed does
 // the same. The page faults are counted once for all tensors of a frame, before the first of them.
 int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *faults_now, PyObject **passed) {
-	PyObject *roots = Py_TYPE(loans) == loans_type ? slot(loans, LOANS_ROOTS) : NULL, *shown = kept(array), *base;
-	if (!roots || Py_TYPE(roots) != &PyDict_Type) {
+	PyObject *lent = Py_TYPE(loans) == loans_type ? slot(loans, LOANS_LENT) : NULL, *shown = kept(array), *base;
+	if (!lent || Py_TYPE(lent) != &PyDict_Type) {
 		Py_DecRef(shown);
 		return -1;
 	}
@@ -197,13 +225,12 @@ int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *fau
 	int own = base == Py_None;
 	Py_DecRef(base);
 	PyObject *key = own ? NULL : PyLong_FromUnsignedLongLong((uintptr_t)shown);
-	PyObject *root = key ? PyDict_GetItemWithError(roots, key) : NULL;
+	PyObject *loan = key ? PyDict_GetItemWithError(lent, key) : NULL;
 	dropped(key);
 	Py_DecRef(shown);
-	if (!root)
+	if (!loan)
 		return PyErr_Occurred() ? -1 : 0;
-	PyObject *loan = Py_TYPE(root) == root_type ? slot(root, ROOT_LOAN) : NULL;
-	PyObject *mapping = loan && Py_TYPE(loan) == loan_type ? slot(loan, LOAN_MAPPING) : NULL;
+	PyObject *mapping = Py_TYPE(loan) == loan_type ? slot(loan, LOAN_MAPPING) : NULL;
 	uint64_t at, start, begin, size, count = (uint64_t)view->len;
 	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(mapping, MAPPING_ADDRESS, &at) ||
 	    !unsigned_in(mapping, MAPPING_START, &start) || !unsigned_in(loan, LOAN_OFFSET, &begin) || !unsigned_in(loan, LOAN_SIZE, &size))
@@ -224,7 +251,6 @@ int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *fau
 }
 
 static PyMethodDef end_loan_def = {"__del__", end_loan, METH_NOARGS, "__del__($self, /)\n--\n\nReturn the loan."};
-static PyMethodDef died_def = {"died", root_died, METH_O, NULL};
 
 // make_loan_end returns what replaces Loan.__del__.
 PyObject *make_loan_end(PyObject *python) {
@@ -232,6 +258,9 @@ PyObject *make_loan_end(PyObject *python) {
 	name_base = PyUnicode_InternFromString("base");
 	name_foreign = PyUnicode_InternFromString("_foreign");
 	name_give_back = PyUnicode_InternFromString("give_back");
-	died = PyCFunction_NewEx(&died_def, NULL, NULL);
-	return name_base && name_foreign && name_give_back && died ? PyDescr_NewMethod(loan_type, &end_loan_def) : NULL;
+	name_collecting = PyUnicode_InternFromString("_collecting");
+	name_executing = PyUnicode_InternFromString("executing");
+	name_tickets = PyUnicode_InternFromString("tickets");
+	name_append = PyUnicode_InternFromString("append");
+	return name_base && name_foreign && name_give_back && name_collecting && name_executing && name_tickets && name_append ? PyDescr_NewMethod(loan_type, &end_loan_def) : NULL;
 }

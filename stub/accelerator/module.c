@@ -3,7 +3,7 @@
 
 int slot_at[SLOTS];
 PyTypeObject *tensor_type, *request_type, *response_type, *array_type;
-PyTypeObject *loan_type, *block_type, *loans_type, *root_type, *mapping_type, *pool_type, *passed_type;
+PyTypeObject *loan_type, *block_type, *loans_type, *mapping_type, *pool_type, *passed_type;
 uint64_t zero_copy_min, cell;
 PyObject *numpy_types, *type_codes, *no_parameters, *protocol_error, *empty_text, *zero;
 
@@ -11,10 +11,9 @@ static const char *const slot_names[SLOTS] = {
 	"_array", "_code", "_data", "_element", "_name", "_offset", "_origin", "_sent", "_shape", "_size",
 	"_correlation", "_flags", "_handle", "_id", "_inputs", "_parameters", "_sender", "_timeout", "_trace", "_wanted",
 	"_error", "_outputs", "_parameters",
-	"_faults", "_loans", "_name", "mapping", "offset", "size", "ticket",
+	"_array", "_faults", "_key", "_loans", "_name", "mapping", "offset", "size", "ticket",
 	"_dropped", "index", "mapping", "offset", "size",
-	"_copying", "_mapped", "_pagemap", "_roots", "channel",
-	"key", "loan",
+	"_copying", "_mapped", "_pagemap", "channel", "lent",
 	"address", "map", "start",
 	"_busy", "_collected", "_dropped", "_free", "_generations", "_hollow", "_lent", "_mapped", "_most_used",
 	"_offsets", "_outstanding", "_peer", "_references", "_sizes", "_words", "used",
@@ -43,12 +42,9 @@ static int find_slot(PyObject *o, long long size, enum slot s) {
 	return found == 1;
 }
 
-// find_slots finds the slots of an object, or of a new one, which is never deleted: the destructors
-// of loans and blocks need their slots.
-static int find_slots(PyObject *o, PyTypeObject *type, int first, int end) {
-	if (!o)
-		o = PyType_GenericAlloc(type, 0);
-	PyObject *size = o ? PyObject_GetAttrString((PyObject *)type, "__basicsize__") : NULL;
+static int find_slots(PyTypeObject *type, int first, int end) {
+	// Never deleted: the destructors of loans and blocks need their slots.
+	PyObject *o = PyType_GenericAlloc(type, 0), *size = o ? PyObject_GetAttrString((PyObject *)type, "__basicsize__") : NULL;
 	if (!size)
 		return 0;
 	for (int s = first; s < end; s++)
@@ -66,11 +62,11 @@ static PyObject *raises(PyObject *self, PyObject *type) {
 }
 
 // configure(Tensor, InferenceRequest, InferenceResponse, ndarray, NUMPY, CODES, NONE, Loan, Block,
-// Loans, a Root, FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL) must be called before all other
+// Loans, FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL) must be called before all other
 // functions. TypeError if the objects are not laid out as expected.
 static PyObject *configure(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 16))
+	if (!arguments(given, 15))
 		return NULL;
 	tensor_type = (PyTypeObject *)kept(args[0]);
 	request_type = (PyTypeObject *)kept(args[1]);
@@ -82,21 +78,19 @@ static PyObject *configure(PyObject *self, PyObject *const *args, Py_ssize_t giv
 	loan_type = (PyTypeObject *)kept(args[7]);
 	block_type = (PyTypeObject *)kept(args[8]);
 	loans_type = (PyTypeObject *)kept(args[9]);
-	PyObject *root = args[10]; // a new weak reference would be none
-	root_type = (PyTypeObject *)kept((PyObject *)Py_TYPE(root));
-	mapping_type = (PyTypeObject *)kept(args[11]);
-	pool_type = (PyTypeObject *)kept(args[12]);
-	passed_type = (PyTypeObject *)kept(args[13]);
-	zero_copy_min = PyLong_AsUnsignedLongLong(args[14]);
-	cell = PyLong_AsUnsignedLongLong(args[15]);
+	mapping_type = (PyTypeObject *)kept(args[10]);
+	pool_type = (PyTypeObject *)kept(args[11]);
+	passed_type = (PyTypeObject *)kept(args[12]);
+	zero_copy_min = PyLong_AsUnsignedLongLong(args[13]);
+	cell = PyLong_AsUnsignedLongLong(args[14]);
 	empty_text = PyUnicode_InternFromString("");
 	zero = PyLong_FromLong(0);
-	if (!empty_text || !zero || PyErr_Occurred() || !make_names() || !find_slots(NULL, tensor_type, TENSOR_ARRAY, REQUEST_CORRELATION) ||
-	    !find_slots(NULL, request_type, REQUEST_CORRELATION, RESPONSE_ERROR_SLOT) ||
-	    !find_slots(NULL, response_type, RESPONSE_ERROR_SLOT, LOAN_FAULTS) || !find_slots(NULL, loan_type, LOAN_FAULTS, BLOCK_DROPPED) ||
-	    !find_slots(NULL, block_type, BLOCK_DROPPED, LOANS_COPYING) || !find_slots(NULL, loans_type, LOANS_COPYING, ROOT_KEY) ||
-	    !find_slots(root, root_type, ROOT_KEY, MAPPING_ADDRESS) || !find_slots(NULL, mapping_type, MAPPING_ADDRESS, POOL_BUSY) ||
-	    !find_slots(NULL, pool_type, POOL_BUSY, PASSED_LOAN) || !find_slots(NULL, passed_type, PASSED_LOAN, SLOTS))
+	if (!empty_text || !zero || PyErr_Occurred() || !make_names() || !find_slots(tensor_type, TENSOR_ARRAY, REQUEST_CORRELATION) ||
+	    !find_slots(request_type, REQUEST_CORRELATION, RESPONSE_ERROR_SLOT) ||
+	    !find_slots(response_type, RESPONSE_ERROR_SLOT, LOAN_ARRAY) || !find_slots(loan_type, LOAN_ARRAY, BLOCK_DROPPED) ||
+	    !find_slots(block_type, BLOCK_DROPPED, LOANS_COPYING) || !find_slots(loans_type, LOANS_COPYING, MAPPING_ADDRESS) ||
+	    !find_slots(mapping_type, MAPPING_ADDRESS, POOL_BUSY) ||
+	    !find_slots(pool_type, POOL_BUSY, PASSED_LOAN) || !find_slots(passed_type, PASSED_LOAN, SLOTS))
 		return NULL;
 	return kept(Py_None);
 }

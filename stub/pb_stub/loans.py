@@ -44,7 +44,10 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 class Loan:
     """A block or part of one, with a ticket. It is returned when this object is deleted."""
 
-    __slots__ = ("_faults", "_loans", "_name", "mapping", "offset", "size", "ticket")
+    __slots__ = ("_array", "_faults", "_key", "_loans", "_name", "mapping", "offset", "size", "ticket")
+
+    _array: weakref.ref[np.ndarray]  # the array that all views of the loan keep alive
+    _key: int  # its id
 
     def __init__(self, loans: Loans, ticket: int, offset: int, size: int) -> None:
         self._loans = loans
@@ -67,8 +70,15 @@ class Loan:
         self._name = name
         self._faults = loans.faults()
         array: np.ndarray = np.ndarray(shape, dtype, mapping.map, self.offset - mapping.start)
-        loans.keep(array, self)
+        # The array keeps the loan.
+        self._key = id(array)  # not its base: numpy sets that to the mapping, which all share
+        self._array = weakref.ref(array, self._died)
+        loans.lent[self._key] = self
         return array
+
+    def _died(self, _: weakref.ref[np.ndarray]) -> None:
+        # Weak references are notified before the array's memory is freed: the key is still unique.
+        del self._loans.lent[self._key]
 
     def _copy(self, mapping: FileMapping | None, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         array: np.ndarray
@@ -104,19 +114,10 @@ class Loan:
         loans.channel.give_back(self.ticket)
 
 
-class Root(weakref.ref):  # type: ignore[type-arg]  # subscripted only from 3.9 on
-    """Watches the array that all views of a loan keep alive, and keeps the loan as long."""
-
-    __slots__ = ("key", "loan")
-
-    key: int
-    loan: Loan
-
-
 class Loans:
     """The file *requests* as this stub sees it."""
 
-    __slots__ = ("_copying", "_fd", "_mapped", "_pagemap", "_roots", "channel", "mapping", "pagemap", "size")
+    __slots__ = ("_copying", "_fd", "_mapped", "_pagemap", "channel", "lent", "mapping", "pagemap", "size")
 
     def __init__(self, channel: Channel, fd: int) -> None:
         self.channel = channel
@@ -126,9 +127,8 @@ class Loans:
         mappings = FileMappings(size, self._map)
         self.mapping = mappings.over
         self._mapped = mappings.made
-        # The watchers by id of their array. Not a set: their hash is that of the array, which has
-        # none.
-        self._roots: dict[int, Root] = {}
+        #: The loans with an array over the mapping, by its id.
+        self.lent: dict[int, Loan] = {}
         self._copying: dict[str, int] = {}  # by name of the input: number of copies left
 
     def _map(self, start: int, size: int) -> mmap.mmap:
@@ -163,27 +163,14 @@ class Loans:
                 raise EOFError(f"requests ends at {offset + at}, want {len(buffer) - at} bytes more")
             at += count
 
-    def keep(self, array: np.ndarray, loan: Loan) -> None:
-        """Keep loan until array and all its views are deleted."""
-        root = Root(array, self._died)
-        root.loan = loan
-        root.key = id(array)  # not its base: numpy sets that to the mapping, which all share
-        self._roots[root.key] = root
-
-    def _died(self, root: weakref.ReferenceType[np.ndarray]) -> None:
-        # Weak references are notified before the array's memory is freed: the key is still unique.
-        assert isinstance(root, Root)
-        del self._roots[root.key]
-
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
         """Return the loan whose bytes array shows, and their offset; None for other memory."""
         shown = array
         while isinstance(shown.base, np.ndarray):
             shown = shown.base
-        root = self._roots.get(id(shown))
-        if root is None:
+        loan = self.lent.get(id(shown))
+        if loan is None:
             return None
-        loan = root.loan
         assert loan.mapping is not None
         return loan, _address(array) - loan.mapping.address + loan.mapping.start
 
@@ -223,8 +210,7 @@ class Loans:
         end = -(-(offset + loan.size) // _PAGE) * _PAGE
         # Tensors of one request may be adjacent in one block. The rest is released with the last of
         # them.
-        for root in list(self._roots.values()):
-            other = root.loan
+        for other in list(self.lent.values()):
             if other.mapping is not mapping:
                 continue  # with other pages
             if other.offset <= offset and other.offset + other.size > start:

@@ -17,7 +17,7 @@ from c_python_backend_utils.tensor import Tensor
 
 from . import accelerator, layout, messages
 from .channel import Channel
-from .loans import ZERO_COPY_MIN, Loan, Loans, Root
+from .loans import ZERO_COPY_MIN, Loan, Loans
 from .mappings import CELL, FileMapping
 from .pool import Block, Pool
 from .regions import ClientLoan
@@ -50,7 +50,7 @@ class Passed:
 
 def accelerate() -> None:
     """Replace functions by compiled ones."""
-    accelerator.attach(Loan, Block, Loans, Root(Loan), FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL)
+    accelerator.attach(Loan, Block, Loans, FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL)
 
 
 class Outgoing:

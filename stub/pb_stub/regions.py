@@ -164,7 +164,7 @@ class Region(Loans):
         self.alive = of.alive
         self.start = start
         self._pagemap = of.pagemap
-        self._roots = {}
+        self.lent = {}
         self._copying = {}
         if self._pagemap is None:
             raise OSError(errno.ENOSYS, "the pages of this process cannot be inspected")
@@ -185,8 +185,7 @@ class Region(Loans):
 
     def lends_views(self, name: str, loan: Loan) -> bool:
         first, last = loan.offset // _PAGE, (loan.offset + loan.size - 1) // _PAGE
-        for root in list(self._roots.values()):
-            other = root.loan
+        for other in list(self.lent.values()):
             if other.offset // _PAGE <= last and first <= (other.offset + other.size - 1) // _PAGE:
                 return False
         return super().lends_views(name, loan)
