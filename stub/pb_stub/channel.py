@@ -313,10 +313,9 @@ class Channel:
 
     def _wait(self, spin: Spin) -> bytes:
         """Take the next frame from the ring, waiting for it. The caller holds _reading."""
-        take = self._rings.take
         while True:
             try:
-                frame = take()
+                frame = self._rings.take()
             except ProtocolError as error:
                 self.distrust(str(error))
             if frame is not None:
@@ -332,7 +331,7 @@ class Channel:
         if spin.worthwhile():
             left = spin.budget
             while True:  # in steps, between which signal handlers run
-                clean = rings.spin(min(left, _SPIN_STEP_NS), SLOW_YIELD_NS)
+                clean = rings.spin(left if left < _SPIN_STEP_NS else _SPIN_STEP_NS, SLOW_YIELD_NS)
                 left -= _SPIN_STEP_NS
                 if not clean or left <= 0 or not rings.empty():
                     break

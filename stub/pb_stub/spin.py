@@ -39,7 +39,11 @@ class Spin:
     def waited(self, ns: int) -> None:
         """Record the time until the frame was published, without the time to wake up."""
         longest = self.budget * _LONGEST_WAIT
-        self._average += (min(max(ns, 0), longest) - self._average) >> 3
+        if ns > longest:
+            ns = longest
+        elif ns < 0:
+            ns = 0
+        self._average += (ns - self._average) >> 3
 
     def slow(self) -> None:
         """Record a slow yield: do not spin for some waits, more each time."""
