@@ -106,25 +106,22 @@ def attach(loan: Any, block: Any, *others: Any) -> None:
     from c_python_backend_utils.response import InferenceResponse
     from c_python_backend_utils.tensor import Tensor
 
-    tensor, response, names = Tensor, InferenceResponse, utils
+    replaced: tuple[tuple[Any, str], ...] = (
+        (Tensor, "__init__"),
+        (Tensor, "as_numpy"),
+        (InferenceResponse, "__init__"),
+        (utils, "get_input_tensor_by_name"),
+        (utils, "get_output_tensor_by_name"),
+        (loan, "__del__"),
+        (block, "__del__"),
+    )
+    classes = Tensor, InferenceRequest, InferenceResponse, np.ndarray
     try:
-        module.configure(Tensor, InferenceRequest, InferenceResponse, np.ndarray, NUMPY, CODES, NONE, loan, block, *others)
-        made: Any = module.methods(
-            tensor.__init__,
-            tensor.as_numpy,
-            response.__init__,
-            names.get_input_tensor_by_name,
-            names.get_output_tensor_by_name,
-            loan.__del__,
-            block.__del__,
-        )
+        module.configure(*classes, NUMPY, CODES, NONE, loan, block, *others)
+        made: Any = module.methods(*(getattr(owner, name) for owner, name in replaced))
     except Exception as error:
         module, reason, failed = None, f"this Python lays out objects differently: {error!r}", True
         return
-    for owner, name, function in zip(
-        (tensor, tensor, response, names, names, loan, block),
-        ("__init__", "as_numpy", "__init__", "get_input_tensor_by_name", "get_output_tensor_by_name", "__del__", "__del__"),
-        made,
-    ):
+    for (owner, name), function in zip(replaced, made):
         setattr(owner, name, function)
     strings.fast = module

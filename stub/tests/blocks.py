@@ -12,12 +12,12 @@ import random
 import struct
 import sys
 from collections import deque
-from typing import Any, Callable
+from typing import Any, cast
 
 import numpy as np
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.tensor import Tensor
-from pb_stub import accelerator, layout, messages
+from pb_stub import layout, messages
 from pb_stub.batch import Answers
 from pb_stub.channel import Channel
 from pb_stub.loans import Loan, Loans
@@ -36,9 +36,9 @@ class Stand:
     life = 7
     _foreign = foreign = False
     executing = False
-    give_back: Callable[[Any, int], None] = Channel.give_back
-    take_tickets: Callable[[Any], list[int]] = Channel.take_tickets
-    collect_tickets: Callable[[Any, Callable[[], object]], list[int]] = Channel.collect_tickets
+    give_back: Any = Channel.give_back
+    take_tickets: Any = Channel.take_tickets
+    collect_tickets: Any = Channel.collect_tickets
 
     def __init__(self) -> None:
         self.tickets: deque[int] = deque()
@@ -57,14 +57,14 @@ class Stand:
 class World:
     def __init__(self, seed: int) -> None:
         self.made = random.Random(seed)
-        self.channel: Any = Stand()
+        self.channel = channel = cast("Any", Stand())
         requests = os.memfd_create("requests")
         os.ftruncate(requests, 1 << 27)
         self.file = mmap.mmap(requests, 1 << 27)
         up = os.memfd_create("up")
         os.ftruncate(up, 1 << 24)
-        self.loans = Loans(self.channel, requests)
-        self.pool = Pool(self.channel, up, 1 << 20, 1 << 16, 1 << 21)
+        self.loans = Loans(channel, requests)
+        self.pool = Pool(channel, up, 1 << 20, 1 << 16, 1 << 21)
         self.inputs: list[Tensor] = []
         self.kept: list[np.ndarray] = []
         self.outputs: list[Tensor] = []
@@ -164,7 +164,7 @@ class World:
             self.beside += 1
             return beside(*args)
 
-        answers.place_beside = counted  # type: ignore[method-assign]
+        answers.place_beside = counted  # type: ignore[method-assign,assignment]
         try:
             answers.gather_one(9, response, WANTED, True)
             if made.random() < 0.1:

@@ -30,8 +30,7 @@ def life(seed: int, implementation: str) -> tuple[list[str], int]:
         [sys.executable, str(here / "blocks.py"), str(seed), str(STEPS)],
         env=environment,
         check=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
     )
     return done.stdout.splitlines(), sum(map(int, done.stderr.split()))
