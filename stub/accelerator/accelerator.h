@@ -98,6 +98,7 @@ enum {
 
 PyObject *read_requests(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *read_response(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *claim(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *gather(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *gather_one(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *pack_infer(PyObject *, PyObject *const *, Py_ssize_t);

@@ -390,6 +390,29 @@ static PyObject *finish(Gathered *g, int done, int several, PyObject *outgoing, 
 	return (PyObject *)g;
 }
 
+// claim(requests, responses, sender) makes sender the sender of each request that has a response
+// and no sender, and returns whether these are all. Senders.claim does the same.
+PyObject *claim(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	(void)self;
+	if (!arguments(given, 3))
+		return NULL;
+	Py_ssize_t count = PyList_Size(args[0]);
+	if (count < 0 || PyList_Size(args[1]) != count)
+		return PyErr_Occurred() ? NULL : kept(Py_None);
+	for (Py_ssize_t i = 0; i < count; i++)
+		if (Py_TYPE(PyList_GetItem(args[0], i)) != request_type)
+			return kept(Py_None);
+	int usual = 1;
+	for (Py_ssize_t i = 0; i < count; i++) {
+		PyObject *request = PyList_GetItem(args[0], i);
+		if (slot(request, REQUEST_SENDER) == Py_None && Py_TYPE(PyList_GetItem(args[1], i)) == response_type)
+			change(request, REQUEST_SENDER, kept(args[2]));
+		else
+			usual = 0;
+	}
+	return PyBool_FromLong(usual);
+}
+
 // gather(requests, responses, outgoing) encodes the final responses to a batch.
 PyObject *gather(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;

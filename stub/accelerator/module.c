@@ -103,6 +103,7 @@ static PyMethodDef functions[] = {
 	{"methods", FAST(make_methods), NULL},
 	{"read", FAST(read_requests), "read(reader, frame, received, outputs, choices, loans)\n--\n\nDecode EXECUTE; None for Python."},
 	{"tensors", FAST(read_response), "tensors(frame, at, count, received, loans)\n--\n\nDecode descriptors; None for Python."},
+	{"claim", FAST(claim), "claim(requests, responses, sender)\n--\n\nMake sender that of the answered requests; None for Python."},
 	{"gather", FAST(gather), "gather(requests, responses, outgoing)\n--\n\nEncode the responses to a batch; None for Python."},
 	{"gather_one", FAST(gather_one), "gather_one(handle, response, wanted, final, outgoing)\n--\n\nEncode a response; None for Python."},
 	{"infer", FAST(pack_infer), "infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, outgoing)\n--\n\nEncode INFER; None for Python."},

@@ -27,7 +27,7 @@ from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.sender import RESCHEDULE, InferenceResponseSender, making, sender_of
 
-from . import messages
+from . import accelerator, messages
 from .batch import INTERNAL, Answers, Wanted, wanted_of
 from .channel import Channel, Mailbox
 from .errors import StubError
@@ -118,7 +118,12 @@ class Senders:
             return False
         usual = True
         returned = self._returned
+        fast = accelerator.module
         with making:
+            if fast is not None:
+                claimed: bool | None = fast.claim(requests, responses, returned)
+                if claimed is not None:
+                    return claimed
             for request, response in zip(requests, responses):
                 if request._sender is None and response.__class__ is InferenceResponse:
                     request._sender = returned
