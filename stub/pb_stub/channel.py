@@ -506,7 +506,7 @@ class Channel:
     def collect_tickets(self, let_go: Callable[[], object]) -> list[int]:
         """Take waiting tickets, and those of loans that end in this thread during let_go()."""
         me = _me()
-        self._collecting[me] = tickets = self.take_tickets()
+        self._collecting[me] = tickets = self.take_tickets() if self.tickets else []
         try:
             let_go()
         finally:
