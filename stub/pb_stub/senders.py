@@ -310,11 +310,11 @@ class Outlet:
 
     def _send(self, response: InferenceResponse, final: bool) -> None:
         senders = self._senders
-        if senders.decoupled and not final:
+        if senders.decoupled and not final and self._full():
             self._await_room()
         lent = True
         while True:
-            answers = senders.answers()
+            answers = Answers(senders.channel, senders._loans, senders._pool, senders._undeclared)
             try:
                 answers.gather_one(self.handle, response, self.wanted, final)
                 size = answers.size()
