@@ -93,7 +93,7 @@ PyObject *PyDescr_NewMethod(PyTypeObject *, PyMethodDef *), *PyCFunction_NewEx(P
 
 PyObject *PyErr_Occurred(void), *PyErr_NoMemory(void), *PyErr_SetFromErrno(PyObject *);
 PyObject *PyErr_Format(PyObject *, const char *, ...);
-int PyErr_ExceptionMatches(PyObject *);
+int PyErr_ExceptionMatches(PyObject *), PyErr_CheckSignals(void);
 void PyErr_Fetch(PyObject **, PyObject **, PyObject **), PyErr_Restore(PyObject *, PyObject *, PyObject *);
 void PyErr_Clear(void), PyErr_SetString(PyObject *, const char *);
 

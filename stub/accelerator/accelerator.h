@@ -18,13 +18,14 @@ enum slot {
 	POOL_BUSY, POOL_COLLECTED, POOL_DROPPED, POOL_FREE, POOL_GENERATIONS, POOL_HOLLOW, POOL_LENT, POOL_MAPPED, POOL_MOST_USED,
 	POOL_OFFSETS, POOL_OUTSTANDING, POOL_PEER, POOL_REFERENCES, POOL_SIZES, POOL_WORDS, POOL_USED,
 	PASSED_LOAN, PASSED_OFFSET, PASSED_SIZE,
+	SPIN_AVERAGE, SPIN_CLEAN, SPIN_PAUSE, SPIN_BUDGET,
 	SLOTS
 };
 extern int slot_at[SLOTS];
 
 // Objects of Python that `configure` has received; they live as long as the process.
 extern PyTypeObject *tensor_type, *request_type, *response_type, *array_type;
-extern PyTypeObject *loan_type, *block_type, *loans_type, *mapping_type, *pool_type, *passed_type;
+extern PyTypeObject *loan_type, *block_type, *loans_type, *mapping_type, *pool_type, *passed_type, *spin_type;
 extern uint64_t zero_copy_min, cell; // of loans.py and mappings.py
 extern PyObject *numpy_types; // by Triton's number, None where numpy has no type
 extern PyObject *type_codes;  // Triton's number by dtype
@@ -94,6 +95,7 @@ enum {
 	PRESENT = 1, FINAL = 2,
 	REGION_FRAME = 0, REGION_REQUESTS = 1, REGION_ARENA = 2,
 	TYPE_BYTES = 13,
+	SPIN_STEP_NS = 1000000, SLOW_YIELD_NS = 50000, LONGEST_WAIT = 8, // of spin.py
 };
 
 PyObject *read_requests(PyObject *, PyObject *const *, Py_ssize_t);

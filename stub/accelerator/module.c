@@ -3,7 +3,7 @@
 
 int slot_at[SLOTS];
 PyTypeObject *tensor_type, *request_type, *response_type, *array_type;
-PyTypeObject *loan_type, *block_type, *loans_type, *mapping_type, *pool_type, *passed_type;
+PyTypeObject *loan_type, *block_type, *loans_type, *mapping_type, *pool_type, *passed_type, *spin_type;
 uint64_t zero_copy_min, cell;
 PyObject *numpy_types, *type_codes, *no_parameters, *protocol_error, *empty_text, *zero;
 
@@ -18,6 +18,7 @@ static const char *const slot_names[SLOTS] = {
 	"_busy", "_collected", "_dropped", "_free", "_generations", "_hollow", "_lent", "_mapped", "_most_used",
 	"_offsets", "_outstanding", "_peer", "_references", "_sizes", "_words", "used",
 	"loan", "offset", "size",
+	"_average", "_clean", "_pause", "budget",
 };
 
 // find_slot finds the offset of a slot: it sets the slot of an object, and looks where that is.
@@ -62,11 +63,11 @@ static PyObject *raises(PyObject *self, PyObject *type) {
 }
 
 // configure(Tensor, InferenceRequest, InferenceResponse, ndarray, NUMPY, CODES, NONE, Loan, Block,
-// Loans, FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL) must be called before all other
-// functions. TypeError if the objects are not laid out as expected.
+// Loans, FileMapping, Pool, Passed, Spin, ZERO_COPY_MIN, CELL) must be called before all
+// other functions, except those of Rings. TypeError if the objects are not laid out as expected.
 static PyObject *configure(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 15))
+	if (!arguments(given, 16))
 		return NULL;
 	tensor_type = (PyTypeObject *)kept(args[0]);
 	request_type = (PyTypeObject *)kept(args[1]);
@@ -81,8 +82,9 @@ static PyObject *configure(PyObject *self, PyObject *const *args, Py_ssize_t giv
 	mapping_type = (PyTypeObject *)kept(args[10]);
 	pool_type = (PyTypeObject *)kept(args[11]);
 	passed_type = (PyTypeObject *)kept(args[12]);
-	zero_copy_min = PyLong_AsUnsignedLongLong(args[13]);
-	cell = PyLong_AsUnsignedLongLong(args[14]);
+	PyTypeObject *spins = (PyTypeObject *)kept(args[13]);
+	zero_copy_min = PyLong_AsUnsignedLongLong(args[14]);
+	cell = PyLong_AsUnsignedLongLong(args[15]);
 	empty_text = PyUnicode_InternFromString("");
 	zero = PyLong_FromLong(0);
 	if (!empty_text || !zero || PyErr_Occurred() || !make_names() || !find_slots(tensor_type, TENSOR_ARRAY, REQUEST_CORRELATION) ||
@@ -90,8 +92,9 @@ static PyObject *configure(PyObject *self, PyObject *const *args, Py_ssize_t giv
 	    !find_slots(response_type, RESPONSE_ERROR_SLOT, LOAN_ARRAY) || !find_slots(loan_type, LOAN_ARRAY, BLOCK_DROPPED) ||
 	    !find_slots(block_type, BLOCK_DROPPED, LOANS_COPYING) || !find_slots(loans_type, LOANS_COPYING, MAPPING_ADDRESS) ||
 	    !find_slots(mapping_type, MAPPING_ADDRESS, POOL_BUSY) ||
-	    !find_slots(pool_type, POOL_BUSY, PASSED_LOAN) || !find_slots(passed_type, PASSED_LOAN, SLOTS))
+	    !find_slots(pool_type, POOL_BUSY, PASSED_LOAN) || !find_slots(passed_type, PASSED_LOAN, SPIN_AVERAGE) || !find_slots(spins, SPIN_AVERAGE, SLOTS))
 		return NULL;
+	spin_type = spins; // Rings are already in use
 	return kept(Py_None);
 }
 
@@ -127,7 +130,7 @@ static const struct {
 	{"RING_AT", RING_AT}, {"RING_SIZE", RING_SIZE}, {"MAX_INLINE", MAX_INLINE}, {"MAX_INLINE_TOTAL", MAX_INLINE_TOTAL},
 	{"INFER_HEAD", INFER_SIZE}, {"INFER", KIND_INFER}, {"EXECUTED", KIND_EXECUTED}, {"RESPONSE", KIND_RESPONSE}, {"EXECUTE_COPIES", COPIES}, {"ALL_OUTPUTS", ALL_OUTPUTS},
 	{"CORRELATION_TEXT", CORRELATION_TEXT}, {"RESPONSE_PRESENT", PRESENT}, {"RESPONSE_FINAL", FINAL}, {"REGION_FRAME", REGION_FRAME},
-	{"REGION_REQUESTS", REGION_REQUESTS}, {"REGION_ARENA", REGION_ARENA}, {"PAGE", PAGE}, {"RETURNED_AT", RETURNED_AT},
+	{"REGION_REQUESTS", REGION_REQUESTS}, {"REGION_ARENA", REGION_ARENA}, {"PAGE", PAGE}, {"SPIN_STEP_NS", SPIN_STEP_NS}, {"SLOW_YIELD_NS", SLOW_YIELD_NS}, {"LONGEST_WAIT", LONGEST_WAIT}, {"RETURNED_AT", RETURNED_AT},
 	{"COLLECTED_AT", COLLECTED_AT}, {"RETURN_RING_AT", RETURN_RING_AT}, {"RETURN_RING_SLOTS", RETURN_RING_SLOTS},
 };
 

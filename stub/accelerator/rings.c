@@ -109,20 +109,16 @@ static PyObject *rings_empty(PyObject *self, PyObject *unused) {
 	return PyBool_FromLong(load(WORD64(r->down, TAIL_AT)) == r->head);
 }
 
-// spin(budget, slow) yields the core until there is a frame, or for budget ns. Returns False if a
-// yield took longer than slow ns.
-static PyObject *rings_spin(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-	Rings *r = (Rings *)self;
-	uint64_t budget, slow;
-	if (!arguments(count, 2) || !unsigned_of(args[0], &budget) || !unsigned_of(args[1], &slow))
-		return NULL;
+// yields yields the core until there is a frame, or for budget ns. Returns 0 if a yield took longer
+// than SLOW_YIELD_NS.
+static int yields(Rings *r, uint64_t budget) {
 	int clean = 1;
 	PyThreadState *state = PyEval_SaveThread();
 	uint64_t began = now(), before = began;
 	for (;;) {
 		sched_yield();
 		uint64_t at = now();
-		if (at - before > slow) {
+		if (at - before > SLOW_YIELD_NS) {
 			clean = 0;
 			break;
 		}
@@ -133,7 +129,63 @@ static PyObject *rings_spin(PyObject *self, PyObject *const *args, Py_ssize_t co
 	before = now();
 	PyEval_RestoreThread(state);
 	// A thread that holds the interpreter's lock delays this one like a slow yield.
-	return PyBool_FromLong(clean && now() - before <= slow);
+	return clean && now() - before <= SLOW_YIELD_NS;
+}
+
+static int set_number(PyObject *o, enum slot s, uint64_t value) {
+	PyObject *number = PyLong_FromUnsignedLongLong(value);
+	if (number)
+		change(o, s, number);
+	return number != NULL;
+}
+
+// spun spins and records that, like Rings.next; 0 with an error.
+static int spun(Rings *r, PyObject *spin, uint64_t left, uint64_t clean_left) {
+	int clean;
+	for (;; left -= SPIN_STEP_NS) {
+		clean = yields(r, left < SPIN_STEP_NS ? left : SPIN_STEP_NS);
+		if (!clean || left <= SPIN_STEP_NS || load(WORD64(r->down, TAIL_AT)) != r->head)
+			break;
+		if (PyErr_CheckSignals())
+			return 0;
+	}
+	if (clean && clean_left > 1)
+		return set_number(spin, SPIN_CLEAN, clean_left - 1);
+	PyObject *done = PyObject_CallMethod(spin, clean ? "clean" : "slow", NULL);
+	dropped(done);
+	return done != NULL;
+}
+
+// next(spin) returns the next frame, after a spin if needed, or the time before a spin in vain.
+static PyObject *rings_next(PyObject *self, PyObject *spin) {
+	Rings *r = (Rings *)self;
+	PyObject *frame = rings_take(self, NULL);
+	if (frame != Py_None)
+		return frame;
+	Py_DecRef(frame);
+	uint64_t began = now(), budget, average, pause, clean_left;
+	if (Py_TYPE(spin) != spin_type || !unsigned_in(spin, SPIN_BUDGET, &budget) || !unsigned_in(spin, SPIN_AVERAGE, &average) ||
+	    !unsigned_in(spin, SPIN_PAUSE, &pause) || !unsigned_in(spin, SPIN_CLEAN, &clean_left))
+		return PyLong_FromUnsignedLongLong(began);
+	if (pause && !set_number(spin, SPIN_PAUSE, pause - 1))
+		return NULL;
+	if (pause || average >= budget)
+		return PyLong_FromUnsignedLongLong(began);
+	if (!spun(r, spin, budget, clean_left))
+		return NULL;
+	frame = rings_take(self, NULL);
+	if (frame == Py_None) {
+		Py_DecRef(frame);
+		return PyLong_FromUnsignedLongLong(began);
+	}
+	uint64_t posted = load(WORD64(r->down, POSTED_AT)), waited = posted > began ? posted - began : 0;
+	if (waited > budget * LONGEST_WAIT)
+		waited = budget * LONGEST_WAIT;
+	if (frame && !set_number(spin, SPIN_AVERAGE, (uint64_t)((int64_t)average + (((int64_t)waited - (int64_t)average) >> 3)))) {
+		Py_DecRef(frame);
+		return NULL;
+	}
+	return frame;
 }
 
 static void announce(Rings *r, uint64_t tail) {
@@ -233,7 +285,7 @@ static PyObject *rings_room(PyObject *self, PyObject *unused) {
 static PyMethodDef methods[] = {
 	{"take", rings_take, METH_NOARGS, "take()\n--\n\nReturn the next frame, or None."},
 	{"empty", rings_empty, METH_NOARGS, "empty()\n--\n\nReturn whether there is nothing to take."},
-	{"spin", (PyCFunction)(void (*)(void))rings_spin, METH_FASTCALL, "spin(budget, slow)\n--\n\nYield the core until there is a frame."},
+	{"next", rings_next, METH_O, "next(spin)\n--\n\nTake the next frame, after a spin if needed."},
 	{"write", rings_write, METH_O, "write(frame)\n--\n\nWrite a frame; False if there is no room now."},
 	{"send", rings_send, METH_O, "send(frame)\n--\n\nWrite a frame and ring; False if there is no room now."},
 	{"ring", rings_ring, METH_NOARGS, "ring()\n--\n\nWake the supervisor if it sleeps."},

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from . import layout, messages
+from . import layout, messages, spin
 from .errors import ProtocolError
 
 VARIABLE = "NEREID_ACCELERATOR"
@@ -55,6 +55,9 @@ def _facts() -> dict[str, int]:
         "REGION_REQUESTS": layout.REGION_REQUESTS,
         "REGION_ARENA": layout.REGION_ARENA,
         "PAGE": layout.PAGE,
+        "SPIN_STEP_NS": spin.SPIN_STEP_NS,
+        "SLOW_YIELD_NS": spin.SLOW_YIELD_NS,
+        "LONGEST_WAIT": spin.LONGEST_WAIT,
         "RETURNED_AT": layout.RETURNED_AT,
         "COLLECTED_AT": layout.COLLECTED_AT,
         "RETURN_RING_AT": layout.RETURN_RING_AT,

@@ -30,7 +30,6 @@ import mmap
 import os
 import select
 import threading
-import time
 from collections import deque
 from queue import SimpleQueue
 from typing import Any, Callable, NoReturn, Protocol
@@ -40,7 +39,7 @@ from .errors import Closed, ForeignProcess, Gone, ProtocolError
 from .fence import WEAKLY_ORDERED, Fence
 from .handlers import Handlers, Interrupted
 from .rings import Rings
-from .spin import SLOW_YIELD_NS, Spin
+from .spin import Spin
 
 Mailbox = SimpleQueue  # of frames; an empty frame means: no thread reads, read yourself
 
@@ -54,10 +53,6 @@ _MOST_TICKETS = layout.MAX_BODY // 8
 #: Up to this number, tickets wait for the answer to the current batch; more are sent separately.
 _PATIENT_TICKETS = 64
 
-#: The longest time without signal handlers.
-_SPIN_STEP_NS = 1_000_000
-
-_now = time.monotonic_ns
 _me = threading.get_ident
 
 
@@ -313,38 +308,31 @@ class Channel:
 
     def _wait(self, spin: Spin) -> bytes:
         """Take the next frame from the ring, waiting for it. The caller holds _reading."""
+        if self._foreign:
+            raise ForeignProcess("a process that the model forked cannot wait for the server")
+        try:
+            frame = self._rings.next(spin)
+        except ProtocolError as error:
+            self.distrust(str(error))
+        if not isinstance(frame, bytes):
+            frame = self._await_frame(spin, frame)
+        return self.unspill(frame) if frame[6] & messages.SPILLED else frame
+
+    def _await_frame(self, spin: Spin, began: int) -> bytes:
+        """Sleep until there is a frame, and take it; began is the time before the wait."""
+        handlers = self._handlers
         while True:
+            while self._rings.empty():
+                if handlers.within and handlers.due():
+                    handlers.leave()
+                self._sleep()
+            spin.waited(self.down64[_POSTED] - began)
             try:
                 frame = self._rings.take()
             except ProtocolError as error:
                 self.distrust(str(error))
-            if frame is not None:
-                return self.unspill(frame) if frame[6] & messages.SPILLED else frame
-            if self._foreign:
-                raise ForeignProcess("a process that the model forked cannot wait for the server")
-            self._await_frame(spin)
-
-    def _await_frame(self, spin: Spin) -> None:
-        """Wait until there is a frame."""
-        rings = self._rings
-        began = _now()
-        if spin.worthwhile():
-            left = spin.budget
-            while True:  # in steps, between which signal handlers run
-                clean = rings.spin(left if left < _SPIN_STEP_NS else _SPIN_STEP_NS, SLOW_YIELD_NS)
-                left -= _SPIN_STEP_NS
-                if not clean or left <= 0 or not rings.empty():
-                    break
-            if clean:
-                spin.clean()
-            else:
-                spin.slow()
-        handlers = self._handlers
-        while rings.empty():
-            if handlers.within and handlers.due():
-                handlers.leave()
-            self._sleep()
-        spin.waited(self.down64[_POSTED] - began)
+            if frame is not None:  # not only a PAD
+                return frame
 
     def _sleep(self) -> None:
         """Sleep until the bell rings or idle is due."""

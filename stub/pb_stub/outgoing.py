@@ -21,6 +21,7 @@ from .loans import ZERO_COPY_MIN, Loan, Loans
 from .mappings import CELL, FileMapping
 from .pool import Block, Pool
 from .regions import ClientLoan
+from .spin import Spin
 
 MAX_INLINE = layout.MAX_INLINE
 MAX_INLINE_TOTAL = layout.MAX_INLINE_TOTAL
@@ -50,7 +51,7 @@ class Passed:
 
 def accelerate() -> None:
     """Replace functions by compiled ones."""
-    accelerator.attach(Loan, Block, Loans, FileMapping, Pool, Passed, ZERO_COPY_MIN, CELL)
+    accelerator.attach(Loan, Block, Loans, FileMapping, Pool, Passed, Spin, ZERO_COPY_MIN, CELL)
 
 
 class Outgoing:

@@ -12,6 +12,7 @@ import time
 from . import layout, messages
 from .errors import ProtocolError
 from .fence import WEAKLY_ORDERED, Fence
+from .spin import SLOW_YIELD_NS, SPIN_STEP_NS, Spin
 
 _TAIL = layout.TAIL_AT // 8
 _POSTED = layout.POSTED_AT // 8
@@ -25,7 +26,7 @@ _now = time.monotonic_ns
 
 
 class Rings:
-    """One thread at a time may read (`take`, `empty`, `spin`), and one may write (the others)."""
+    """One thread at a time may read (`take`, `next`, `empty`), and one may write (the others)."""
 
     def __init__(self, down: mmap.mmap, up: mmap.mmap, life: int, bell: int) -> None:
         self._down = down
@@ -73,7 +74,31 @@ class Rings:
                     raise ProtocolError(f"a frame has {size} bytes, want at least {_HEADER}")
                 return frame
 
-    def spin(self, budget: int, slow: int) -> bool:
+    def next(self, spin: Spin) -> bytes | int:
+        """Take the next frame, after a spin if needed; returns the time before it if in vain."""
+        frame = self.take()
+        if frame is not None:
+            return frame
+        began = _now()
+        if not spin.worthwhile():
+            return began
+        left = spin.budget
+        while True:  # in steps, between which signal handlers run
+            clean = self._spin(min(left, SPIN_STEP_NS), SLOW_YIELD_NS)
+            left -= SPIN_STEP_NS
+            if not clean or left <= 0 or not self.empty():
+                break
+        if clean:
+            spin.clean()
+        else:
+            spin.slow()
+        frame = self.take()
+        if frame is None:
+            return began
+        spin.waited(self._down64[_POSTED] - began)
+        return frame
+
+    def _spin(self, budget: int, slow: int) -> bool:
         """Yield the core until there is a frame, or for budget ns.
 
         Returns False if a yield took longer than slow ns.

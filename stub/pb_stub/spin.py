@@ -10,11 +10,14 @@ _LONGEST_PAUSE = 1024
 _CLEAN_SPINS = 64
 #: Maximum weight of a wait, in budgets, so that one long pause does not prevent spinning in the
 #: next burst.
-_LONGEST_WAIT = 8
+LONGEST_WAIT = 8
 
 #: A slower yield gave the core to another thread, which keeps it. At most half of the supervisor's
 #: limit: if both sides are disturbed, the stub gives up first.
 SLOW_YIELD_NS = 50_000
+
+#: The longest time without signal handlers.
+SPIN_STEP_NS = 1_000_000
 
 
 class Spin:
@@ -27,7 +30,7 @@ class Spin:
         self._average = 0
         self._pause = 0  # number of waits without spinning
         self._next_pause = _SHORTEST_PAUSE
-        self._clean = 0
+        self._clean = _CLEAN_SPINS  # clean spins until the next pause gets shorter
 
     def worthwhile(self) -> bool:
         """Return whether the next frame is likely within the budget. Called once for each wait."""
@@ -38,7 +41,7 @@ class Spin:
 
     def waited(self, ns: int) -> None:
         """Record the time until the frame was published, without the time to wake up."""
-        longest = self.budget * _LONGEST_WAIT
+        longest = self.budget * LONGEST_WAIT
         if ns > longest:
             ns = longest
         elif ns < 0:
@@ -49,11 +52,11 @@ class Spin:
         """Record a slow yield: do not spin for some waits, more each time."""
         self._pause = self._next_pause
         self._next_pause = min(self._next_pause * 2, _LONGEST_PAUSE)
-        self._clean = 0
+        self._clean = _CLEAN_SPINS
 
     def clean(self) -> None:
         """Record a spin without a slow yield."""
-        self._clean += 1
-        if self._clean == _CLEAN_SPINS:
-            self._clean = 0
+        self._clean -= 1
+        if not self._clean:
+            self._clean = _CLEAN_SPINS
             self._next_pause = max(self._next_pause // 2, _SHORTEST_PAUSE)

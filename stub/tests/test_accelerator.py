@@ -24,6 +24,7 @@ from c_python_backend_utils import strings
 from c_python_backend_utils.error import TritonError
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
+from c_python_backend_utils.sender import sender_of
 from c_python_backend_utils.tensor import Tensor
 from pb_stub import accelerator, layout, messages
 from pb_stub.batch import Answers, Reader
@@ -32,6 +33,7 @@ from pb_stub.inferences import Inferences
 from pb_stub.loans import Loan
 from pb_stub.outgoing import accelerate
 from pb_stub.pool import PoolExhausted
+from pb_stub.senders import Senders
 
 ROUNDS = 20_000 if os.environ.get("NEREID_TEST_LONG") else 2_000
 
@@ -370,6 +372,43 @@ def test_exceptions_of_signal_handlers_get_through(monkeypatch: pytest.MonkeyPat
         assert answers.gather(requests, responses) is False
     with pytest.raises(PoolExhausted):
         answers.gather_one(1, responses[0], {"OUT0": 2}, True)
+
+
+@needed
+def test_both_claim_the_same_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(InferenceResponse):
+        __slots__ = ()
+
+    made = random.Random(11)
+    senders: Any = Senders.__new__(Senders)
+    senders.decoupled, senders._returned = False, sender_of(None)
+    other = sender_of(None)
+    for _ in range(ROUNDS // 4):
+        seed = made.random()
+        results = []
+        for module in (None, fast):
+            monkeypatch.setattr(accelerator, "module", module)
+            again = random.Random(seed)
+            count = again.randrange(4)
+            requests = []
+            for _ in range(count):
+                request = InferenceRequest.__new__(InferenceRequest)
+                request._sender = again.choice((None, None, None, other))
+                requests.append(request)
+            responses = [again.choice((InferenceResponse([]), InferenceResponse([]), Own([]), None, 3)) for _ in range(count)]
+            usual = senders.claim(requests, again.choice((responses, responses, responses[1:], tuple(responses), None)))
+            results.append((usual, [request._sender for request in requests]))
+        assert results[0] == results[1], seed
+    before = sys.getrefcount(other), sys.getrefcount(senders._returned)
+    request._sender = other
+    for _ in range(100):
+        assert fast.claim([request], [InferenceResponse([])], senders._returned) is False
+        request._sender = None
+        assert fast.claim([request], [InferenceResponse([])], senders._returned) is True
+        request._sender = other
+    assert sys.getrefcount(other) - before[0] <= 1
+    assert sys.getrefcount(senders._returned) == before[1]
+    assert fast.claim([3], [3], other) is None
 
 
 # INFER.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import signal
 import struct
+import threading
 import time
 from typing import Any, Callable, Iterator
 
@@ -13,6 +15,7 @@ import pytest
 from pb_stub import layout, messages, rings
 from pb_stub.errors import ProtocolError
 from pb_stub.rings import Rings
+from pb_stub.spin import Spin
 from test_accelerator import ROUNDS, fast, needed, noise, outcome
 
 
@@ -149,14 +152,66 @@ def test_a_frame_is_sent_with_its_bell() -> None:
 
 
 @needed
-def test_a_spin_ends(ends: tuple[End, End]) -> None:
+def test_both_spin_alike(ends: tuple[End, End]) -> None:
+    frame = messages.HEADER.pack(24, 2, 0, 7, 0, 1)
     for end in ends:
+        end.down[layout.RING_AT : layout.RING_AT + 24] = frame
+        spin = Spin(3_000_000)  # several steps
+        clean = spin._clean
         began = time.monotonic_ns()
-        assert end.rings.spin(2_000_000, 10**12) is True
-        assert time.monotonic_ns() - began >= 2_000_000
-        assert end.rings.spin(10**12, 0) is False
-        end.word(layout.TAIL_AT, "<Q", 8)
-        assert end.rings.spin(10**15, 10**15) is True
+        before = end.rings.next(spin)
+        assert isinstance(before, int) and began <= before
+        if spin._pause:  # a yield was slow
+            assert spin._pause == 4
+        else:
+            assert time.monotonic_ns() - before >= 3_000_000
+            assert spin._clean == clean - 1
+        for spin._pause, spin._average, pause in ((5, 0, 4), (0, 3_000_000, 0)):
+            assert isinstance(end.rings.next(spin), int)
+            assert spin._pause == pause
+        assert isinstance(end.rings.next(Spin(0)), int)
+        spin._clean = 1
+        end.word(layout.TAIL_AT, "<Q", 24)
+        assert end.rings.next(spin) == frame  # at once
+        assert (spin._clean, spin._average) == (1, 3_000_000)
+
+
+@needed
+@pytest.mark.parametrize(("posted", "average"), [(2**62, 1000 + ((8 * 10**10 - 1000) >> 3)), (0, 1000 + (-1000 >> 3))])
+def test_both_record_a_wait(ends: tuple[End, End], posted: int, average: int) -> None:
+    frame = messages.HEADER.pack(24, 2, 0, 7, 0, 1)
+    for end in ends:
+        end.down[layout.RING_AT : layout.RING_AT + 24] = frame
+        end.word(layout.POSTED_AT, "<Q", posted)
+        spin = Spin(10**10)
+        timer = threading.Timer(0.005, end.word, (layout.TAIL_AT, "<Q", 24))
+        timer.start()
+        while True:
+            spin._average, spin._pause, spin._clean = 1000, 0, 1
+            found = end.rings.next(spin)
+            if found == frame:
+                break
+        timer.join()
+        assert spin._average in (average, 1000)  # 1000: it came right after a slow yield
+        assert spin._clean == 64
+
+
+@needed
+def test_a_spin_runs_signal_handlers(ends: tuple[End, End]) -> None:
+    for end in ends:
+
+        def handler(_number: int, _frame: Any, end: End = end) -> None:
+            end.word(layout.TAIL_AT, "<Q", 24)
+
+        end.down[layout.RING_AT : layout.RING_AT + 24] = messages.HEADER.pack(24, 2, 0, 7, 0, 1)
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            spin = Spin(10**10)
+            while not isinstance(end.rings.next(spin), bytes):
+                spin._pause = 0
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
 
 @needed
