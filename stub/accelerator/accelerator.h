@@ -111,7 +111,7 @@ PyObject *faults(PyObject *, PyObject *);
 PyObject *lent_array(PyObject *, PyObject *, PyObject *, PyObject *);
 int passed_on(PyObject *, PyObject *, const Py_buffer *, long *, PyObject **);
 PyObject *taken_block(PyObject *, const Py_buffer *, uint64_t *);
-PyObject *make_loan_end(PyObject *), *make_block_end(void);
+PyObject *make_loan_end(PyObject *), *make_loan_died(void), *make_block_end(void);
 int make_names(void);
 PyObject *address(PyObject *, PyObject *);
 PyObject *make_methods(PyObject *, PyObject *const *, Py_ssize_t);

@@ -10,14 +10,21 @@ static PyObject *name_base, *name_foreign, *name_give_back, *name_collecting, *n
 // inspection that was not needed, the next arrays count again: the more, the longer it took.
 static long last_faults;
 static uint64_t count_again;
+
+// The arrays over loans that have died, now and when faults were last counted.
+static uint64_t deaths, deaths_before;
 enum { PAGES_PER_COUNT = 4, PATIENT_TICKETS = 64 };
 
 static long fault_count(void) {
 	struct rusage usage;
 	if (getrusage(0 /* RUSAGE_SELF */, &usage))
 		return -1;
+	deaths_before = deaths;
 	return last_faults = usage.minor_faults + usage.major_faults;
 }
+
+// faults_after returns a number of page faults that includes all by writes to dead arrays.
+static long faults_after(void) { return last_faults > 0 && deaths == deaths_before ? last_faults : fault_count(); }
 
 // faults_before returns a number of page faults for a new array.
 static long faults_before(void) {
@@ -112,6 +119,7 @@ static int keep_loan(PyObject *lent, PyObject *loan, PyObject *array) {
 // loan_died is called when the array over a loan is deleted.
 static PyObject *loan_died(PyObject *loan, PyObject *unused) {
 	(void)unused;
+	deaths++;
 	PyObject *key = slot(loan, LOAN_KEY), *loans = slot(loan, LOAN_LOANS), *lent = loans ? slot(loans, LOANS_LENT) : NULL;
 	if (!key || !lent || PyDict_DelItem(lent, key))
 		PyErr_Clear(); // it was not kept
@@ -192,7 +200,7 @@ static PyObject *end_loan(PyObject *self, PyObject *unused) {
 	(void)unused;
 	PyObject *loans = Py_TYPE(self) == loan_type ? slot(self, LOAN_LOANS) : NULL, *mapping = slot(self, LOAN_MAPPING);
 	PyObject *channel = loans && Py_TYPE(loans) == loans_type ? slot(loans, LOANS_CHANNEL) : NULL, *ticket = slot(self, LOAN_TICKET);
-	if (channel && ticket && mapping && (mapping == Py_None || unwritten(self, fault_count()))) {
+	if (channel && ticket && mapping && (mapping == Py_None || unwritten(self, faults_after()))) {
 		PyObject *foreign = PyObject_GetAttr(channel, name_foreign);
 		if (foreign == Py_False) {
 			Py_DecRef(foreign);
@@ -251,6 +259,9 @@ int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *fau
 }
 
 static PyMethodDef end_loan_def = {"__del__", end_loan, METH_NOARGS, "__del__($self, /)\n--\n\nReturn the loan."};
+
+// make_loan_died returns what replaces Loan._died.
+PyObject *make_loan_died(void) { return PyDescr_NewMethod(loan_type, &died_def); }
 
 // make_loan_end returns what replaces Loan.__del__.
 PyObject *make_loan_end(PyObject *python) {

@@ -201,10 +201,10 @@ static PyMethodDef get_output_def = {
 
 static PyObject *interned(PyObject **to, const char *text) { return *to = PyUnicode_InternFromString(text); }
 
-// methods(originals) returns what replaces seven Python functions, in the order of this function.
+// methods(originals) returns what replaces eight Python functions, in the order of this function.
 PyObject *make_methods(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 7) || !interned(&name_dtype, "dtype") || !interned(&name_flags, "flags") || !interned(&name_shape, "shape") ||
+	if (!arguments(given, 8) || !interned(&name_dtype, "dtype") || !interned(&name_flags, "flags") || !interned(&name_shape, "shape") ||
 	    !interned(&name_contiguous, "c_contiguous") || !interned(&name_tensors, "output_tensors"))
 		return NULL;
 	tensor_init = kept(args[0]);
@@ -215,15 +215,15 @@ PyObject *make_methods(PyObject *self, PyObject *const *args, Py_ssize_t given) 
 	PyObject *module = PyObject_GetAttrString(input_by_name, "__module__");
 	if (!module)
 		return NULL;
-	PyObject *made[7] = {
+	PyObject *made[8] = {
 		PyDescr_NewMethod(tensor_type, &init_tensor_def),     PyDescr_NewMethod(tensor_type, &as_numpy_def),
 		PyDescr_NewMethod(response_type, &init_response_def), PyCFunction_NewEx(&get_input_def, NULL, module),
 		PyCFunction_NewEx(&get_output_def, NULL, module),     make_loan_end(args[5]),
-		make_block_end(),
+		make_loan_died(),                                     make_block_end(),
 	};
 	Py_DecRef(module);
-	PyObject *all = PyTuple_New(7);
-	for (int i = 0; i < 7; i++) {
+	PyObject *all = PyTuple_New(8);
+	for (int i = 0; i < 8; i++) {
 		if (!all || !made[i] || PyTuple_SetItem(all, i, made[i]))
 			return NULL;
 	}

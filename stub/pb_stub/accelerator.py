@@ -116,6 +116,7 @@ def attach(loan: Any, block: Any, *others: Any) -> None:
         (utils, "get_input_tensor_by_name"),
         (utils, "get_output_tensor_by_name"),
         (loan, "__del__"),
+        (loan, "_died"),
         (block, "__del__"),
     )
     classes = Tensor, InferenceRequest, InferenceResponse, np.ndarray
