@@ -76,7 +76,7 @@ typedef struct {
 #define PyBUF_FORMAT 0x0004
 #define PyBUF_ND 0x0008
 
-extern PyTypeObject PyBool_Type, PyBytes_Type, PyDict_Type, PyList_Type, PyLong_Type, PyTuple_Type, PyUnicode_Type;
+extern PyTypeObject PyBytes_Type, PyDict_Type, PyList_Type, PyLong_Type, PyTuple_Type, PyUnicode_Type;
 extern PyObject _Py_NoneStruct, _Py_TrueStruct, _Py_FalseStruct;
 #define Py_None (&_Py_NoneStruct)
 #define Py_True (&_Py_TrueStruct)

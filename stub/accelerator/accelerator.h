@@ -76,6 +76,14 @@ static inline int unsigned_in(PyObject *o, enum slot s, uint64_t *to) {
 	return 0;
 }
 
+// set_number sets a slot to an int; 0 with an error.
+static inline int set_number(PyObject *o, enum slot s, uint64_t value) {
+	PyObject *number = PyLong_FromUnsignedLongLong(value);
+	if (number)
+		change(o, s, number);
+	return number != NULL;
+}
+
 // These order what another process does with them and with the bytes around them.
 static inline uint64_t load(uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 static inline void store(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }

@@ -228,9 +228,10 @@ static int put_beside(Gathered *g, long long index, PyObject *tensor, PyObject *
 		return 0;
 	PyObject *passed = NULL, *loans = view.len > MAX_INLINE ? PyObject_GetAttr(outgoing, name_loans) : NULL;
 	int found = loans ? passed_on(loans, data, &view, &g->faults, &passed) : -1, done = 0;
-	if (found > 0 && unsigned_in(passed, PASSED_OFFSET, &offset)) {
+	if (found > 0) {
 		change(tensor, TENSOR_SENT, passed);
-		done = put_loan(g, index, tensor, outgoing, slot(passed, PASSED_LOAN), offset, (uint64_t)view.len);
+		done = unsigned_in(passed, PASSED_OFFSET, &offset) &&
+		       put_loan(g, index, tensor, outgoing, slot(passed, PASSED_LOAN), offset, (uint64_t)view.len);
 	} else if (!found) {
 		done = put_block(g, index, tensor, outgoing, &view, placed);
 	}

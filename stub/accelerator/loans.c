@@ -150,10 +150,13 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 	PyObject *memory = slot(mapping, MAPPING_MAP), *offset = PyLong_FromUnsignedLongLong(at - start);
 	PyObject *before = count < 0 ? NULL : PyLong_FromLong(count), *array = NULL;
 	if (offset && before && memory) {
+		// Kept, because a garbage collection may run Python code.
 		Py_IncRef(loan);
 		Py_IncRef(mapping);
+		Py_IncRef(name);
+		Py_IncRef(shape);
 		array = PyObject_CallFunctionObjArgs((PyObject *)array_type, shape, dtype, memory, offset, NULL);
-		// Another thread may have been here during a garbage collection.
+		// That, or another thread meanwhile, may have been here.
 		if (array && (slot(loan, LOAN_MAPPING) != Py_None || !keep_loan(lent, loan, array))) {
 			Py_DecRef(array);
 			array = NULL;
@@ -163,6 +166,8 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 			change(loan, LOAN_NAME, kept(name));
 			change(loan, LOAN_FAULTS, kept(before));
 		}
+		Py_DecRef(shape);
+		Py_DecRef(name);
 		Py_DecRef(mapping);
 		Py_DecRef(loan);
 	}
@@ -254,6 +259,10 @@ int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *fau
 	fill(found, PASSED_LOAN, kept(loan));
 	fill(found, PASSED_OFFSET, PyLong_FromUnsignedLongLong(offset));
 	fill(found, PASSED_SIZE, PyLong_FromUnsignedLongLong(count));
+	if (PyErr_Occurred()) { // no memory
+		Py_DecRef(found);
+		return -1;
+	}
 	*passed = found;
 	return 1;
 }

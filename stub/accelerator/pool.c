@@ -23,13 +23,6 @@ static int set_item(PyObject *list, uint64_t index, uint64_t value) {
 	return o && !PyList_SetItem(list, (Py_ssize_t)index, o);
 }
 
-static int set_number(PyObject *pool, enum slot s, uint64_t value) {
-	PyObject *o = PyLong_FromUnsignedLongLong(value);
-	if (o)
-		change(pool, s, o);
-	return o != NULL;
-}
-
 // drop releases one reference to a block, like Pool._drop.
 static int drop(PyObject *pool, uint64_t index) {
 	PyObject *generations = slot(pool, POOL_GENERATIONS), *references = slot(pool, POOL_REFERENCES), *free = slot(pool, POOL_FREE);

@@ -132,13 +132,6 @@ static int yields(Rings *r, uint64_t budget) {
 	return clean && now() - before <= SLOW_YIELD_NS;
 }
 
-static int set_number(PyObject *o, enum slot s, uint64_t value) {
-	PyObject *number = PyLong_FromUnsignedLongLong(value);
-	if (number)
-		change(o, s, number);
-	return number != NULL;
-}
-
 // spun spins and records that, like Rings.next; 0 with an error.
 static int spun(Rings *r, PyObject *spin, uint64_t left, uint64_t clean_left) {
 	int clean;
