@@ -25,6 +25,7 @@ Ordering: on x86-64 stores are seen in order, and releasing a lock is a full bar
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -53,6 +54,9 @@ _LONGEST = _HEADER + layout.MAX_BODY
 _MOST_TICKETS = layout.MAX_BODY // 8
 #: Up to this number, tickets wait for the answer to the current batch; more are sent separately.
 _PATIENT_TICKETS = 64
+
+#: How long the other threads of an instance that has ended may take to notice it.
+_PART_NS = 1_000_000_000
 
 #: The longest time without signal handlers.
 _SPIN_STEP_NS = 1_000_000
@@ -117,6 +121,7 @@ class Channel:
         handlers.waiting = Channel._await_bell.__code__
         handlers.receiving = Channel.receive.__code__
         self._foreign = False
+        self._name = "a process that the model forked"
         os.register_at_fork(after_in_child=self._disown)
 
         #: Returns the mailbox of a frame that was read, or None if route has handled the frame.
@@ -146,9 +151,26 @@ class Channel:
     def _disown(self) -> None:
         self._foreign = True
 
+    def part(self) -> bool:
+        """Wait until the supervisor has closed its end, which it does after the last frame.
+
+        Other threads that wait for frames end then. Returns whether they have: otherwise they still
+        use the descriptors.
+        """
+        with contextlib.suppress(Gone, Closed):
+            box: Mailbox[bytes] = SimpleQueue()
+            while True:
+                self.receive(box)
+        self._name = "an instance that has ended"
+        self._foreign = True
+        until = _now() + _PART_NS
+        while self._waiting and _now() < until:
+            time.sleep(0.001)
+        return not self._waiting
+
     @property
     def foreign(self) -> bool:
-        """Return whether the model forked this process after the channel was made."""
+        """Return whether the model forked this process after the channel was made, or it has ended."""
         return self._foreign
 
     # Reading.
@@ -322,7 +344,7 @@ class Channel:
             if frame is not None:
                 return self.unspill(frame) if frame[6] & messages.SPILLED else frame
             if self._foreign:
-                raise ForeignProcess("a process that the model forked cannot wait for the server")
+                raise ForeignProcess(f"{self._name} cannot wait for the server")
             self._await_frame(spin)
 
     def _await_frame(self, spin: Spin) -> None:
@@ -378,7 +400,7 @@ class Channel:
     def publish(self, frame: bytes) -> None:
         """Send a whole frame, waiting while the ring is full."""
         if self._foreign:
-            raise ForeignProcess("a process that the model forked cannot talk to the server")
+            raise ForeignProcess(f"{self._name} cannot talk to the server")
         if len(frame) > _LONGEST:
             frame = self._spilled(frame)
         # In this order: a thread that takes a deferred frame is in _senders until it is written.

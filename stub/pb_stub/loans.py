@@ -55,6 +55,10 @@ class Loan:
         self.size = size
         self.mapping: FileMapping | None = None  # the mapping of the array over it, if there is or was such an array
 
+    def is_from(self, loans: Loans) -> bool:
+        """Return whether loans made this one: not those of another instance in this process."""
+        return self._loans is loans
+
     def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         """Make a private, writable array of the bytes as received."""
         loans = self._loans

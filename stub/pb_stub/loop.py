@@ -62,6 +62,7 @@ class Loop:
         self._logs = Logs(channel)
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once imported
+        self._runtime: _Runtime | None = None  # once the settings are known
         self._told = False  # INITIALIZE was decoded
         self._devices: dict[int, OnDevice] = {}  # at most one, once needed
         self._readiness: Readiness | None = None  # for a model with is_ready
@@ -104,6 +105,13 @@ class Loop:
             else:
                 self._misplaced(frame)
             del frame  # otherwise the last batch would live until the next
+
+    def part(self) -> bool:
+        """Leave a process that goes on; returns whether no thread uses the descriptors any more."""
+        parted = self._channel.part()
+        if self._runtime is not None:
+            runtime.remove(self._runtime)
+        return parted
 
     def _expect(self, *kinds: int) -> bytes:
         """Wait for a frame of one of these kinds."""
@@ -211,10 +219,9 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._idle
         channel.spin = Spin(settings.spin_us * 1000)
-        self._runtime = _Runtime(
-            self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet
-        )
-        runtime.install(self._runtime)
+        made = _Runtime(self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet)
+        self._runtime = made
+        runtime.install(made)
 
     def _elsewhere(self) -> OnDevice:
         """Return the object for device memory, created on first use: most models have none."""
@@ -286,6 +293,7 @@ class Loop:
         if text:
             self._logs.start()
             complain(self._logs, f"Failed to initialize Python stub for auto-complete: {text}", 0, trace)
+            process.part(self._instance)
         leave_children(self._channel)
         channel.publish(messages.completed(channel.life, text, config))
         return not text
@@ -299,6 +307,7 @@ class Loop:
             text = f"INITIALIZE is not understood: {error}"
             self._logs.start()
             complain(self._logs, f"Failed to initialize Python stub: {text}")
+            process.part(self._instance)
             channel.publish(messages.initialized(channel.life, text, False))
             return None
         self._settle(question.settings)
@@ -340,6 +349,7 @@ class Loop:
         text = trace = ""
         model = None
         try:
+            assert self._runtime is not None
             self._runtime.copies = _copies(question.args)
             model = self._start(question)
         except _NotStarted as refusal:
@@ -353,6 +363,7 @@ class Loop:
         if text:
             complain(self._logs, f"Failed to initialize Python stub: {text}", 0, trace)
             model = None
+            process.part(self._instance)
         leave_children(self._channel)
         if model is not None and model.has_is_ready:
             self._readiness = Readiness(channel, self._instance, model, self._service)
@@ -384,6 +395,7 @@ class Loop:
             self._complain_of_end(text, error)
         process.collect()  # the model's reference cycles end while the server still listens
         leave_children(self._channel)
+        process.part(self._instance)
         channel = self._channel
         if self._devices:
             self._linger(self._devices[0].pool)
