@@ -149,7 +149,8 @@ func (h *host) join(instance string, files *Files) bool {
 		fds = append(fds, int(f.Fd())) // bound: the process's files
 	}
 	_ = h.door.SetWriteDeadline(time.Now().Add(joinLimit))
-	if _, _, err := h.door.WriteMsgUnix([]byte(instance), unix.UnixRights(fds...), nil); err != nil {
+	name := []byte(instance) // bound: a name of the config
+	if _, _, err := h.door.WriteMsgUnix(name, unix.UnixRights(fds...), nil); err != nil {
 		h.model.log.Warn().Err(err).Msg("a process takes no further instance, restarting it")
 		h.closed = true
 		h.process.Kill()

@@ -14,7 +14,7 @@ import (
 )
 
 // sharing is a model whose instances meet in their module. OUT0 of a request is the number of the
-// instance, then what the command in IN0 returns.
+// instance, unless the command in IN0 has another result.
 const sharing = `
 import os, threading, time
 import numpy as np

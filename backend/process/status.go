@@ -200,7 +200,7 @@ func (s *Supervisor) Processes() []metrics.Process {
 	counted := make(map[*host]bool) // bound: the processes
 	for i, l := range lives {
 		if counted[l.host] {
-			kept = append(kept, list[i])
+			kept = append(kept, list[i]) // bound: the processes
 			continue
 		}
 		// The file belongs to this process if it has not been reaped before and after the reading.

@@ -39,6 +39,7 @@ type code struct {
 	overlap      int
 	shares       atomic.Bool // a process runs several instances. Set by Check.
 	takesDevices bool        // inputs may be on devices. Set by Configure.
+	noDeviceCopy bool        // as_numpy raises an error for tensors on devices. Set by Configure.
 }
 
 var _ process.Program = (*code)(nil)

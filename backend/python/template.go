@@ -151,7 +151,7 @@ func (t *template) fork(instance, mark string, files *process.Files) (*launch.Pr
 	if files.Door != nil {
 		list = append(list, files.Door) // bound: ten
 	}
-	for _, f := range append(list, files.Output[:]...) {
+	for _, f := range append(list, files.Output[:]...) { // bound: ten
 		fds = append(fds, int(f.Fd())) // bound: the process's files
 	}
 	var reply struct {

@@ -194,21 +194,21 @@ def divide() -> None:
 
     Other threads, such as those of an executor that an import has made, use the latest runtime.
     """
-    global install, current  # noqa: PLW0603  # one in a process
+    global install, current
     start = threading.Thread.start
 
-    def start_with_mine(thread: threading.Thread) -> None:
+    def start_with_mine(self: threading.Thread) -> None:
         mine = _mine.get(None)
         if mine is not None:
-            run = thread.run
+            run = self.run
 
             def run_with_mine() -> None:
-                del thread.run
+                del self.run
                 _mine.set(mine)
                 run()
 
-            thread.run = run_with_mine  # type: ignore[method-assign]
-        start(thread)
+            self.run = run_with_mine  # type: ignore[method-assign]
+        start(self)
 
     def install_mine(runtime: Runtime) -> None:
         _mine.set(runtime)

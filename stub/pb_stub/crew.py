@@ -12,8 +12,8 @@ from typing import Callable
 
 from c_python_backend_utils import runtime
 
+from . import process
 from .process import Descriptors
-from .template import receive
 
 
 class Crew:
@@ -30,7 +30,7 @@ class Crew:
 
     def _admit(self) -> None:
         while True:
-            name, fds = receive(self._door)
+            name, fds = process.receive(self._door)
             if not name:
                 return
             serve = (name.decode(), Descriptors(*fds))

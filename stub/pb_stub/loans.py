@@ -176,6 +176,10 @@ class Loans:
         assert isinstance(root, _Root)
         del self._roots[root.key]
 
+    def are_out(self) -> bool:
+        """Return whether arrays over loans exist."""
+        return bool(self._roots)
+
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
         """Return the loan whose bytes array shows, and their offset; None for other memory."""
         shown = array

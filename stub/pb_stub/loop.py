@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import time
 from queue import SimpleQueue
@@ -42,8 +41,9 @@ if TYPE_CHECKING:
 
 _now = time.monotonic_ns
 
-#: The model parameter for as_numpy of tensors on devices: copy or error.
-_ON_DEVICE = "AS_NUMPY_ON_GPU"
+#: Without the GIL, an object that another thread lets go of ends when the thread that made it runs
+#: next. So a thread that waits while there are loans wakes now and then.
+_LETTING_GO_MS = 100
 
 accelerator.attach(Loan)
 
@@ -236,6 +236,8 @@ class Loop:
     def _idle(self) -> int | None:
         """Release memory before a sleep. Returns the milliseconds until the next useful check."""
         here = self._pool.patience()
+        if process.FREE_THREADED and self._loans.are_out():
+            here = _LETTING_GO_MS if here is None else min(here, _LETTING_GO_MS)
         if not self._devices:
             return here
         elsewhere = self._devices[0].patience()
@@ -350,7 +352,7 @@ class Loop:
         model = None
         try:
             assert self._runtime is not None
-            self._runtime.copies = _copies(question.args)
+            self._runtime.copies = not question.no_device_copy
             model = self._start(question)
         except _NotStarted as refusal:
             text = str(refusal)
@@ -412,17 +414,6 @@ class Loop:
     def _complain_of_end(self, text: str, error: BaseException) -> None:
         trace = failure.trace(error)
         self._logs.complain(runtime.INFO, f"{text}\n{trace}" if trace else text, 0, 1)
-
-
-def _copies(args: dict[str, str]) -> bool:
-    """Return whether as_numpy copies tensors on devices, by the model's parameter."""
-    config = args.get("model_config", "")
-    if _ON_DEVICE not in config:
-        return True
-    value = json.loads(config).get("parameters", {}).get(_ON_DEVICE, {}).get("string_value")
-    if value not in (None, "copy", "error"):
-        raise _NotStarted(f"parameter {_ON_DEVICE} is {value!r}, want copy or error")
-    return bool(value != "error")
 
 
 class _NotStarted(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import atexit
 import contextlib
 import fcntl
@@ -11,6 +12,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import sys
 import threading
 import types
@@ -27,6 +29,12 @@ EXIT_NOT_STARTED = 1
 EXIT_LOST = 70
 EXIT_NO_MEMORY = 71
 EXIT_CONFUSED = 76
+
+#: Whether several threads execute Python code at the same time.
+FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
+
+_LARGEST_PACKET = 65536
+_MOST_DESCRIPTORS = 10
 
 #: How long the model's threads and exit handlers may delay the exit of a stopped stub.
 EXIT_SECONDS = 5.0
@@ -107,7 +115,8 @@ def part(instance: str) -> None:
 def dismiss(fds: Descriptors) -> None:
     """Close the descriptors of an instance that has ended."""
     for fd in fds:
-        if fd >= 0 and _files.pop(fd, None):
+        if fd in _files:
+            del _files[fd]
             os.close(fd)
 
 
@@ -195,6 +204,17 @@ def arm(lifeline: int) -> None:
     ended.register(lifeline, 0)
     if ended.poll(0):  # closed before it was armed
         os.killpg(0, signal.SIGKILL)
+
+
+def receive(sender: socket.socket) -> tuple[bytes, list[int]]:
+    """Receive one packet with its descriptors, from a socket that preserves message boundaries."""
+    fds = array.array("i")
+    space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * fds.itemsize)
+    data, ancillary, _, _ = sender.recvmsg(_LARGEST_PACKET, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, raw in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(raw[: len(raw) // fds.itemsize * fds.itemsize])
+    return data, fds.tolist()
 
 
 def hide(root: str, search: list[str], changing: bool = False) -> None:

@@ -12,7 +12,6 @@ processes that models have left in their own sessions.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import gc
 import os
@@ -29,8 +28,7 @@ from .process import Descriptors
 
 #: Least and most descriptors of a request: a stub's, the last of which may be missing, perhaps its
 #: door, and its stdout and stderr.
-_LEAST_DESCRIPTORS, _DESCRIPTORS = 8, 10
-_LARGEST_PACKET = 65536
+_LEAST_DESCRIPTORS, _MOST_DESCRIPTORS = 8, 10
 _END = _msgpack.pack({"end": True})
 
 EXIT_NO_NUMPY = 3
@@ -101,7 +99,7 @@ def serve(supervisor: socket.socket, threads: Sequence[str] = ()) -> _Stub:
     supervisor.send(_msgpack.pack({**hello, "threads": list(threads)}))
     while True:
         try:
-            data, fds = receive(supervisor)
+            data, fds = process.receive(supervisor)
         except ConnectionResetError:
             data, fds = b"", []
         if not data:
@@ -145,19 +143,8 @@ def _load() -> dict[str, Any]:
         "pid": os.getpid(),
         "no_accelerator": accelerator.reason,
         "accelerator_failed": accelerator.failed,
-        "free_threaded": not getattr(sys, "_is_gil_enabled", lambda: True)(),
+        "free_threaded": process.FREE_THREADED,
     }
-
-
-def receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
-    """Receive one packet with its descriptors."""
-    fds = array.array("i")
-    space = socket.CMSG_SPACE(_DESCRIPTORS * fds.itemsize)
-    data, ancillary, _, _ = supervisor.recvmsg(_LARGEST_PACKET, space, socket.MSG_CMSG_CLOEXEC)
-    for level, kind, raw in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds.frombytes(raw[: len(raw) // fds.itemsize * fds.itemsize])
-    return data, fds.tolist()
 
 
 def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) -> int | _Stub:
@@ -168,8 +155,8 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) 
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
         raise _Bad("the request names no instance")
-    if not _LEAST_DESCRIPTORS <= len(fds) <= _DESCRIPTORS:
-        raise _Bad(f"{len(fds)} descriptors came, want {_LEAST_DESCRIPTORS} to {_DESCRIPTORS}")
+    if not _LEAST_DESCRIPTORS <= len(fds) <= _MOST_DESCRIPTORS:
+        raise _Bad(f"{len(fds)} descriptors came, want {_LEAST_DESCRIPTORS} to {_MOST_DESCRIPTORS}")
     if where.title is None:
         raise _Bad("the title of a forked stub cannot be set here: ctypes or /proc is missing")
     report, reporter = os.pipe()

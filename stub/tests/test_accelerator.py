@@ -25,7 +25,7 @@ from c_python_backend_utils.error import TritonError
 from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.tensor import Tensor
-from pb_stub import accelerator, layout, messages
+from pb_stub import accelerator, layout, messages, process
 from pb_stub.batch import Answers, Reader
 from pb_stub.errors import NotUnderstood
 from pb_stub.inferences import Inferences
@@ -634,6 +634,7 @@ def test_a_variable_turns_it_off() -> None:
     assert python(SHOW, **{accelerator.VARIABLE: "off"}) == "False False NEREID_ACCELERATOR is off"
 
 
+@pytest.mark.skipif(process.FREE_THREADED, reason="the accelerator is not used")
 def test_a_library_that_cannot_be_loaded_is_reported(root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()

@@ -116,7 +116,7 @@ func Choice[C any](key, help, usual, other string, set func(c *C, isOther bool))
 func OneOf[C any](key, help string, choices []string, set func(c *C, choice string)) Setting[C] {
 	row := Row{Key: key, Help: help, Choices: choices, Default: choices[0]} // bound: the table
 	return Setting[C]{Row: row, Read: func(c *C, text string) error {
-		set(c, strings.ToLower(text))
+		set(c, strings.ToLower(text)) // bound: the command line
 		return row.Check(text)
 	}}
 }
