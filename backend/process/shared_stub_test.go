@@ -16,7 +16,7 @@ import (
 // sharing is a model whose instances meet in their module. OUT0 of a request is the number of the
 // instance, unless the command in IN0 has another result.
 const sharing = `
-import os, threading, time
+import asyncio, os, sys, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -28,6 +28,9 @@ class TritonPythonModel:
     def initialize(self, args):
         self.name = args["model_instance_name"]
         instances.append(self)
+        # From Python 3.14 on, the main thread has no loop before one is set.
+        self.has_loop = sys.version_info < (3, 14) or threading.current_thread() is not threading.main_thread()
+        self.loop = asyncio.get_event_loop() if self.has_loop else None
         if self.name.endswith("_9"):
             raise ValueError("no tenth instance")
 
@@ -52,6 +55,8 @@ class TritonPythonModel:
             thread.start()
             thread.join()
             out = np.frombuffer(found[0].encode(), np.uint8)
+        elif command == "loop":
+            out = np.frombuffer(str(not self.has_loop or asyncio.get_event_loop() is self.loop).encode(), np.uint8)
         elif command == "exit":
             os._exit(3)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", out.reshape(1, -1))])
@@ -121,6 +126,9 @@ func TestInstancesShareAProcess(t *testing.T) {
 			all := m.model.Instances()
 			if got := m.command(all[1], "owner", 8); got != "m_0_1" {
 				t.Errorf("a thread of instance 1 belongs to %q", got)
+			}
+			if got := m.command(all[2], "loop", 8); got != "True" {
+				t.Errorf("instance 2 has another loop than in initialize: %s", got)
 			}
 			// An input that one instance keeps is another's output.
 			for _, size := range []int{8, 100 << 10, 1 << 20} {

@@ -6,6 +6,7 @@ preserves message boundaries. The process ends after its last instance, when the
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from typing import Callable
@@ -33,10 +34,21 @@ class Crew:
             name, fds = process.receive(self._door)
             if not name:
                 return
-            serve = (name.decode(), Descriptors(*fds))
-            thread = threading.Thread(target=self._serve, args=serve, name=f"pb_stub {serve[0]}", daemon=True)
+            instance = name.decode()
+            arguments = instance, Descriptors(*fds)
+            thread = threading.Thread(target=self._run, args=arguments, name=f"pb_stub {instance}", daemon=True)
             thread.start()
             self._threads = [*filter(threading.Thread.is_alive, self._threads), thread]
+
+    def _run(self, instance: str, fds: Descriptors) -> None:
+        # Models expect a current loop, as the main thread has one before Python 3.14.
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            self._serve(instance, fds)
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
 
     def wait(self) -> None:
         """Wait until the door is closed and all further instances have ended."""
