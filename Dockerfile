@@ -16,7 +16,7 @@ ARG VERSION=dev
 ARG SOURCE_DATE_EPOCH=0
 # A Python script, for which this image has the interpreter, makes the list of contents.
 RUN REQUIRED=1 make build VERSION="$VERSION" \
-	&& .ci/release bin/nereid "$VERSION" /tmp/release "$(go env GOARCH)" go "$SOURCE_DATE_EPOCH" \
+	&& .ci/release bin/nereid "$VERSION" /tmp/release go "$SOURCE_DATE_EPOCH" "$(go env GOARCH)=bin/nereid" \
 	&& deploy/image/layout bin/nereid /out /tmp/release/*.spdx.json \
 	&& deploy/image/zones "$(go env GOROOT)/lib/time/zoneinfo.zip" /zones \
 	&& mkdir -m 1777 /out/tmp

@@ -72,22 +72,34 @@ BACKENDS := bls identity minimal recommended repeat square stateful
 backends: ## the tutorial's backends as bin/backends/NAME/nereid_NAME, for --backend-directory=bin/backends
 	@for name in $(BACKENDS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/backends/$$name/nereid_$$name ./examples/backends/$$name/nereid_$$name || exit 1; done
 
-wheel release: export REQUIRED := 1
+# A release has files for each of these. Their binaries are built in bin/GOARCH, with the
+# accelerator beside them, so that bin/nereid and stub stay as "make build" left them.
+ARCHITECTURES := amd64 arm64
+RELEASED      := $(ARCHITECTURES:%=bin/%/nereid)
+DIST          ?= dist
+
+wheel $(RELEASED): export REQUIRED := 1
 
 .PHONY: wheel
-wheel: build ## make dist/nereid-….whl, which pip installs: bin/nereid and the typed modules for models
-	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
+wheel: build ## make dist/nereid-….whl for this machine, which pip installs: bin/nereid and the typed modules for models
+	rm -f '$(DIST)'/nereid-*.whl
+	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' '$(DIST)' "$$($(GO) env GOARCH)"
+
+.PHONY: $(RELEASED)
+$(RELEASED): bin/%/nereid:
+	@.ci/accelerator $* bin/$*
+	CGO_ENABLED=0 GOARCH=$* $(GO) build -trimpath -overlay bin/$*/overlay.json -ldflags '$(LDFLAGS)' -o $@ ./cmd/nereid
 
 .PHONY: man
 man: build ## make dist/nereid.1, the manual page
-	@mkdir -p dist
-	bin/nereid man >dist/nereid.1
+	@mkdir -p '$(DIST)'
+	bin/nereid man >'$(DIST)/nereid.1'
 
 .PHONY: release
-release: build ## make all files of a release in dist: tarball, Debian package, wheel, list of contents (SPDX), checksums
-	rm -rf dist
-	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)"
-	@$(PYTHON) .ci/release bin/nereid '$(VERSION)' dist "$$($(GO) env GOARCH)" '$(GO)' "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
+release: $(RELEASED) ## make all files of a release in dist, for x86-64 and arm64: tarball, Debian package, wheel, list of contents (SPDX), checksums
+	rm -rf '$(DIST)'
+	@for arch in $(ARCHITECTURES); do $(PYTHON) .ci/wheel bin/$$arch/nereid '$(VERSION)' '$(DIST)' $$arch || exit 1; done
+	@$(PYTHON) .ci/release "bin/$$($(GO) env GOHOSTARCH)/nereid" '$(VERSION)' '$(DIST)' '$(GO)' "$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)}" $(foreach arch,$(ARCHITECTURES),$(arch)=bin/$(arch)/nereid)
 
 # The first of docker, podman and buildah that is installed.
 BUILDER ?= $(firstword $(foreach b,docker podman buildah,$(if $(shell command -v $(b) 2>/dev/null),$(b))))

@@ -126,7 +126,7 @@ func (e *Environment) check() error {
 	if p := checkProgram(e); p != nil {
 		return p
 	}
-	if p := e.checkVersion(e.Version, e.FreeThreaded); p != nil {
+	if p := e.checkVersion(e.Version); p != nil {
 		return p
 	}
 	return nil
@@ -167,18 +167,15 @@ func orNew(minor string) string {
 }
 
 // checkVersion refuses a Python that the stub does not run on.
-func (e *Environment) checkVersion(version string, freeThreaded bool) *Problem {
+func (e *Environment) checkVersion(version string) *Problem {
 	parts := strings.SplitN(version, ".", 3)
 	major, _ := strconv.Atoi(parts[0])
 	minor := 0
 	if len(parts) > 1 {
 		minor, _ = strconv.Atoi(parts[1])
 	}
-	switch {
-	case version != "" && (major < 3 || major == 3 && minor < oldest):
+	if version != "" && (major < 3 || major == 3 && minor < oldest) {
 		return problem(e.rebuildWith("", "3.12"), "the Python of %s is %s, want 3.%d or later", e.name(), version, oldest)
-	case freeThreaded:
-		return problem(e.rebuildWith("", fmt.Sprintf("3.%d", max(minor, oldest))), "the Python of %s is a free-threaded build (%s), want one with the GIL", e.name(), version)
 	}
 	return nil
 }

@@ -148,14 +148,6 @@ func TestInspectSaysWhyNothingCanRun(t *testing.T) {
 			testkit.WriteFiles(t, root, map[string]string{"lib/python3.7/os.py": ""})
 			Link(t, python, root+"/bin/python")
 		}, []string{"the Python of $E is 3.7, want 3.8 or later", "name an environment created with `uv venv --python 3.12 DIRECTORY`"}},
-		{"free-threaded venv", func(t *testing.T, root string) {
-			testkit.WriteFiles(t, root, map[string]string{"pyvenv.cfg": "version = 3.13.1\n", "lib/python3.13t/site-packages/": ""})
-			Link(t, python, root+"/bin/python")
-		}, []string{"the Python of $E is a free-threaded build (3.13.1), want one with the GIL", "--python 3.13 $E"}},
-		{"free-threaded conda", func(t *testing.T, root string) {
-			testkit.WriteFiles(t, root, map[string]string{"conda-meta/python-3.14.0-h0b3a1a1_1_cp314t.json": "{}"})
-			Link(t, python, root+"/bin/python")
-		}, []string{"free-threaded build (3.14.0)", "conda create -p $E python=3.14 "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := Canonical(t)
@@ -327,7 +319,6 @@ func TestExamineReportsTheInterpretersMessage(t *testing.T) {
 		{"numpy for another Python", brokenNumpy("import numpy._core_that_is_not_there"), []string{"cannot be imported: ModuleNotFoundError: No module named 'numpy._core_that_is_not_there'", "--force-reinstall numpy"}},
 		{"no library of Python", script("echo \"ModuleNotFoundError: No module named 'encodings'\"; exit 1"), []string{"$E/bin/python does not run: exit status 1: ModuleNotFoundError", "unpack the whole interpreter"}},
 		{"old", script(`echo '{"version": "3.6.15", "error": "there is no module json"}'`), []string{"the Python of $E is 3.6.15, want 3.8 or later"}},
-		{"free-threaded", script(`echo '{"version": "3.13.2", "free": true, "numpy": "2.1.0"}'`), []string{"is a free-threaded build (3.13.2)"}},
 		{"no Python", script("echo hello; exit 3"), []string{"$E/bin/python does not run: exit status 3: hello"}},
 		{"library of the interpreter gone", script("echo 'python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file: No such file or directory'; exit 127"), []string{"install the library libpython3.11.so.1.0"}},
 	} {

@@ -44,8 +44,6 @@ type Environment struct {
 	Python string
 	// Version is the Python's, as far as files tell: "3.11.7", "3.11" or empty.
 	Version string
-	// FreeThreaded reports that the files show a build without the GIL.
-	FreeThreaded bool
 	// Archive is the archive that Directory was unpacked from, if any.
 	Archive string
 	// Ignored are lines of activate.d that seem to set a variable but were not used, as "x.sh:3:
@@ -133,8 +131,8 @@ func formOf(directory string) Form {
 }
 
 var (
-	libraryName = regexp.MustCompile(`^python(3\.\d+)(t?)$`)
-	condaName   = regexp.MustCompile(`^python-(\d+\.\d+\.\d+)[^-]*-([^-]*)\.json$`)
+	libraryName = regexp.MustCompile(`^python(3\.\d+)t?$`)
+	condaName   = regexp.MustCompile(`^python-(\d+\.\d+\.\d+)[^-]*-[^-]*\.json$`)
 )
 
 // readVersion finds the Python version in the environment's files.
@@ -153,25 +151,21 @@ func (e *Environment) readVersion() {
 		_ = each(filepath.Join(e.Directory, "conda-meta"), func(f fs.DirEntry) bool {
 			if m := condaName.FindStringSubmatch(f.Name()); m != nil && f.Name() > last {
 				last, e.Version = f.Name(), m[1]
-				e.FreeThreaded = strings.HasSuffix(m[2], "t") && strings.Contains(m[2], "_cp3")
 			}
 			return true
 		})
 	}
-	versions, version, free := 0, "", false
+	versions, version := 0, ""
 	_ = each(filepath.Join(e.Directory, "lib"), func(l fs.DirEntry) bool {
 		if m := libraryName.FindStringSubmatch(l.Name()); m != nil && l.IsDir() {
 			versions++
-			version, free = m[1], m[2] != ""
+			version = m[1]
 		}
 		return versions < 2
 	})
 	// Several versions prove nothing: a prefix such as /usr may have more than one Python.
-	if versions == 1 {
-		e.FreeThreaded = e.FreeThreaded || free
-		if e.Version == "" {
-			e.Version = version
-		}
+	if versions == 1 && e.Version == "" {
+		e.Version = version
 	}
 }
 

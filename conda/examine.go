@@ -108,15 +108,6 @@ const question = `
 import sys
 out = {"version": "%d.%d.%d" % sys.version_info[:3], "prefix": sys.prefix}
 try:
-    out["free"] = not sys._is_gil_enabled()
-except AttributeError:
-    out["free"] = False
-try:
-    import sysconfig
-    out["free"] = bool(out["free"] or sysconfig.get_config_var("Py_GIL_DISABLED"))
-except Exception:
-    pass
-try:
     import numpy
     out["numpy"] = str(getattr(numpy, "__version__", ""))
     out["file"] = str(getattr(numpy, "__file__", None) or "")
@@ -139,7 +130,6 @@ except ImportError:
 type findings struct {
 	Version string `json:"version"`
 	Prefix  string `json:"prefix"`
-	Free    bool   `json:"free"`
 	Numpy   string `json:"numpy"`
 	File    string `json:"file"` // numpy's
 	Error   string `json:"error"`
@@ -162,7 +152,7 @@ func (e *Environment) ask(ctx context.Context, r *Report, run Run, base []string
 		return
 	}
 	r.Version, r.Numpy = a.Version, a.Numpy
-	if p := e.checkVersion(a.Version, a.Free); p != nil {
+	if p := e.checkVersion(a.Version); p != nil {
 		add(p)
 		return // further problems concern another Python
 	}

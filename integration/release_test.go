@@ -1,7 +1,11 @@
 package integration
 
 import (
+	"archive/zip"
+	"bytes"
+	"debug/elf"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,20 +18,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeRelease creates the tarball, the Debian package and the bill of materials of the server under
-// test, and returns their directory.
+// releaseMachines are the architectures of a release.
+var releaseMachines = map[string]struct {
+	elf    elf.Machine
+	python string // in the platform tags of a wheel
+}{"amd64": {elf.EM_X86_64, "x86_64"}, "arm64": {elf.EM_AARCH64, "aarch64"}}
+
+// makeRelease runs "make release" and returns the directory of the files. The test Misses a C
+// compiler for the other architecture if it is neither installed nor installable. The files that
+// "make build" made must stay the same.
 func makeRelease(t *testing.T) string {
 	t.Helper()
-	binary, err := buildServer()
-	if err != nil {
-		t.Fatal(err)
+	root, dir := testkit.Root(t), filepath.Join(t.TempDir(), "dist")
+	t.Setenv("REQUIRED", "1")
+	for arch := range releaseMachines {
+		if output, err := exec.Command("../.ci/accelerator", arch, t.TempDir()).CombinedOutput(); err != nil {
+			testkit.Missing(t, "%s", output)
+		}
 	}
-	goCommand := os.Getenv("GO")
-	if goCommand == "" {
-		goCommand = "go"
+	built := map[string][]byte{"bin/nereid": nil, "stub/pb_stub/_accelerator.abi3.so": nil}
+	for name := range built {
+		built[name], _ = os.ReadFile(filepath.Join(root, name))
 	}
-	dir := t.TempDir()
-	runTool(t, testkit.Python(t).Path, "../.ci/release", binary, "v1.2.3-4-gabcdef0", dir, runtime.GOARCH, goCommand, "1700000000")
+	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
+	runTool(t, "make", "-C", root, "release", "DIST="+dir, "VERSION=v1.2.3-4-gabcdef0", "PYTHON="+testkit.Python(t).Path)
+	for name, before := range built {
+		if after, _ := os.ReadFile(filepath.Join(root, name)); !bytes.Equal(after, before) {
+			t.Errorf("make release has changed %s", name)
+		}
+	}
 	return dir
 }
 
@@ -41,13 +60,16 @@ func runTool(t *testing.T, line ...string) string {
 	return string(output)
 }
 
-// TestReleaseIsInstalledAndServes installs the Debian package into a separate root and purges it.
-// Its server must work, and systemd must accept its unit. The tarball must contain the same server,
-// also as tritonserver.
+// TestReleaseIsInstalledAndServes makes a release and checks the checksums and both wheels. It
+// installs this machine's Debian package into a separate root and purges it. Its server must work,
+// and systemd must accept its unit. The tarball must contain the same server, also as tritonserver.
 func TestReleaseIsInstalledAndServes(t *testing.T) {
 	testkit.Story(t)
 	dir := makeRelease(t)
-	runTool(t, "sh", "-c", "cd '"+dir+"' && sha256sum --check --strict SHA256SUMS")
+	checkSums(t, dir)
+	for arch := range releaseMachines {
+		checkWheel(t, dir, arch)
+	}
 	var bill struct {
 		SPDXVersion string                               `json:"spdxVersion"`
 		Packages    []struct{ Name, VersionInfo string } `json:"packages"`
@@ -110,6 +132,79 @@ func TestReleaseIsInstalledAndServes(t *testing.T) {
 		runTool(t, "dpkg", "--root="+root, "--force-script-chrootless", "--purge", "nereid")
 		if err := unix.Access(filepath.Join(root, "usr/bin/nereid"), unix.F_OK); err == nil {
 			t.Error("the server is still there after dpkg --purge")
+		}
+	}
+}
+
+// checkSums verifies the checksums of a release, which must be those of all its files.
+func checkSums(t *testing.T, dir string) {
+	t.Helper()
+	const version, debian = "1.2.3.post4", "1.2.3+4.gabcdef0"
+	want := []string{"SHA256SUMS"}
+	for arch, machine := range releaseMachines {
+		want = append(want, "nereid-"+debian+"-linux-"+arch+".tar.gz", "nereid-"+debian+"-linux-"+arch+".spdx.json", "nereid_"+debian+"_"+arch+".deb",
+			strings.ReplaceAll("nereid-"+version+"-py3-none-manylinux2014_ARCH.manylinux_2_17_ARCH.musllinux_1_1_ARCH.whl", "ARCH", machine.python))
+	}
+	slices.Sort(want)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, entry := range entries {
+		got = append(got, entry.Name())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("files of the release: got %q, want %q", got, want)
+	}
+	// One line for each file, such as "nereid_1.2.3_amd64.deb: OK".
+	checked := strings.TrimSpace(runTool(t, "sh", "-c", "cd '"+dir+"' && sha256sum --check --strict SHA256SUMS"))
+	want = slices.DeleteFunc(want, func(name string) bool { return name == "SHA256SUMS" })
+	if got := strings.Split(strings.ReplaceAll(checked, ": OK", ""), "\n"); !slices.Equal(got, want) {
+		t.Errorf("SHA256SUMS: got %q, want %q", got, want)
+	}
+}
+
+// checkWheel verifies that the server in the wheel of an architecture, and the accelerator in that
+// server, are for that architecture. Neither may need a library or a symbol's version, because the
+// wheel's platform tags promise that it runs with any glibc and with musl.
+func checkWheel(t *testing.T, dir, arch string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*_"+releaseMachines[arch].python+".whl"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("wheels for %s: got %q, error %v, want one", arch, names, err)
+	}
+	wheel, err := zip.OpenReader(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wheel.Close()
+	server, err := fs.ReadFile(wheel, "nereid-1.2.3.post4.data/scripts/nereid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := os.ReadFile(filepath.Join(testkit.Root(t), "bin", arch, "_accelerator.abi3.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(server, library) {
+		t.Errorf("%s: the server does not contain the accelerator for %s", filepath.Base(names[0]), arch)
+	}
+	for name, content := range map[string][]byte{"server": server, "accelerator": library} {
+		file, err := elf.NewFile(bytes.NewReader(content))
+		if err != nil {
+			t.Errorf("%s for %s: %v", name, arch, err)
+			continue
+		}
+		if file.Machine != releaseMachines[arch].elf {
+			t.Errorf("%s for %s: got machine %v, want %v", name, arch, file.Machine, releaseMachines[arch].elf)
+		}
+		libraries, err := file.ImportedLibraries()
+		if err != nil || len(libraries) > 0 {
+			t.Errorf("%s for %s needs libraries %q, error %v", name, arch, libraries, err)
+		}
+		if file.SectionByType(elf.SHT_GNU_VERNEED) != nil {
+			t.Errorf("%s for %s needs versions of symbols", name, arch)
 		}
 	}
 }

@@ -5,44 +5,46 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
 )
 
-// TestWheelServesFromItsEnvironment installs the wheel into a new environment and serves from
-// there. Models must run with the environment's Python.
+// TestWheelServesFromItsEnvironment installs the wheel into new environments of the oldest, a
+// middle and the newest Python, and serves from there. Models must run with the environment's
+// Python, and with the accelerator.
 func TestWheelServesFromItsEnvironment(t *testing.T) {
 	testkit.Story(t)
 	binary, err := buildServer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	python, dir := testkit.Python(t).Path, t.TempDir()
-	run := func(line ...string) string {
-		t.Helper()
-		cmd := exec.Command(line[0], line[1:]...)
-		cmd.Env = append(os.Environ(), "PIP_NO_INDEX=1", "PIP_DISABLE_PIP_VERSION_CHECK=1")
-		output, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", strings.Join(line, " "), err, output)
-		}
-		return strings.TrimSpace(string(output))
-	}
-	wheel := run(python, "../.ci/wheel", binary, "v1.2.3-4-gabcdef0", dir, runtime.GOARCH)
+	t.Setenv("PIP_NO_INDEX", "1")
+	t.Setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+	t.Setenv("NEREID_ACCELERATOR", "on")
+	wheel := strings.TrimSpace(runTool(t, testkit.Python(t).Path, "../.ci/wheel", binary, "v1.2.3-4-gabcdef0", t.TempDir(), runtime.GOARCH))
 	if !strings.HasPrefix(filepath.Base(wheel), "nereid-1.2.3.post4-py3-none-manylinux2014_") {
 		t.Errorf("the wheel is %s, want version 1.2.3.post4", wheel)
 	}
+	all := testkit.Pythons(t)
+	for _, python := range slices.Compact([]testkit.Interpreter{all[0], all[len(all)/2], all[len(all)-1]}) {
+		t.Run(python.String(), func(t *testing.T) { serveFromWheel(t, wheel, python.Path) })
+	}
+}
 
-	home := filepath.Join(dir, "home")
-	run(python, "-m", "venv", home)
+// serveFromWheel installs a wheel into a new environment of a Python, and checks the modules and
+// programs there.
+func serveFromWheel(t *testing.T, wheel, python string) {
+	home := filepath.Join(t.TempDir(), "home")
+	runTool(t, python, "-m", "venv", home)
 	its := filepath.Join(home, "bin", "python3")
-	run(its, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
+	runTool(t, its, "-m", "pip", "install", "--quiet", "--no-deps", wheel)
 	// numpy, which the wheel requires, comes from the tests' environment.
-	numpy := run(python, "-c", "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))")
-	site := run(its, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
-	if err := os.WriteFile(filepath.Join(site, "numpy.pth"), []byte(numpy+"\n"), 0o644); err != nil {
+	numpy := runTool(t, python, "-c", "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))")
+	site := strings.TrimSpace(runTool(t, its, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"))
+	if err := os.WriteFile(filepath.Join(site, "numpy.pth"), []byte(numpy), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, typed := range []string{"triton_python_backend_utils-stubs/__init__.pyi", "c_python_backend_utils-stubs/__init__.pyi", "nereid_testing/py.typed"} {
@@ -54,13 +56,13 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 		"where/config.pbtxt": `backend: "python" input { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }`,
 		"where/1/model.py":   "import sys\n" + returning(`pb_utils.Tensor("OUT", np.array([sys.prefix], object))`),
 	})
-	said := run(its, "-c", "import triton_python_backend_utils\nfrom nereid_testing import Server, outputs\n"+
+	said := runTool(t, its, "-c", "import triton_python_backend_utils\nfrom nereid_testing import Server, outputs\n"+
 		"with Server() as server:\n    print(outputs(server.load('"+repository+"/where').infer({'IN': [1]}))['OUT'].tolist())")
 	if !strings.Contains(said, home) {
 		t.Errorf("nereid_testing of the wheel: the model says %s, want %s", said, home)
 	}
 
-	if said := run(filepath.Join(home, "bin", "tritonserver"), "--version"); !strings.HasPrefix(said, "nereid ") {
+	if said := runTool(t, filepath.Join(home, "bin", "tritonserver"), "--version"); !strings.HasPrefix(said, "nereid ") {
 		t.Errorf("tritonserver --version: got %s", said)
 	}
 
@@ -69,6 +71,12 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 	_, body := s.request("POST", "/v2/models/where/infer", `{"inputs":[{"name":"IN","shape":[1],"datatype":"FP32","data":[1]}]}`)
 	if got := strings.ReplaceAll(body, `\/`, "/"); !strings.Contains(got, `"data":["`+home+`"]`) {
 		t.Errorf("got %s, want the environment %s", got, home)
+	}
+	if _, err := os.Stat("../stub/pb_stub/_accelerator.abi3.so"); err != nil {
+		testkit.NotCompiled(t)
+	}
+	if !s.prints("accelerator=on") {
+		t.Error("the server has not printed accelerator=on")
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
-	"github.com/nereid-serving/nereid/backend/process/launch"
-	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/panics"
@@ -33,10 +31,10 @@ func (l *life) end(cause error) {
 	l.readiness.end(in.fault(infer.Internal, ReadyLost))
 	in.current.CompareAndSwap(l, nil)
 
-	l.look()
-	l.process.Kill() // and its group when it is reaped
-	<-l.exited
-	l.process.KillFamily()
+	last, parts := l.host.leave(), l.parts()
+	if !parts {
+		l.endProcess()
+	}
 	var broke *ipc.ProtocolError
 	var panicked *panics.Error
 	liar := errors.As(cause, &broke)
@@ -62,10 +60,10 @@ func (l *life) end(cause error) {
 		// reason and would break the next stub too.
 		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position) || left[i].lostAgain()
 	}
-	in.model.supervisor.children.Forget(l.process)
 	l.hear(false)
-	l.output.Finish()
-	l.exit.Stderr = l.output.LastLines() // cause may be l.exit, returned before they had been read
+	if !parts {
+		l.finish() // cause may be l.exit, returned before its last lines had been read
+	}
 	l.channel.Close()
 	<-l.read
 	l.bls.Close()
@@ -75,8 +73,53 @@ func (l *life) end(cause error) {
 	l.quota.holder.Leave()
 
 	l.settleLeft(taken)
-	in.model.supervisor.children.KillOrphans(l.process)
+	if parts && last {
+		l.awaitExit()
+		l.endProcess()
+		l.finish()
+	}
+	if !parts || last {
+		in.model.supervisor.children.KillOrphans(l.process)
+	}
 	l.calls.Close(l.seen == phaseFinalized && !liar)
+}
+
+// endProcess kills the process unless it has exited, and returns when it has been reaped.
+func (l *life) endProcess() {
+	l.look()
+	l.kill() // and its group when it is reaped
+	<-l.exited
+	l.process.KillFamily()
+}
+
+// awaitExit gives a shared process without lives the time to exit by itself.
+func (l *life) awaitExit() {
+	limit := panics.NewLimit(l.in.model.settings.FinalizeTimeout)
+	defer limit.Stop()
+	select {
+	case <-l.exited:
+	case <-limit.C:
+		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("the process did not exit in time, killing it")
+	}
+}
+
+// parts reports whether the life ends in order in a shared process, which may go on.
+func (l *life) parts() bool {
+	select {
+	case <-l.parting():
+		return true
+	default:
+		return false
+	}
+}
+
+// parting returns a channel that is closed when the process goes on without this life; nil if it
+// does not.
+func (l *life) parting() <-chan struct{} {
+	if l.door == nil {
+		return nil
+	}
+	return l.over
 }
 
 // close makes the life refuse batches. The batches in flight continue.
@@ -175,12 +218,12 @@ func (l *life) drop() {
 	in := l.in
 	l.apart(l.leave)
 	l.apart(func() { l.readiness.end(in.fault(infer.Internal, ReadyLost)) })
-	l.apart(l.process.Kill)
+	l.apart(l.kill)
 	<-l.exited
 	l.encoder.Lock()   // as in end
 	l.encoder.Unlock() //nolint:staticcheck // only waited for
 	l.withdrawing.Wait()
-	l.apart(func() { in.model.supervisor.children.Forget(l.process) })
+	l.apart(l.finish)
 	l.apart(func() { l.hear(false) })
 	l.apart(l.channel.Close)
 	select {
@@ -195,23 +238,20 @@ func (l *life) drop() {
 }
 
 // ending is the process of a life and the reason for its end. Three goroutines meet here: the
-// waiter sets exit and closes exited, the reader of the ring sets readErr and closes read, and the
+// waiter of the process closes exited, the reader of the ring sets readErr and closes read, and the
 // goroutine of the life waits for both. Any goroutine may call fail.
 type ending struct {
-	process *launch.Process
-	output  *output.Capture
+	*host
 	hasty   chan struct{} // closed, once, to stop waiting for requests that the process has left open
 	hasten  sync.Once
 	failed  chan error // buffered; the first value counts: this life must end
-	exited  chan struct{}
-	exit    *launch.ExitError // set when exited is closed
 	read    chan struct{}
 	readErr error // of the reader, set when read is closed
 }
 
 func (e *ending) begin() {
 	e.hasty = make(chan struct{})
-	e.failed, e.exited, e.read = make(chan error, 1), make(chan struct{}), make(chan struct{})
+	e.failed, e.read = make(chan error, 1), make(chan struct{})
 }
 
 // closedLimit is the time that a stub may take to end after it has closed its bell.
@@ -223,7 +263,7 @@ func (e *ending) fail(err error) {
 	case e.failed <- err:
 	default:
 	}
-	e.process.Kill()
+	e.kill()
 }
 
 // died returns how the process ended, or why the server killed it.

@@ -27,11 +27,15 @@ type handshake struct {
 	completion  []byte     // the config that the model completed; set before completed receives
 	initialized chan error // receives one value: nil, or why the model failed
 	asks        bool       // the model has is_ready; set before initialized receives
+	// over is closed when the process has ended the model, or has failed to start it.
+	over     chan struct{}
+	overOnce sync.Once
 }
 
 func (h *handshake) begin(heap *frames.Heap) {
 	h.heap = heap
 	h.hello, h.completed, h.initialized = make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	h.over = make(chan struct{})
 }
 
 // phase is the last message that the process has sent.
@@ -96,6 +100,9 @@ func (h *handshake) receive(f ipc.Frame) error {
 	var failure error // one of finalize is in the log already, with its traceback
 	if body.Error != "" {
 		failure = infer.Errorf(infer.Internal, "%s", body.Error)
+	}
+	if f.Kind == ipc.Finalized || f.Kind != ipc.Hello && failure != nil {
+		h.overOnce.Do(func() { close(h.over) })
 	}
 	switch f.Kind {
 	case ipc.Hello:
@@ -357,7 +364,7 @@ func (m *Model) dismiss(ctx context.Context) {
 	}
 	l := in.primed
 	in.primed = nil
-	stop := context.AfterFunc(ctx, panics.Guard(in.log, panics.Life, l.process.Kill, nil))
+	stop := context.AfterFunc(ctx, panics.Guard(in.log, panics.Life, l.kill, nil))
 	defer stop()
 	l.finalize()
 	l.end(errStopped)

@@ -11,7 +11,6 @@ import (
 	"github.com/nereid-serving/nereid/backend/process/cudaipc"
 	"github.com/nereid-serving/nereid/backend/process/frames"
 	"github.com/nereid-serving/nereid/backend/process/hostcalls"
-	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/backend/process/mapping"
 	"github.com/nereid-serving/nereid/backend/process/output"
 	"github.com/nereid-serving/nereid/infer"
@@ -76,7 +75,7 @@ func (l *life) run(ctx context.Context, up func()) error {
 	l.setUp()
 	in.current.Store(l)
 	if in.doomed.Load() { // doom may have missed this life
-		l.process.Kill()
+		l.kill()
 	}
 	in.asks.Store(l.asks)
 	in.model.supervisor.metrics.StubStarted(in.model.env.Name)
@@ -157,39 +156,19 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 		quota.holder.Leave()
 		l.mapped.Close()
 		l.closeDevices()
-		if l.output != nil { // after the process's ends of the pipes, or Finish would wait for output
-			files.close()
-			l.output.Finish()
-		}
 		channel.Close()
 		l.calls.Close(false)
 	}()
-	if files.Requests, err = s.requestsFile(); err == nil {
-		l.output, files.Output, err = output.Open(in.log.With().Str("file", "output").Logger(), s.printed(settings), s.limits.Output)
-	}
-	if err != nil {
+	if files.Requests, err = s.requestsFile(); err != nil {
 		return nil, err
 	}
-	l.output.Begin()
-	if l.process, err = in.model.program.Start(ctx, in.name, &files); err != nil {
-		files.close() // the output's end of file must be visible
-		l.output.Finish()
-		var exit *launch.ExitError
-		if errors.As(err, &exit) {
-			exit.Stderr = l.output.LastLines()
-		}
+	if l.host, err = in.settle(ctx, &files); err != nil {
 		return nil, err
 	}
-	launch.Arm(files.Peer.Lifeline, l.process)
 	begun = true
 	panics.Go(in.log, panics.Life, func() {
 		defer close(l.read)
 		l.readErr = panics.Run(in.log, panics.Life, func() error { return l.channel.Run(l.handle) })
-	}, nil)
-	panics.Go(in.log, panics.Life, func() {
-		defer close(l.exited)
-		l.exit = &launch.ExitError{Code: -1}
-		l.exit = l.process.Wait()
 	}, nil)
 	// The process waits for its first request before it imports the model, so that all of its
 	// threads inherit the cores.
@@ -240,6 +219,9 @@ func (l *life) look() {
 // finalize tells the stub to finalize and waits for it within the limit.
 func (l *life) finalize() {
 	l.look()
+	if l.door != nil && l.told.Load() != toldInitialize {
+		return // nothing to finalize, and the process would not say that it is over
+	}
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
 		return
 	}
@@ -247,6 +229,7 @@ func (l *life) finalize() {
 	defer limit.Stop()
 	select {
 	case <-l.exited:
+	case <-l.parting(): // the others may run on
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
 		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, killing the process")

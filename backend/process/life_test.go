@@ -13,6 +13,7 @@ func TestAwaitTellsWhyALifeHasFailed(t *testing.T) {
 	for range 100 {
 		l := &life{}
 		l.ending.begin()
+		l.host = &host{exited: make(chan struct{})}
 		said := make(chan error, 1)
 		said <- nil
 		l.failed <- why

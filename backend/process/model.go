@@ -50,6 +50,7 @@ type Model struct {
 	leaving   []*Instance // instances that are to be ended
 	closed    bool        // no further instance is started
 	lives     uint32      // stub processes so far, of all instances
+	shared    map[crew]*sharing
 	said      map[string]bool
 }
 
@@ -276,7 +277,7 @@ func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
 func (in *Instance) doom() {
 	in.doomed.Store(true)
 	if l := in.current.Load(); l != nil {
-		l.process.Kill()
+		l.kill()
 	}
 }
 

@@ -49,6 +49,8 @@ type ProgramCapabilities struct {
 	// UsesDevices: the processes write outputs to clients' device memory, and read inputs there if
 	// TakesDevices is set, which is known once the config is final.
 	UsesDevices, TakesDevices bool
+	// SharesProcess: one process runs all instances of a group as threads. It is known after Check.
+	SharesProcess bool
 }
 
 // Files are the descriptors that a process inherits. It knows Down, Up, Requests, the bells and the
@@ -59,6 +61,10 @@ type Files struct {
 	Output   [2]*os.File // become stdout and stderr
 	// Regions is the socket for descriptors of clients' regions; nil without one.
 	Regions *os.File
+	// Door is the socket through which a shared process gets further instances: a message with the
+	// name of one, and the files of List. Its end means that no further one comes. nil: the process
+	// is not shared.
+	Door *os.File
 }
 
 // List returns the files in the order in which a process receives their numbers.
@@ -72,7 +78,7 @@ func (f *Files) List() []*os.File {
 
 func (f *Files) close() {
 	f.Peer.Close()
-	for _, file := range []*os.File{f.Requests, f.Output[0], f.Output[1], f.Regions} {
+	for _, file := range []*os.File{f.Requests, f.Output[0], f.Output[1], f.Regions, f.Door} {
 		if file != nil {
 			_ = file.Close()
 		}

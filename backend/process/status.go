@@ -192,11 +192,17 @@ func (in *Instance) status() InstanceStatus {
 }
 
 // Processes returns the resources of all stub processes that have been told to initialize. A
-// process that ends meanwhile is left out.
+// process that ends meanwhile is left out. The CPU time and memory of a process that several
+// instances share are reported for one of them.
 func (s *Supervisor) Processes() []metrics.Process {
 	lives, list := s.present(nil)
 	kept := list[:0]
+	counted := make(map[*host]bool) // bound: the processes
 	for i, l := range lives {
+		if counted[l.host] {
+			kept = append(kept, list[i]) // bound: the processes
+			continue
+		}
 		// The file belongs to this process if it has not been reaped before and after the reading.
 		cpu, resident, err := UsageOf(l.process.PID())
 		select {
@@ -209,6 +215,7 @@ func (s *Supervisor) Processes() []metrics.Process {
 		}
 		one := list[i]
 		one.CPU, one.Resident = cpu, resident
+		counted[l.host] = true
 		kept = append(kept, one) // bound: the processes
 	}
 	return kept

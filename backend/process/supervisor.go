@@ -93,6 +93,7 @@ type Supervisor struct {
 	copier    cudaipc.Copier // nil without devices
 	admit     func(gpu int32) bool
 	instances atomic.Int64 // running instances, with or without a live stub
+	joined    atomic.Int64 // lives that run in the process of another one
 	// tight is held while a frame is read for which there was no memory.
 	tight sync.Mutex
 
@@ -178,7 +179,7 @@ const stubDescriptors = 20
 // Descriptors returns the number of descriptors to reserve for stubs that will be started: those of
 // instances that have lost theirs, and two more.
 func (s *Supervisor) Descriptors() int {
-	return stubDescriptors * (2 + max(0, int(s.instances.Load())-s.children.Count()))
+	return stubDescriptors * (2 + max(0, int(s.instances.Load()-s.joined.Load())-s.children.Count()))
 }
 
 var errStopped = errors.New("instance is stopped")

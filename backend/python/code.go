@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nereid-serving/nereid/backend"
 	"github.com/nereid-serving/nereid/backend/process"
@@ -36,14 +37,16 @@ type code struct {
 
 	// overlap is how many calls of an asynchronous execute may overlap. Configure sets it.
 	overlap      int
-	takesDevices bool // inputs may be on devices. Set by Configure.
+	shares       atomic.Bool // a process runs several instances. Set by Check.
+	takesDevices bool        // inputs may be on devices. Set by Configure.
+	noDeviceCopy bool        // as_numpy raises an error for tensors on devices. Set by Configure.
 }
 
 var _ process.Program = (*code)(nil)
 
 // Capabilities implements process.Program.
 func (c *code) Capabilities() process.ProgramCapabilities {
-	return process.ProgramCapabilities{UsesDevices: true, TakesDevices: c.takesDevices}
+	return process.ProgramCapabilities{UsesDevices: true, TakesDevices: c.takesDevices, SharesProcess: c.shares.Load()}
 }
 
 func (b *Backend) open(env backend.Env) (*process.Model, error) {
@@ -123,11 +126,14 @@ func (c *code) Check(ctx context.Context, stub string) error {
 		return err
 	}
 	h, err := c.hold(ctx)
+	var i interpreterInfo
 	if err == nil {
-		_, err = h.python.find(ctx)
+		i, err = h.python.find(ctx)
 	}
 	switch {
 	case err == nil:
+		threads := c.settings.Threads
+		c.shares.Store(!c.backend.config.Develop && (threads == ThreadsOn || threads == ThreadsAuto && i.FreeThreaded))
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

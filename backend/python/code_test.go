@@ -5,6 +5,7 @@ import (
 
 	"github.com/nereid-serving/nereid/backend/process"
 	"github.com/nereid-serving/nereid/backend/python"
+	"github.com/nereid-serving/nereid/kserve"
 )
 
 // TestFaultsReadAsClientsExpect checks that faults have Triton's texts.
@@ -20,6 +21,21 @@ func TestFaultsReadAsClientsExpect(t *testing.T) {
 	} {
 		if got := (&python.Code{}).Text(fault, "s"); got != want {
 			t.Errorf("fault %d: got %q, want %q", fault, got, want)
+		}
+	}
+}
+
+// TestWrongParametersFailTheLoad checks that wrong parameters are rejected before a process starts
+// with them.
+func TestWrongParametersFailTheLoad(t *testing.T) {
+	for value, want := range map[string]string{
+		"copy": "", "error": "", "maybe": `parameter 'AS_NUMPY_ON_GPU' of model 'm' is "maybe", want copy or error`,
+		"": `parameter 'AS_NUMPY_ON_GPU' of model 'm' is "", want copy or error`,
+	} {
+		c := python.NewCode()
+		err := c.Configure(&kserve.ModelConfig{Name: "m", Parameters: map[string]*kserve.ModelParameter{"AS_NUMPY_ON_GPU": {StringValue: value}}})
+		if err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%q: got error %v, want %q", value, err, want)
 		}
 	}
 }

@@ -30,9 +30,17 @@ type Config struct {
 	EnvironmentTimeout    time.Duration // env-timeout-seconds; 0: no limit
 	NoTemplate            bool          // stub-template=off: no stub is forked
 	NoAccelerator         bool          // accelerator=off: the stub is only Python
+	Threads               string        // free-threading: the instances of a group are threads of one process
 	StrictOutputs         bool          // outputs that are not in the model's config are errors; has no key
 	Develop               bool          // models are debugged at the terminal of this process; has no key
 }
+
+// The values of the setting free-threading.
+const (
+	ThreadsAuto = "auto" // if the interpreter has no GIL
+	ThreadsOff  = "off"
+	ThreadsOn   = "on"
+)
 
 // table has the settings of Python models. Triton's keys come in Triton's order.
 var table = slices.Concat(
@@ -85,6 +93,8 @@ var table = slices.Concat(
 			func(c *Config, off bool) { c.NoTemplate = off }),
 		settings.Choice("accelerator", "off: run the stub in Python alone, without its compiled part. The environment variable NEREID_ACCELERATOR=off does the same.", "on", "off",
 			func(c *Config, off bool) { c.NoAccelerator = off }),
+		settings.OneOf("free-threading", "auto: a Python without the GIL runs all instances of a group as threads of one process. off: each instance has its own process. on: threads with every Python; with the GIL, they take turns.",
+			[]string{ThreadsAuto, ThreadsOff, ThreadsOn}, func(c *Config, choice string) { c.Threads = choice }),
 	},
 )
 
@@ -97,7 +107,7 @@ func Settings() settings.Rows {
 // defaultConfig returns the config without any settings.
 func defaultConfig() Config {
 	return Config{
-		InterpreterTimeout: 30 * time.Second, TemplateIdle: time.Minute, EnvironmentTimeout: time.Hour, EnvironmentCacheBytes: cache.DefaultMaxBytes,
+		Threads: ThreadsAuto, InterpreterTimeout: 30 * time.Second, TemplateIdle: time.Minute, EnvironmentTimeout: time.Hour, EnvironmentCacheBytes: cache.DefaultMaxBytes,
 		EnvironmentFiles: archive.DefaultLimits.Files, EnvironmentBytes: archive.DefaultLimits.Bytes, EnvironmentRatio: archive.DefaultLimits.Ratio,
 		Config: settings.Defaults(),
 	}

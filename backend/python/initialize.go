@@ -27,6 +27,7 @@ type initializeBody struct {
 	process.Window
 	AsyncOverlap  int  `msgpack:"async_overlap"`
 	StrictOutputs bool `msgpack:"strict_outputs,omitempty"`
+	NoDeviceCopy  bool `msgpack:"no_device_copy,omitempty"`
 }
 
 // moduleBody holds the fields of AUTO_COMPLETE and INITIALIZE about the module to import.
@@ -75,7 +76,7 @@ func (c *code) Initialize(p process.InstanceSpec, i process.Initialization) any 
 		moduleBody:   c.module(),
 		Surroundings: i.Surroundings,
 		Window:       i.Window,
-		AsyncOverlap: c.overlap, StrictOutputs: c.backend.config.StrictOutputs,
+		AsyncOverlap: c.overlap, StrictOutputs: c.backend.config.StrictOutputs, NoDeviceCopy: c.noDeviceCopy,
 	}
 }
 
@@ -99,10 +100,28 @@ func asyncOverlap(config *kserve.ModelConfig) (int, error) {
 	return n, nil
 }
 
+// deviceParameter is the config parameter for as_numpy of tensors on devices: copy, the default, or
+// error.
+const deviceParameter = "AS_NUMPY_ON_GPU"
+
+func noDeviceCopy(config *kserve.ModelConfig) (bool, error) {
+	p, ok := config.GetParameters()[deviceParameter]
+	switch {
+	case !ok, p.GetStringValue() == "copy":
+		return false, nil
+	case p.GetStringValue() == "error":
+		return true, nil
+	}
+	return false, infer.Errorf(infer.InvalidArg, "parameter '%s' of model '%s' is %q, want copy or error", deviceParameter, config.GetName(), p.GetStringValue())
+}
+
 // Configure implements Program.
 func (c *code) Configure(config *kserve.ModelConfig) (err error) {
 	// By default Triton copies all inputs to the host.
 	c.takesDevices = c.env.Config.GetParameters()["FORCE_CPU_ONLY_INPUT_TENSORS"].GetStringValue() == "no"
+	if c.noDeviceCopy, err = noDeviceCopy(config); err != nil {
+		return err
+	}
 	c.overlap, err = asyncOverlap(config)
 	return err
 }

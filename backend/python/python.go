@@ -291,8 +291,13 @@ func (p *python) startStub(instance, mark string, files *process.Files) (*launch
 		numbers = append(numbers, strconv.Itoa(fd))
 	}
 	program := filepath.Join(p.backend.dir, "triton_python_backend_stub")
+	argv := []string{p.info.Path, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")} // bound: ten
+	if files.Door != nil {
+		argv = append(argv, "--door="+strconv.Itoa(len(inherit))) // bound: an argument
+		inherit = append(inherit, files.Door)                     // bound: ten
+	}
 	return launch.Start(launch.Command{
-		Argv:  []string{p.info.Path, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")}, // bound: ten
+		Argv:  argv,
 		Files: inherit, Environment: p.variables,
 	}, mark)
 }

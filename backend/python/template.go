@@ -48,6 +48,8 @@ type interpreterInfo struct {
 	NoAccelerator string `msgpack:"no_accelerator"`
 	// AcceleratorFailed means that the reason is a fault and not a choice.
 	AcceleratorFailed bool `msgpack:"accelerator_failed"`
+	// FreeThreaded means that it runs without the GIL.
+	FreeThreaded bool `msgpack:"free_threaded"`
 	// Threads are the names of threads that its startup has left running. It is not forked then,
 	// because the stubs would lack these threads.
 	Threads []string `msgpack:"threads"`
@@ -74,7 +76,7 @@ func (e *lateError) Error() string {
 // launchTemplate starts a template and waits for its HELLO. If ctx ends first, the template is
 // killed with its descendants.
 func (p *python) launchTemplate(ctx context.Context, interpreter string, output [2]*os.File) (*template, error) {
-	near, far, err := packetPair()
+	near, far, err := launch.PacketPair()
 	if err != nil {
 		return nil, err
 	}
@@ -129,23 +131,6 @@ func (p *python) launchTemplate(ctx context.Context, interpreter string, output 
 	return t, nil
 }
 
-// packetPair returns two connected sockets that preserve message boundaries.
-func packetPair() (near *net.UnixConn, far *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	far = os.NewFile(uintptr(fds[1]), "template")
-	nearFile := os.NewFile(uintptr(fds[0]), "template")
-	defer nearFile.Close()
-	conn, err := net.FileConn(nearFile)
-	if err != nil {
-		_ = far.Close()
-		return nil, nil, err
-	}
-	return conn.(*net.UnixConn), far, nil
-}
-
 // fork starts a stub.
 func (t *template) fork(instance, mark string, files *process.Files) (*launch.Process, error) {
 	t.mu.Lock()
@@ -157,12 +142,16 @@ func (t *template) fork(instance, mark string, files *process.Files) (*launch.Pr
 	if err != nil {
 		return nil, err
 	}
-	body, err := msgpack.Marshal(map[string]string{"instance": instance, "cwd": dir, "mark": mark})
+	body, err := msgpack.Marshal(map[string]any{"instance": instance, "cwd": dir, "mark": mark, "shared": files.Door != nil})
 	if err != nil {
 		return nil, err
 	}
 	var fds []int
-	for _, f := range append(files.List(), files.Output[:]...) {
+	list := files.List()
+	if files.Door != nil {
+		list = append(list, files.Door) // bound: ten
+	}
+	for _, f := range append(list, files.Output[:]...) { // bound: ten
 		fds = append(fds, int(f.Fd())) // bound: the process's files
 	}
 	var reply struct {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
+from contextvars import ContextVar
 from typing import Any, NoReturn, Optional, Protocol
 
 import numpy as np
@@ -168,16 +170,55 @@ class Alone:
 
 
 _installed: list[Runtime] = [Alone()]
+_mine: ContextVar[Runtime] = ContextVar("c_python_backend_utils_runtime")
 
 
 def install(runtime: Runtime) -> None:
-    """Set the runtime that all classes use from now on."""
-    _installed[0] = runtime
+    """Set the runtime that all classes use from now on: in a divided process, in this thread."""
+    _installed[-1:] = [runtime]
+
+
+def remove(runtime: Runtime) -> None:
+    """Undo `install` in a divided process."""
+    if len(_installed) > 1:
+        _installed.remove(runtime)
 
 
 def current() -> Runtime:
-    """Return the runtime of this process."""
-    return _installed[0]
+    """Return the runtime of this process, or in a divided process, of this thread."""
+    return _installed[-1]
+
+
+def divide() -> None:
+    """Give each thread that calls `install` a runtime of its own. Threads that it starts inherit it.
+
+    Other threads, such as those of an executor that an import has made, use the latest runtime.
+    """
+    global install, current
+    start = threading.Thread.start
+
+    def start_with_mine(self: threading.Thread) -> None:
+        mine = _mine.get(None)
+        if mine is not None:
+            run = self.run
+
+            def run_with_mine() -> None:
+                del self.run
+                _mine.set(mine)
+                run()
+
+            self.run = run_with_mine  # type: ignore[method-assign]
+        start(self)
+
+    def install_mine(runtime: Runtime) -> None:
+        _mine.set(runtime)
+        _installed.append(runtime)
+
+    def mine_or_latest() -> Runtime:
+        return _mine.get(None) or _installed[-1]
+
+    threading.Thread.start = start_with_mine  # type: ignore[method-assign]
+    install, current = install_mine, mine_or_latest
 
 
 def caller(depth: int) -> tuple[str, int]:

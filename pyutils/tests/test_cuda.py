@@ -282,6 +282,7 @@ class TestExport:
 
 
 class TestDeleters:
+    @pytest.mark.skipif("t" in sys.abiflags, reason="without the GIL, the thread that made an object ends it")
     def test_run_in_the_thread_that_lets_go(self) -> None:
         ran: list[int] = []
 

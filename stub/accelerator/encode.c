@@ -183,8 +183,10 @@ static int put_loan(Gathered *g, long long index, PyObject *tensor, PyObject *ou
 	uint64_t ticket;
 	if (!loan || Py_TYPE(loan) != loan_type || !unsigned_in(loan, LOAN_TICKET, &ticket))
 		return 0;
-	PyObject *held = PyObject_GetAttr(outgoing, name_held);
-	int done = held && Py_TYPE(held) == &PyList_Type && !PyList_Append(held, loan);
+	PyObject *loans = PyObject_GetAttr(outgoing, name_loans), *held = PyObject_GetAttr(outgoing, name_held);
+	// Not a loan of another instance in this process.
+	int done = loans && slot(loan, LOAN_LOANS) == loans && held && Py_TYPE(held) == &PyList_Type && !PyList_Append(held, loan);
+	dropped(loans);
 	dropped(held);
 	return done && put_described(g, index, tensor, REGION_REQUESTS, offset, size, ticket);
 }

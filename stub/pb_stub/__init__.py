@@ -25,6 +25,8 @@
                         ├ mappings  the mapped parts of shared files
                         └ failure  the text of an exception
 
+In a process that several instances share, each runs `serve` in a thread of its own (crew).
+
 Importing this package starts and opens nothing: a template process imports it once and forks stubs.
 """
 
@@ -44,11 +46,29 @@ from .process import Descriptors
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def main(instance: str, fds: Descriptors) -> NoReturn:
-    """Run the stub of an instance until the supervisor stops it or exits."""
+def main(instance: str, fds: Descriptors, door: int = -1) -> NoReturn:
+    """Run the stub of an instance until the supervisor stops it or exits.
+
+    Further instances come through the door, unless it is -1.
+    """
+    if door < 0:
+        process.leave(serve(instance, fds))
+    from .crew import Crew
+
+    crew = Crew(door, lambda name, files: serve(name, files, joined=True, shared=True))
+    code = serve(instance, fds, shared=True)
+    crew.wait()
+    process.leave(code)
+
+
+def serve(instance: str, fds: Descriptors, joined: bool = False, shared: bool = False) -> int:
+    """Run an instance in this thread; returns the exit code of its process.
+
+    Errors of the stub end a process that others share.
+    """
     code = process.EXIT_LOST
     try:
-        code = _serve(instance, process.settle(fds))
+        return _serve(instance, fds, joined, shared)
     except ForeignProcess as error:
         process.disown(instance, error)
     except (Gone, Closed) as error:
@@ -61,13 +81,18 @@ def main(instance: str, fds: Descriptors) -> NoReturn:
         code = process.EXIT_NO_MEMORY
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    process.leave(code)
+    if shared:
+        process.flush()
+        os._exit(code)
+    return code
 
 
-def _serve(instance: str, fds: Descriptors) -> int:
+def _serve(instance: str, fds: Descriptors, joined: bool, shared: bool) -> int:
+    fds = process.admit(instance, fds) if joined else process.settle(fds)
     handlers = Handlers()
-    handlers.install()
-    sys.breakpointhook = process.refuse_breakpoint
+    if not joined:
+        handlers.install()
+        sys.breakpointhook = process.refuse_breakpoint
     channel = Channel(fds.down, fds.up, fds.bell_in, fds.bell_out, handlers)
 
     def confused(text: str) -> NoReturn:
@@ -81,7 +106,11 @@ def _serve(instance: str, fds: Descriptors) -> int:
     _hello(channel, numpy.__version__)
     from .loop import Loop
 
-    return Loop(instance, channel, handlers, fds, ROOT).run()
+    loop = Loop(instance, channel, handlers, fds, ROOT)
+    code = loop.run()
+    if shared and loop.part():
+        process.dismiss(fds)
+    return code
 
 
 def _hello(channel: Channel, numpy: str) -> None:
@@ -107,15 +136,17 @@ def _refuse(channel: Channel, error: Exception) -> int:
 
 
 def command(arguments: list[str]) -> NoReturn:
-    """Run `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline[,regions]`."""
+    """Run `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline[,regions] [--door=N]`."""
     try:
-        _, instance, option = arguments
-        if not option.startswith("--fds="):
+        _, instance, option, *more = arguments
+        if not option.startswith("--fds=") or more[1:] or not all(word.startswith("--door=") for word in more):
             raise ValueError
         fds = Descriptors(*map(int, option[len("--fds=") :].split(",")))
+        door = int(more[0][len("--door=") :]) if more else -1
     except (ValueError, TypeError):
         sys.exit(
             "usage: triton_python_backend_stub INSTANCE --fds=DOWN,UP,REQUESTS,BELL_IN,BELL_OUT,LIFELINE[,REGIONS]"
+            " [--door=DOOR]"
         )
     activation.keep_libraries()
-    main(instance, fds)
+    main(instance, fds, door)

@@ -25,11 +25,13 @@ Ordering: on x86-64 stores are seen in order, and releasing a lock is a full bar
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
 import select
 import threading
+import time
 from collections import deque
 from queue import SimpleQueue
 from typing import Any, Callable, NoReturn, Protocol
@@ -53,6 +55,10 @@ _MOST_TICKETS = layout.MAX_BODY // 8
 #: Up to this number, tickets wait for the answer to the current batch; more are sent separately.
 _PATIENT_TICKETS = 64
 
+#: How long the other threads of an instance that has ended may take to notice it.
+_PART_NS = 1_000_000_000
+
+_now = time.monotonic_ns
 _me = threading.get_ident
 
 
@@ -112,6 +118,7 @@ class Channel:
         handlers.waiting = Channel._await_bell.__code__
         handlers.receiving = Channel.receive.__code__
         self._foreign = False
+        self._name = "a process that the model forked"
         os.register_at_fork(after_in_child=self._disown)
 
         #: Returns the mailbox of a frame that was read, or None if route has handled the frame.
@@ -141,9 +148,26 @@ class Channel:
     def _disown(self) -> None:
         self._foreign = True
 
+    def part(self) -> bool:
+        """Wait until the supervisor has closed its end, which it does after the last frame.
+
+        Other threads that wait for frames end then. Returns whether they have: otherwise they still
+        use the descriptors.
+        """
+        with contextlib.suppress(Gone, Closed):
+            box: Mailbox[bytes] = SimpleQueue()
+            while True:
+                self.receive(box)
+        self._name = "an instance that has ended"
+        self._foreign = True
+        until = _now() + _PART_NS
+        while self._waiting and _now() < until:
+            time.sleep(0.001)
+        return not self._waiting
+
     @property
     def foreign(self) -> bool:
-        """Return whether the model forked this process after the channel was made."""
+        """Return whether the model forked this process after the channel was made, or it has ended."""
         return self._foreign
 
     # Reading.
@@ -309,7 +333,7 @@ class Channel:
     def _wait(self, spin: Spin) -> bytes:
         """Take the next frame from the ring, waiting for it. The caller holds _reading."""
         if self._foreign:
-            raise ForeignProcess("a process that the model forked cannot wait for the server")
+            raise ForeignProcess(f"{self._name} cannot wait for the server")
         try:
             frame = self._rings.next(spin)
         except ProtocolError as error:
@@ -331,8 +355,10 @@ class Channel:
                 frame = self._rings.take()
             except ProtocolError as error:
                 self.distrust(str(error))
-            if frame is not None:  # not only a PAD
+            if frame is not None:
                 return frame
+            if self._foreign:
+                raise ForeignProcess(f"{self._name} cannot wait for the server")
 
     def _sleep(self) -> None:
         """Sleep until the bell rings or idle is due."""
@@ -365,7 +391,7 @@ class Channel:
     def publish(self, frame: bytes) -> None:
         """Send a whole frame, waiting while the ring is full."""
         if self._foreign:
-            raise ForeignProcess("a process that the model forked cannot talk to the server")
+            raise ForeignProcess(f"{self._name} cannot talk to the server")
         if len(frame) > _LONGEST:
             frame = self._spilled(frame)
         # In this order: a thread that takes a deferred frame is in _senders until it is written.

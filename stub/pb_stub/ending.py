@@ -7,7 +7,7 @@ gigabytes. So a forked stub removes the modules loaded after the fork, as the in
 then calls C's exit(), which runs handlers and destructors.
 
 If the model has loaded extension modules other than Python's own, the interpreter ends normally,
-because such code may rely on it.
+because such code may rely on it. So does a free-threaded one, whose threads may still run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def share() -> None:
 
 def is_short() -> bool:
     """Return whether this process may skip the interpreter's shutdown."""
-    if _shared is None:
+    if _shared is None or "t" in getattr(sys, "abiflags", ""):
         return False
     version = "python{}.{}".format(*sys.version_info)
     library = os.path.join(sys.base_exec_prefix, getattr(sys, "platlibdir", "lib"), version)

@@ -58,6 +58,10 @@ class Loan:
         self.size = size
         self.mapping: FileMapping | None = None  # the mapping of the array over it, if there is or was such an array
 
+    def is_from(self, loans: Loans) -> bool:
+        """Return whether loans made this one: not those of another instance in this process."""
+        return self._loans is loans
+
     def array(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         """Make a private, writable array of the bytes as received."""
         loans = self._loans
@@ -162,6 +166,10 @@ class Loans:
             if not count:
                 raise EOFError(f"requests ends at {offset + at}, want {len(buffer) - at} bytes more")
             at += count
+
+    def are_out(self) -> bool:
+        """Return whether arrays over loans exist."""
+        return bool(self.lent)
 
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
         """Return the loan whose bytes array shows, and their offset; None for other memory."""

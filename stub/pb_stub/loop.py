@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import time
 from queue import SimpleQueue
@@ -46,8 +45,9 @@ _now = time.monotonic_ns
 _EXECUTE = messages.EXECUTE
 _FOR_LOOP = frozenset((_EXECUTE, messages.INITIALIZE, messages.FINALIZE, messages.AUTO_COMPLETE))
 
-#: The model parameter for as_numpy of tensors on devices: copy or error.
-_ON_DEVICE = "AS_NUMPY_ON_GPU"
+#: Without the GIL, an object that another thread lets go of ends when the thread that made it runs
+#: next. So a thread that waits while there are loans wakes now and then.
+_LETTING_GO_MS = 100
 
 accelerate()
 
@@ -66,6 +66,7 @@ class Loop:
         self._logs = Logs(channel)
         self._calls = Calls(channel, instance)
         self._model: Model | None = None  # once imported
+        self._runtime: _Runtime | None = None  # once the settings are known
         self._told = False  # INITIALIZE was decoded
         self._devices: dict[int, OnDevice] = {}  # at most one, once needed
         self._readiness: Readiness | None = None  # for a model with is_ready
@@ -108,6 +109,13 @@ class Loop:
             else:
                 self._misplaced(frame)
             del frame  # otherwise the last batch would live until the next
+
+    def part(self) -> bool:
+        """Leave a process that goes on; returns whether no thread uses the descriptors any more."""
+        parted = self._channel.part()
+        if self._runtime is not None:
+            runtime.remove(self._runtime)
+        return parted
 
     def _expect(self, *kinds: int) -> bytes:
         """Wait for a frame of one of these kinds."""
@@ -215,10 +223,9 @@ class Loop:
         channel.spill = self._spill
         channel.idle = self._idle
         channel.spin = Spin(settings.spin_us * 1000)
-        self._runtime = _Runtime(
-            self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet
-        )
-        runtime.install(self._runtime)
+        made = _Runtime(self._logs, self._pool, self._calls, self._inferences, settings.directory, self._outlet)
+        self._runtime = made
+        runtime.install(made)
 
     def _elsewhere(self) -> OnDevice:
         """Return the object for device memory, created on first use: most models have none."""
@@ -233,6 +240,8 @@ class Loop:
     def _idle(self) -> int | None:
         """Release memory before a sleep. Returns the milliseconds until the next useful check."""
         here = self._pool.patience()
+        if process.FREE_THREADED and self._loans.are_out():
+            here = _LETTING_GO_MS if here is None else min(here, _LETTING_GO_MS)
         if not self._devices:
             return here
         elsewhere = self._devices[0].patience()
@@ -290,6 +299,7 @@ class Loop:
         if text:
             self._logs.start()
             complain(self._logs, f"Failed to initialize Python stub for auto-complete: {text}", 0, trace)
+            process.part(self._instance)
         leave_children(self._channel)
         channel.publish(messages.completed(channel.life, text, config))
         return not text
@@ -303,6 +313,7 @@ class Loop:
             text = f"INITIALIZE is not understood: {error}"
             self._logs.start()
             complain(self._logs, f"Failed to initialize Python stub: {text}")
+            process.part(self._instance)
             channel.publish(messages.initialized(channel.life, text, False))
             return None
         self._settle(question.settings)
@@ -344,7 +355,8 @@ class Loop:
         text = trace = ""
         model = None
         try:
-            self._runtime.copies = _copies(question.args)
+            assert self._runtime is not None
+            self._runtime.copies = not question.no_device_copy
             model = self._start(question)
         except _NotStarted as refusal:
             text = str(refusal)
@@ -357,6 +369,7 @@ class Loop:
         if text:
             complain(self._logs, f"Failed to initialize Python stub: {text}", 0, trace)
             model = None
+            process.part(self._instance)
         leave_children(self._channel)
         if model is not None and model.has_is_ready:
             self._readiness = Readiness(channel, self._instance, model, self._service)
@@ -388,6 +401,7 @@ class Loop:
             self._complain_of_end(text, error)
         process.collect()  # the model's reference cycles end while the server still listens
         leave_children(self._channel)
+        process.part(self._instance)
         channel = self._channel
         if self._devices:
             self._linger(self._devices[0].pool)
@@ -404,17 +418,6 @@ class Loop:
     def _complain_of_end(self, text: str, error: BaseException) -> None:
         trace = failure.trace(error)
         self._logs.complain(runtime.INFO, f"{text}\n{trace}" if trace else text, 0, 1)
-
-
-def _copies(args: dict[str, str]) -> bool:
-    """Return whether as_numpy copies tensors on devices, by the model's parameter."""
-    config = args.get("model_config", "")
-    if _ON_DEVICE not in config:
-        return True
-    value = json.loads(config).get("parameters", {}).get(_ON_DEVICE, {}).get("string_value")
-    if value not in (None, "copy", "error"):
-        raise _NotStarted(f"parameter {_ON_DEVICE} is {value!r}, want copy or error")
-    return bool(value != "error")
 
 
 class _NotStarted(Exception):

@@ -249,6 +249,7 @@ class Initialize:
     window_bytes: int
     async_overlap: int
     strict_outputs: bool = False  # undeclared outputs are errors
+    no_device_copy: bool = False  # as_numpy of a tensor on a device is an error
 
     @staticmethod
     def from_frame(frame: bytes) -> Initialize:
@@ -276,6 +277,7 @@ class Initialize:
             window_bytes=_field(fields, "window_bytes", int),
             async_overlap=_field(fields, "async_overlap", int),
             strict_outputs="strict_outputs" in fields and _field(fields, "strict_outputs", bool),
+            no_device_copy="no_device_copy" in fields and _field(fields, "no_device_copy", bool),
         )
 
 

@@ -117,8 +117,9 @@ class Model:
 
     def finalize(self, finalized: Callable[[], None]) -> None:
         """Run `finalize`, call finalized, and drop the model."""
-        if self._coroutines is not None:
-            self._coroutines.stop()
+        for coroutines in (self._coroutines, self._other_coroutines):
+            if coroutines is not None:
+                coroutines.stop()
         finalize = getattr(self._instance, "finalize", None)
         try:
             if finalize is not None:

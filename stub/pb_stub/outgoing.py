@@ -72,7 +72,7 @@ class Outgoing:
         bytes.
         """
         sent = tensor._sent
-        if sent is None:
+        if sent is None or self._is_others(sent):
             sent = self._settle(tensor)
         if isinstance(sent, bytes):
             if len(sent) <= MAX_INLINE:
@@ -94,6 +94,12 @@ class Outgoing:
             ticket = sent.loan.ticket
             region = layout.REGION_REQUESTS
         return index, tensor._code, tensor._shape, region, sent.offset, sent.size, ticket, tensor._element, 0
+
+    def _is_others(self, sent: Any) -> bool:
+        """Return whether an encoded form belongs to another instance in this process."""
+        if isinstance(sent, Block):
+            return not self._pool.owns(sent)
+        return isinstance(sent, Passed) and not sent.loan.is_from(self._loans)
 
     def place_beside(self, index: int, tensor: Tensor, inline_size: int) -> Placed:
         """Like `place`, beside inline_size bytes that the accelerator has put into the frame."""
@@ -124,7 +130,7 @@ class Outgoing:
             if isinstance(origin, ClientLoan):
                 # The supervisor does not read client memory.
                 return self._copied(origin.array(tensor.name(), _BYTE, (origin.size,)))
-            if isinstance(origin, Loan):
+            if isinstance(origin, Loan) and origin.is_from(self._loans):
                 return Passed(origin, origin.offset, origin.size)
             return tensor._bytes()
         if isinstance(data, bytes):

@@ -239,6 +239,10 @@ class Pool:
                 raise self._exhausted(self._sizes[index], self._mappings.refused)
             return block
 
+    def owns(self, block: Block) -> bool:
+        """Return whether a block is from this pool."""
+        return block._dropped is self._dropped
+
     def lend(self, block: Block) -> int:
         """Make a ticket for one descriptor that names block."""
         with self._alone:

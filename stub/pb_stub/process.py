@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import atexit
 import contextlib
 import fcntl
@@ -11,6 +12,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import sys
 import threading
 import types
@@ -27,6 +29,12 @@ EXIT_NOT_STARTED = 1
 EXIT_LOST = 70
 EXIT_NO_MEMORY = 71
 EXIT_CONFUSED = 76
+
+#: Whether several threads execute Python code at the same time.
+FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
+
+_LARGEST_PACKET = 65536
+_MOST_DESCRIPTORS = 10
 
 #: How long the model's threads and exit handlers may delay the exit of a stopped stub.
 EXIT_SECONDS = 5.0
@@ -64,6 +72,13 @@ _voice = 2  # for complaints if the model has closed stderr
 
 _files: dict[int, tuple[str, int, int]] = {}  # by descriptor: its name, device and inode
 
+#: Instances that have ended, or are about to, while the process may run on. Their threads end
+#: quietly when the supervisor closes their connection.
+_parted: set[str] = set()
+
+_hiding = threading.Lock()
+_hidden = False  # whether `hide` was called
+
 
 def settle(fds: Descriptors) -> Descriptors:
     """Become a process group that ends with the supervisor, and that Ctrl-C does not reach.
@@ -73,11 +88,11 @@ def settle(fds: Descriptors) -> Descriptors:
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     title.name_process("triton_python_backend_stub")
+    global _voice  # noqa: PLW0603  # one in a process
+    with contextlib.suppress(OSError):
+        _voice = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, _first())
     fds = _out_of_the_way(fds)
     arm(fds.lifeline)
-    for fd in fds:
-        if fd >= 0:
-            os.set_inheritable(fd, False)
     # Handlers instead of SIG_IGN, which programs started by the model would inherit.
     signal.signal(signal.SIGINT, _ignore)
     signal.signal(signal.SIGTERM, _ignore)
@@ -85,12 +100,34 @@ def settle(fds: Descriptors) -> Descriptors:
     return fds
 
 
-def _out_of_the_way(fds: Descriptors) -> Descriptors:
+def admit(instance: str, fds: Descriptors) -> Descriptors:
+    """Prepare this thread for a further instance, on the cores of the main thread."""
+    os.sched_setaffinity(0, os.sched_getaffinity(os.getpid()))
+    _parted.discard(instance)
+    return _out_of_the_way(fds)
+
+
+def part(instance: str) -> None:
+    """Record that the supervisor may close its end of an instance's connection."""
+    _parted.add(instance)
+
+
+def dismiss(fds: Descriptors) -> None:
+    """Close the descriptors of an instance that has ended."""
+    for fd in fds:
+        if fd in _files:
+            del _files[fd]
+            os.close(fd)
+
+
+def _first() -> int:
+    """Return the least number of descriptors that are out of the model's way."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    first = max(_HIGH if limit == resource.RLIM_INFINITY else min(limit, _HIGH), 2 * _ROOM) - _ROOM
-    global _voice  # noqa: PLW0603  # one in a process
-    with contextlib.suppress(OSError):
-        _voice = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, first)
+    return max(_HIGH if limit == resource.RLIM_INFINITY else min(limit, _HIGH), 2 * _ROOM) - _ROOM
+
+
+def _out_of_the_way(fds: Descriptors) -> Descriptors:
+    first = _first()
     moved = []
     for name, fd in zip(_NAMES, fds):
         if fd < 0:
@@ -101,6 +138,7 @@ def _out_of_the_way(fds: Descriptors) -> Descriptors:
             os.close(fd)
         except OSError:
             moved.append(fd)
+        os.set_inheritable(moved[-1], False)
         file = os.fstat(moved[-1])
         _files[moved[-1]] = name, file.st_dev, file.st_ino
     return Descriptors(*moved)
@@ -109,7 +147,7 @@ def _out_of_the_way(fds: Descriptors) -> Descriptors:
 def closed() -> str:
     """Return the names of descriptors that the model has closed or replaced, or ""."""
     gone = []
-    for fd, (name, device, inode) in _files.items():
+    for fd, (name, device, inode) in list(_files.items()):
         try:
             file = os.fstat(fd)
         except OSError:
@@ -168,12 +206,28 @@ def arm(lifeline: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
+def receive(sender: socket.socket) -> tuple[bytes, list[int]]:
+    """Receive one packet with its descriptors, from a socket that preserves message boundaries."""
+    fds = array.array("i")
+    space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * fds.itemsize)
+    data, ancillary, _, _ = sender.recvmsg(_LARGEST_PACKET, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, raw in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(raw[: len(raw) // fds.itemsize * fds.itemsize])
+    return data, fds.tolist()
+
+
 def hide(root: str, search: list[str], changing: bool = False) -> None:
     """Make the interpreter look as in Triton: an empty __main__, no arguments, the search path.
 
     Bytecode of changing files is not kept: Python would use it for a changed file with the same
     size, written in the same second.
     """
+    global _hidden  # noqa: PLW0603  # one in a process
+    with _hiding:
+        if _hidden:
+            return
+        _hidden = True
     # The old module was only referenced by sys.modules; this process's code lives on in its
     # functions.
     main = types.ModuleType("__main__")
@@ -275,6 +329,8 @@ def complain(instance: str, text: str) -> None:
 
 def disown(instance: str, error: ForeignProcess) -> NoReturn:
     """End a child of the model that returned into the stub, without exit handlers."""
+    if instance in _parted:
+        sys.exit()  # ends the thread
     complain(instance, str(error))
     flush()
     os._exit(EXIT_LOST)
@@ -282,6 +338,8 @@ def disown(instance: str, error: ForeignProcess) -> NoReturn:
 
 def lose(instance: str, error: StubError) -> NoReturn:
     """End the process because the connection to the supervisor is broken, from any thread."""
+    if instance in _parted:
+        sys.exit()  # ends the thread
     if isinstance(error, Gone):
         # The lifeline normally ends the group before this is noticed.
         complain(instance, "Non-graceful termination detected. ")

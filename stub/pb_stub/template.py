@@ -1,6 +1,6 @@
 """A template: an interpreter with numpy and this package, which forks stubs in milliseconds.
 
-    supervisor ──  one packet: {"instance", "cwd"?, "mark"?} and 8 or 9 descriptors  ──▶ template
+    supervisor ──  one packet: {"instance", "cwd"?, "mark"?, "shared"?} and 8 to 10 descriptors  ──▶ template
     supervisor ◀──────────────  {"pid"} or {"error"}  ────────────────────────── template
     supervisor ───────────────────────  {"end"}  ──────────────────────────────▶ template
 
@@ -12,7 +12,6 @@ processes that models have left in their own sessions.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import gc
 import os
@@ -27,10 +26,9 @@ from typing import Any, NamedTuple, NoReturn, Sequence
 from . import _msgpack, activation, ending, main, marks, process, title
 from .process import Descriptors
 
-#: Maximum number of descriptors of a request: a stub's, the last of which may be missing, and its
-#: stdout and stderr.
-_DESCRIPTORS = 9
-_LARGEST_PACKET = 65536
+#: Least and most descriptors of a request: a stub's, the last of which may be missing, perhaps its
+#: door, and its stdout and stderr.
+_LEAST_DESCRIPTORS, _MOST_DESCRIPTORS = 8, 10
 _END = _msgpack.pack({"end": True})
 
 EXIT_NO_NUMPY = 3
@@ -62,10 +60,11 @@ def command(arguments: list[str]) -> NoReturn:
 
 
 class _Stub(NamedTuple):
-    """The identity of a forked process: the instance, and its descriptors."""
+    """The identity of a forked process: the instance, its descriptors, and its door or -1."""
 
     instance: str
     fds: Descriptors
+    door: int
 
 
 def _threads_of_others() -> list[str]:
@@ -100,7 +99,7 @@ def serve(supervisor: socket.socket, threads: Sequence[str] = ()) -> _Stub:
     supervisor.send(_msgpack.pack({**hello, "threads": list(threads)}))
     while True:
         try:
-            data, fds = _receive(supervisor)
+            data, fds = process.receive(supervisor)
         except ConnectionResetError:
             data, fds = b"", []
         if not data:
@@ -144,18 +143,8 @@ def _load() -> dict[str, Any]:
         "pid": os.getpid(),
         "no_accelerator": accelerator.reason,
         "accelerator_failed": accelerator.failed,
+        "free_threaded": process.FREE_THREADED,
     }
-
-
-def _receive(supervisor: socket.socket) -> tuple[bytes, list[int]]:
-    """Receive one packet with its descriptors."""
-    fds = array.array("i")
-    space = socket.CMSG_SPACE(_DESCRIPTORS * fds.itemsize)
-    data, ancillary, _, _ = supervisor.recvmsg(_LARGEST_PACKET, space, socket.MSG_CMSG_CLOEXEC)
-    for level, kind, raw in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds.frombytes(raw[: len(raw) // fds.itemsize * fds.itemsize])
-    return data, fds.tolist()
 
 
 def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) -> int | _Stub:
@@ -166,8 +155,8 @@ def _fork(supervisor: socket.socket, data: bytes, fds: list[int], where: Areas) 
     request = _msgpack.unpack(data)
     if not isinstance(request, dict) or not isinstance(request.get("instance"), str):
         raise _Bad("the request names no instance")
-    if not _DESCRIPTORS - 1 <= len(fds) <= _DESCRIPTORS:
-        raise _Bad(f"{len(fds)} descriptors came, want {_DESCRIPTORS - 1} or {_DESCRIPTORS}")
+    if not _LEAST_DESCRIPTORS <= len(fds) <= _MOST_DESCRIPTORS:
+        raise _Bad(f"{len(fds)} descriptors came, want {_LEAST_DESCRIPTORS} to {_MOST_DESCRIPTORS}")
     if where.title is None:
         raise _Bad("the title of a forked stub cannot be set here: ctypes or /proc is missing")
     report, reporter = os.pipe()
@@ -219,7 +208,8 @@ def _between(supervisor: socket.socket, reporter: int, request: dict[str, Any], 
         # stub. The template reads until the caller has closed the reporter.
         os.write(reporter, b"%d" % os.getpid())
         os.setpgid(0, 0)
-        return _Stub(request["instance"], Descriptors(*fds[:-2]))
+        shared = request.get("shared") is True
+        return _Stub(request["instance"], Descriptors(*fds[: -3 if shared else -2]), fds[-3] if shared else -1)
     except OSError as error:
         with contextlib.suppress(OSError):
             os.write(reporter, f"fork: {error}".encode("utf-8", "replace"))

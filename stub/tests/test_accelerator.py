@@ -26,7 +26,7 @@ from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.sender import sender_of
 from c_python_backend_utils.tensor import Tensor
-from pb_stub import accelerator, layout, messages
+from pb_stub import accelerator, layout, messages, process
 from pb_stub.batch import Answers, Reader
 from pb_stub.errors import NotUnderstood
 from pb_stub.inferences import Inferences
@@ -673,6 +673,7 @@ def test_a_variable_turns_it_off() -> None:
     assert python(SHOW, **{accelerator.VARIABLE: "off"}) == "False False NEREID_ACCELERATOR is off"
 
 
+@pytest.mark.skipif(process.FREE_THREADED, reason="the accelerator is not used")
 def test_a_library_that_cannot_be_loaded_is_reported(root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import fakecuda
 import numpy as np
@@ -62,25 +62,19 @@ class TritonPythonModel:
         tensors = [on_device(r.inputs()[0].as_numpy()) for r in requests]
         return [InferenceResponse([Tensor("OUT", t.as_numpy() * 2)]) for t in tensors]
 """
-PARAMETER = '{"parameters": {"AS_NUMPY_ON_GPU": {"string_value": "%s"}}}'
 
 
-@pytest.mark.parametrize("config", ["{}", '{"parameters": {}}', PARAMETER % "copy"])
-def test_as_numpy_copies_to_the_host(begin: Begin, counts: Counts, config: str) -> None:
-    stub = begin(AS_NUMPY, config=config)
+@pytest.mark.parametrize("changes", [{}, {"no_device_copy": False}])
+def test_as_numpy_copies_to_the_host(begin: Begin, counts: Counts, changes: dict[str, bool]) -> None:
+    stub = begin(AS_NUMPY, **changes)
     (response,) = stub.execute(*requests(np.arange(5, dtype=np.float32))).responses
     assert response["OUT"].tolist() == [0, 2, 4, 6, 8]
     assert counts().counts["cuMemcpyDtoH_v2"] == 1
 
 
 def test_as_numpy_raises_if_the_model_wants_it(begin: Begin) -> None:
-    executed = begin(AS_NUMPY, config=PARAMETER % "error").execute(*requests(np.arange(5, dtype=np.float32)))
+    executed = begin(AS_NUMPY, no_device_copy=True).execute(*requests(np.arange(5, dtype=np.float32)))
     assert "Tensor is stored in GPU and cannot be converted to NumPy." in executed.text
-
-
-def test_a_wrong_parameter_fails_the_load(fail: Callable[..., tuple[str, Supervisor]]) -> None:
-    error, _ = fail("class TritonPythonModel: pass", config=PARAMETER % "maybe")
-    assert error == "parameter AS_NUMPY_ON_GPU is 'maybe', want copy or error"
 
 
 def requests(*arrays: np.ndarray) -> list[Request]:

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"runtime"
 	"syscall"
@@ -63,4 +64,21 @@ func Arm(lifeline *os.File, p *Process) {
 	if flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0); err == nil {
 		_, _ = unix.FcntlInt(fd, unix.F_SETFL, flags|unix.O_ASYNC)
 	}
+}
+
+// PacketPair returns two connected sockets that preserve message boundaries.
+func PacketPair() (near *net.UnixConn, far *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	far = os.NewFile(uintptr(fds[1]), "socket")
+	nearFile := os.NewFile(uintptr(fds[0]), "socket")
+	defer nearFile.Close()
+	conn, err := net.FileConn(nearFile)
+	if err != nil {
+		_ = far.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), far, nil
 }

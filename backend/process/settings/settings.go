@@ -108,9 +108,15 @@ func Text[C any](key, help string, read func(c *C, text string) error) Setting[C
 // Choice is a key of Nereid's own with two values. set gets whether the value is the second, which
 // is not the default.
 func Choice[C any](key, help, usual, other string, set func(c *C, isOther bool)) Setting[C] {
-	row := Row{Key: key, Help: help, Choices: []string{usual, other}, Default: usual} // bound: the table
+	return OneOf(key, help, []string{usual, other}, func(c *C, choice string) { set(c, choice == other) })
+}
+
+// OneOf is a key of Nereid's own with the given values, in lower case, of which the first is the
+// default.
+func OneOf[C any](key, help string, choices []string, set func(c *C, choice string)) Setting[C] {
+	row := Row{Key: key, Help: help, Choices: choices, Default: choices[0]} // bound: the table
 	return Setting[C]{Row: row, Read: func(c *C, text string) error {
-		set(c, strings.EqualFold(text, other))
+		set(c, strings.ToLower(text)) // bound: the command line
 		return row.Check(text)
 	}}
 }

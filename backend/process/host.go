@@ -1,0 +1,208 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/nereid-serving/nereid/backend/process/launch"
+	"github.com/nereid-serving/nereid/backend/process/output"
+	"github.com/nereid-serving/nereid/panics"
+)
+
+// host is a process, in which one life runs. If the program's processes are shared, all instances
+// of a group run in one of them, each in a thread of its own: the first life starts it, and the
+// others join. Then the process ends with its last life, or with the first that does not end in
+// order, which takes the others with it.
+type host struct {
+	model   *Model
+	process *launch.Process
+	output  *output.Capture
+	exited  chan struct{}     // closed when the process has been reaped
+	exit    *launch.ExitError // set before
+	done    sync.Once         // of finish
+
+	// door is where further lives come in, and lifeline ends the process with this one. Both are nil
+	// unless the process is shared.
+	door     *net.UnixConn
+	lifeline *os.File
+
+	mu     sync.Mutex // held while a life joins, which takes no longer than joinLimit
+	lives  int        // that have not left
+	closed bool       // no life can join
+}
+
+// joinLimit limits the time to hand a life to its process, which reads its door at once.
+const joinLimit = time.Second
+
+// crew is the key of the instances that share a process.
+type crew struct{ group, cores string }
+
+// sharing is the process of a crew, if there is one.
+type sharing struct {
+	mu   sync.Mutex // held while a process starts
+	host *host
+}
+
+// settle starts a process for a life of the instance, or finds one that other lives share.
+func (in *Instance) settle(ctx context.Context, files *Files) (*host, error) {
+	m := in.model
+	if !m.program.Capabilities().SharesProcess {
+		return m.startHost(ctx, in, in.log, files, false)
+	}
+	key := crew{in.placement.Group.GetName(), fmt.Sprint(in.cores)} // bound: the cores
+	m.mu.Lock()
+	if m.shared == nil {
+		m.shared = make(map[crew]*sharing)
+	}
+	if m.shared[key] == nil {
+		m.shared[key] = &sharing{} // bound: the groups
+	}
+	s := m.shared[key]
+	m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.host.join(in.name, files) {
+		return s.host, nil
+	}
+	h, err := m.startHost(ctx, in, m.log, files, true)
+	if err == nil {
+		s.host = h
+	}
+	return h, err
+}
+
+// startHost starts a process with the life of an instance.
+func (m *Model) startHost(ctx context.Context, in *Instance, log zerolog.Logger, files *Files, shared bool) (h *host, err error) {
+	s := m.supervisor
+	h = &host{model: m, exited: make(chan struct{}), lives: 1, closed: !shared}
+	defer func() {
+		if err != nil {
+			h.closeFiles()
+		}
+	}()
+	if shared {
+		if err := h.open(files); err != nil {
+			return nil, err
+		}
+	}
+	if h.output, files.Output, err = output.Open(log.With().Str("file", "output").Logger(), s.printed(m.settings), s.limits.Output); err != nil {
+		return nil, err
+	}
+	h.output.Begin()
+	if h.process, err = m.program.Start(ctx, in.name, files); err != nil {
+		files.close() // the output's end of file must be visible
+		h.output.Finish()
+		var exit *launch.ExitError
+		if errors.As(err, &exit) {
+			exit.Stderr = h.output.LastLines()
+		}
+		return nil, err
+	}
+	launch.Arm(files.Peer.Lifeline, h.process)
+	panics.Go(log, panics.Life, func() {
+		defer close(h.exited)
+		h.exit = &launch.ExitError{Code: -1}
+		h.exit = h.process.Wait()
+	}, nil)
+	return h, nil
+}
+
+// open makes the door and the lifeline of a shared process. The lifeline replaces that of the first
+// life, whose end must not end the process.
+func (h *host) open(files *Files) error {
+	far, near, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	_ = files.Peer.Lifeline.Close()
+	files.Peer.Lifeline, h.lifeline = far, near
+	h.door, files.Door, err = launch.PacketPair()
+	return err
+}
+
+// join hands a life to the process, and reports whether it could: false on a nil host. The process
+// says HELLO when it has started a thread for it.
+func (h *host) join(instance string, files *Files) bool {
+	if h == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.exited:
+		h.closed = true
+	default:
+	}
+	if h.closed {
+		return false
+	}
+	var fds []int
+	for _, f := range files.List() {
+		fds = append(fds, int(f.Fd())) // bound: the process's files
+	}
+	_ = h.door.SetWriteDeadline(time.Now().Add(joinLimit))
+	name := []byte(instance) // bound: a name of the config
+	if _, _, err := h.door.WriteMsgUnix(name, unix.UnixRights(fds...), nil); err != nil {
+		h.model.log.Warn().Err(err).Msg("a process takes no further instance, restarting it")
+		h.closed = true
+		h.process.Kill()
+		return false
+	}
+	h.lives++
+	h.model.supervisor.joined.Add(1)
+	return true
+}
+
+// kill ends the process with all its lives.
+func (h *host) kill() {
+	h.process.Kill()
+	h.mu.Lock() // afterwards: a life may be joining
+	h.closed = true
+	h.mu.Unlock()
+}
+
+// leave counts the end of a life, and reports whether it was the last. A shared process then exits,
+// since nothing can come through its door.
+func (h *host) leave() (last bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lives--; h.lives > 0 {
+		h.model.supervisor.joined.Add(-1)
+		return false
+	}
+	h.closed = true
+	h.closeDoor()
+	return true
+}
+
+func (h *host) closeDoor() {
+	if h.door != nil {
+		_ = h.door.Close()
+	}
+}
+
+// finish releases what belongs to the process, once. It has exited.
+func (h *host) finish() {
+	h.done.Do(func() {
+		h.model.supervisor.children.Forget(h.process)
+		h.output.Finish()
+		h.exit.Stderr = h.output.LastLines()
+		h.closeFiles()
+	})
+}
+
+// closeFiles closes the files of a shared process.
+func (h *host) closeFiles() {
+	h.closeDoor()
+	if h.lifeline != nil {
+		_ = h.lifeline.Close()
+	}
+}
