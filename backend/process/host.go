@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -34,9 +35,9 @@ type host struct {
 	door     *net.UnixConn
 	lifeline *os.File
 
-	mu     sync.Mutex // held while a life joins, which takes no longer than joinLimit
-	lives  int        // that have not left
-	closed bool       // no life can join
+	closed atomic.Bool // no life can join
+	mu     sync.Mutex  // held while a life joins, which takes no longer than joinLimit
+	lives  int         // that have not left
 }
 
 // joinLimit limits the time to hand a life to its process, which reads its door at once.
@@ -82,7 +83,8 @@ func (in *Instance) settle(ctx context.Context, files *Files) (*host, error) {
 // startHost starts a process with the life of an instance.
 func (m *Model) startHost(ctx context.Context, in *Instance, log zerolog.Logger, files *Files, shared bool) (h *host, err error) {
 	s := m.supervisor
-	h = &host{model: m, exited: make(chan struct{}), lives: 1, closed: !shared}
+	h = &host{model: m, exited: make(chan struct{}), lives: 1}
+	h.closed.Store(!shared)
 	defer func() {
 		if err != nil {
 			h.closeFiles()
@@ -138,10 +140,10 @@ func (h *host) join(instance string, files *Files) bool {
 	defer h.mu.Unlock()
 	select {
 	case <-h.exited:
-		h.closed = true
+		return false
 	default:
 	}
-	if h.closed {
+	if h.closed.Load() {
 		return false
 	}
 	var fds []int
@@ -152,8 +154,7 @@ func (h *host) join(instance string, files *Files) bool {
 	name := []byte(instance) // bound: a name of the config
 	if _, _, err := h.door.WriteMsgUnix(name, unix.UnixRights(fds...), nil); err != nil {
 		h.model.log.Warn().Err(err).Msg("a process takes no further instance, restarting it")
-		h.closed = true
-		h.process.Kill()
+		h.kill()
 		return false
 	}
 	h.lives++
@@ -161,12 +162,10 @@ func (h *host) join(instance string, files *Files) bool {
 	return true
 }
 
-// kill ends the process with all its lives.
+// kill ends the process with all its lives. It does not wait.
 func (h *host) kill() {
+	h.closed.Store(true)
 	h.process.Kill()
-	h.mu.Lock() // afterwards: a life may be joining
-	h.closed = true
-	h.mu.Unlock()
 }
 
 // leave counts the end of a life, and reports whether it was the last. A shared process then exits,
@@ -178,7 +177,7 @@ func (h *host) leave() (last bool) {
 		h.model.supervisor.joined.Add(-1)
 		return false
 	}
-	h.closed = true
+	h.closed.Store(true)
 	h.closeDoor()
 	return true
 }
