@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nereid-serving/nereid/backend"
+	"github.com/nereid-serving/nereid/backend/process/launch"
 	"github.com/nereid-serving/nereid/infer"
 	"github.com/nereid-serving/nereid/ipc"
 	"github.com/nereid-serving/nereid/panics"
@@ -31,8 +32,11 @@ func (l *life) end(cause error) {
 	l.readiness.end(in.fault(infer.Internal, ReadyLost))
 	in.current.CompareAndSwap(l, nil)
 
-	last, parts := l.host.leave(), l.parts()
-	if !parts {
+	last, detaches := l.leaveHost(), l.detaches()
+	if !detaches {
+		if exit := (*launch.ExitError)(nil); cause != nil && !errors.Is(cause, errStopped) && !errors.As(cause, &exit) {
+			l.fault.CompareAndSwap(nil, &cause)
+		}
 		l.endProcess()
 	}
 	var broke *ipc.ProtocolError
@@ -61,7 +65,7 @@ func (l *life) end(cause error) {
 		taken[i] = liar || left[i].streams != nil || l.channel.Taken(left[i].position) || left[i].lostAgain()
 	}
 	l.hear(false)
-	if !parts {
+	if !detaches {
 		l.finish() // cause may be l.exit, returned before its last lines had been read
 	}
 	l.channel.Close()
@@ -73,12 +77,12 @@ func (l *life) end(cause error) {
 	l.quota.holder.Leave()
 
 	l.settleLeft(taken)
-	if parts && last {
+	if detaches && last {
 		l.awaitExit()
 		l.endProcess()
 		l.finish()
 	}
-	if !parts || last {
+	if !detaches || last {
 		in.model.supervisor.children.KillOrphans(l.process)
 	}
 	l.calls.Close(l.seen == phaseFinalized && !liar)
@@ -92,6 +96,17 @@ func (l *life) endProcess() {
 	l.process.KillFamily()
 }
 
+// leaveHost counts the end of the life, once, and reports whether it was the last of its process.
+func (l *life) leaveHost() (last bool) {
+	l.leaving.Do(func() {
+		if l.serves {
+			l.serving.Add(-1)
+		}
+		last = l.host.leave()
+	})
+	return last
+}
+
 // awaitExit gives a shared process without lives the time to exit by itself.
 func (l *life) awaitExit() {
 	limit := panics.NewLimit(l.in.model.settings.FinalizeTimeout)
@@ -103,20 +118,20 @@ func (l *life) awaitExit() {
 	}
 }
 
-// parts reports whether the life ends in order in a shared process, which may go on.
-func (l *life) parts() bool {
+// detaches reports whether the life ends in order in a shared process, which may go on.
+func (l *life) detaches() bool {
 	select {
-	case <-l.parting():
+	case <-l.detached():
 		return true
 	default:
 		return false
 	}
 }
 
-// parting returns a channel that is closed when the process goes on without this life; nil if it
-// does not.
-func (l *life) parting() <-chan struct{} {
-	if l.door == nil {
+// detached returns a channel that is closed when a shared process has no more work for this life;
+// nil if the process is not shared.
+func (l *life) detached() <-chan struct{} {
+	if l.joins == nil {
 		return nil
 	}
 	return l.over
@@ -219,6 +234,7 @@ func (l *life) drop() {
 	l.apart(l.leave)
 	l.apart(func() { l.readiness.end(in.fault(infer.Internal, ReadyLost)) })
 	l.apart(l.kill)
+	l.apart(func() { l.leaveHost() })
 	<-l.exited
 	l.encoder.Lock()   // as in end
 	l.encoder.Unlock() //nolint:staticcheck // only waited for
@@ -242,6 +258,8 @@ func (l *life) drop() {
 // goroutine of the life waits for both. Any goroutine may call fail.
 type ending struct {
 	*host
+	leaving sync.Once     // of host
+	serves  bool          // counted in host.serving; used by the life's own goroutine alone
 	hasty   chan struct{} // closed, once, to stop waiting for requests that the process has left open
 	hasten  sync.Once
 	failed  chan error // buffered; the first value counts: this life must end
@@ -263,6 +281,7 @@ func (e *ending) fail(err error) {
 	case e.failed <- err:
 	default:
 	}
+	e.fault.CompareAndSwap(nil, &err)
 	e.kill()
 }
 
@@ -272,6 +291,9 @@ func (e *ending) died() error {
 	case err := <-e.failed:
 		return err
 	default:
+	}
+	if err := e.fault.Load(); err != nil && e.joins != nil {
+		return fmt.Errorf("another instance in its process failed: %w", *err)
 	}
 	return e.exit
 }
@@ -309,9 +331,18 @@ func (l *life) await(ctx context.Context, message <-chan error, limit time.Durat
 		default:
 			return cmp.Or[error](broken, &lateError{fmt.Sprintf("process did not %s within %s", what, limit)})
 		}
-	case <-ctx.Done():
+	case <-l.brokenOff(ctx):
 		return errStopped
 	}
+}
+
+// brokenOff returns a channel that is closed when the life may be broken off because ctx has ended:
+// at once, or, if its process serves other instances, when it is killed anyway.
+func (l *life) brokenOff(ctx context.Context) <-chan struct{} {
+	if l.joins != nil && l.serving.Load() > 0 {
+		return l.in.doomsday
+	}
+	return ctx.Done()
 }
 
 // drain handles the frames that the process has published. An error must end the life. The caller

@@ -20,8 +20,8 @@ import (
 
 // host is a process, in which one life runs. If the program's processes are shared, all instances
 // of a group run in one of them, each in a thread of its own: the first life starts it, and the
-// others join. Then the process ends with its last life, or with the first that does not end in
-// order, which takes the others with it.
+// others join. The process exits after its last life. If a life fails, the process is killed and
+// all its lives end.
 type host struct {
 	model   *Model
 	process *launch.Process
@@ -30,60 +30,64 @@ type host struct {
 	exit    *launch.ExitError // set before
 	done    sync.Once         // of finish
 
-	// door is where further lives come in, and lifeline ends the process with this one. Both are nil
-	// unless the process is shared.
-	door     *net.UnixConn
+	// joins is the socket that hands further lives to the process, and lifeline ends the process with
+	// this one. Both are nil unless the process is shared.
+	joins    *net.UnixConn
 	lifeline *os.File
 
 	closed atomic.Bool // no life can join
 	mu     sync.Mutex  // held while a life joins, which takes no longer than joinLimit
 	lives  int         // that have not left
+	// serving counts the lives that accept batches.
+	serving atomic.Int32
+	// fault is why the server killed the process; nil if it did not. All lives report it.
+	fault atomic.Pointer[error]
 }
 
-// joinLimit limits the time to hand a life to its process, which reads its door at once.
+// joinLimit limits the time to hand a life to its process, which reads the socket at once.
 const joinLimit = time.Second
 
-// crew is the key of the instances that share a process.
-type crew struct{ group, cores string }
+// hostKey identifies the instances that share a process.
+type hostKey struct{ group, cores string }
 
-// sharing is the process of a crew, if there is one.
-type sharing struct {
+// sharedHost is the process of these instances, if there is one.
+type sharedHost struct {
 	mu   sync.Mutex // held while a process starts
 	host *host
 }
 
-// settle starts a process for a life of the instance, or finds one that other lives share.
-func (in *Instance) settle(ctx context.Context, files *Files) (*host, error) {
+// findHost starts a process for a life of the instance, or joins one that other lives share.
+func (in *Instance) findHost(ctx context.Context, files *Files) (h *host, joined bool, err error) {
 	m := in.model
 	if !m.program.Capabilities().SharesProcess {
-		return m.startHost(ctx, in, in.log, files, false)
+		h, err = m.startHost(ctx, in, in.log, files, false)
+		return h, false, err
 	}
-	key := crew{in.placement.Group.GetName(), fmt.Sprint(in.cores)} // bound: the cores
+	key := hostKey{in.placement.Group.GetName(), fmt.Sprint(in.cores)} // bound: the cores
 	m.mu.Lock()
 	if m.shared == nil {
-		m.shared = make(map[crew]*sharing)
+		m.shared = make(map[hostKey]*sharedHost)
 	}
 	if m.shared[key] == nil {
-		m.shared[key] = &sharing{} // bound: the groups
+		m.shared[key] = &sharedHost{} // bound: the groups
 	}
 	s := m.shared[key]
 	m.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.host.join(in.name, files) {
-		return s.host, nil
+		return s.host, true, nil
 	}
-	h, err := m.startHost(ctx, in, m.log, files, true)
-	if err == nil {
+	if h, err = m.startHost(ctx, in, m.log, files, true); err == nil {
 		s.host = h
 	}
-	return h, err
+	return h, false, err
 }
 
 // startHost starts a process with the life of an instance.
-func (m *Model) startHost(ctx context.Context, in *Instance, log zerolog.Logger, files *Files, shared bool) (h *host, err error) {
+func (m *Model) startHost(ctx context.Context, in *Instance, log zerolog.Logger, files *Files, shared bool) (_ *host, err error) {
 	s := m.supervisor
-	h = &host{model: m, exited: make(chan struct{}), lives: 1}
+	h := &host{model: m, exited: make(chan struct{}), lives: 1}
 	h.closed.Store(!shared)
 	defer func() {
 		if err != nil {
@@ -117,8 +121,8 @@ func (m *Model) startHost(ctx context.Context, in *Instance, log zerolog.Logger,
 	return h, nil
 }
 
-// open makes the door and the lifeline of a shared process. The lifeline replaces that of the first
-// life, whose end must not end the process.
+// open makes the socket and the lifeline of a shared process. The lifeline replaces that of the
+// first life, whose end must not end the process.
 func (h *host) open(files *Files) error {
 	far, near, err := os.Pipe()
 	if err != nil {
@@ -126,7 +130,7 @@ func (h *host) open(files *Files) error {
 	}
 	_ = files.Peer.Lifeline.Close()
 	files.Peer.Lifeline, h.lifeline = far, near
-	h.door, files.Door, err = launch.PacketPair()
+	h.joins, files.Joins, err = launch.PacketPair()
 	return err
 }
 
@@ -150,9 +154,9 @@ func (h *host) join(instance string, files *Files) bool {
 	for _, f := range files.List() {
 		fds = append(fds, int(f.Fd())) // bound: the process's files
 	}
-	_ = h.door.SetWriteDeadline(time.Now().Add(joinLimit))
+	_ = h.joins.SetWriteDeadline(time.Now().Add(joinLimit))
 	name := []byte(instance) // bound: a name of the config
-	if _, _, err := h.door.WriteMsgUnix(name, unix.UnixRights(fds...), nil); err != nil {
+	if _, _, err := h.joins.WriteMsgUnix(name, unix.UnixRights(fds...), nil); err != nil {
 		h.model.log.Warn().Err(err).Msg("a process takes no further instance, restarting it")
 		h.kill()
 		return false
@@ -169,7 +173,7 @@ func (h *host) kill() {
 }
 
 // leave counts the end of a life, and reports whether it was the last. A shared process then exits,
-// since nothing can come through its door.
+// because its socket is closed.
 func (h *host) leave() (last bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,13 +182,13 @@ func (h *host) leave() (last bool) {
 		return false
 	}
 	h.closed.Store(true)
-	h.closeDoor()
+	h.closeJoins()
 	return true
 }
 
-func (h *host) closeDoor() {
-	if h.door != nil {
-		_ = h.door.Close()
+func (h *host) closeJoins() {
+	if h.joins != nil {
+		_ = h.joins.Close()
 	}
 }
 
@@ -200,7 +204,7 @@ func (h *host) finish() {
 
 // closeFiles closes the files of a shared process.
 func (h *host) closeFiles() {
-	h.closeDoor()
+	h.closeJoins()
 	if h.lifeline != nil {
 		_ = h.lifeline.Close()
 	}

@@ -36,8 +36,9 @@ type Instance struct {
 	primed *life
 	// current is the life that accepts batches, or did until its end began; nil without one.
 	current atomic.Pointer[life]
-	// doomed is set, before current is read, when no stub may live on.
-	doomed atomic.Bool
+	// doomed is set, before current is read, when no stub may live on. Then doomsday is closed.
+	doomed   atomic.Bool
+	doomsday chan struct{}
 	// asks reports whether the model has is_ready.
 	asks  atomic.Bool
 	await awaitState

@@ -39,6 +39,7 @@ type life struct {
 	announced *cudaipc.Announced // device memory announced to the process
 	blamed    bool               // a client has caused its end; used by its own goroutine alone
 	ending
+	serial uint32 // of its model, from 1
 
 	response ipc.ResponseBody // reused; guarded by the receive lock
 	logLimit output.Limit     // of LOG; guarded by the receive lock
@@ -74,6 +75,8 @@ func (l *life) run(ctx context.Context, up func()) error {
 	}
 	l.setUp()
 	in.current.Store(l)
+	l.serves = true
+	l.serving.Add(1)
 	if in.doomed.Load() { // doom may have missed this life
 		l.kill()
 	}
@@ -127,7 +130,7 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	l = &life{
 		in: in, channel: channel, loans: loans, quota: quota,
 		encoder: frames.NewEncoder(channel, s.requests, loans), decoder: frames.NewDecoder(channel, loans, quota.heap),
-		logLimit: output.NewLimit(s.limits.Output),
+		logLimit: output.NewLimit(s.limits.Output), serial: number,
 	}
 	l.calls = hostcalls.New(hostcalls.Config{
 		Host: in.model.env.Host, Metrics: s.metrics.Custom(in.model.env.Name), Encoder: l.encoder, Responses: in.model.env.Responses,
@@ -162,7 +165,8 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	if files.Requests, err = s.requestsFile(); err != nil {
 		return nil, err
 	}
-	if l.host, err = in.settle(ctx, &files); err != nil {
+	var joined bool
+	if l.host, joined, err = in.findHost(ctx, &files); err != nil {
 		return nil, err
 	}
 	begun = true
@@ -172,8 +176,10 @@ func (in *Instance) begin(ctx context.Context) (*life, error) {
 	}, nil)
 	// The process waits for its first request before it imports the model, so that all of its
 	// threads inherit the cores.
-	if err := placement.Pin(l.process.PID(), in.cores); err != nil {
-		l.fail(err)
+	if !joined {
+		if err := placement.Pin(l.process.PID(), in.cores); err != nil {
+			l.fail(err)
+		}
 	}
 	return l, nil
 }
@@ -219,7 +225,7 @@ func (l *life) look() {
 // finalize tells the stub to finalize and waits for it within the limit.
 func (l *life) finalize() {
 	l.look()
-	if l.door != nil && l.told.Load() != toldInitialize {
+	if l.joins != nil && l.told.Load() != toldInitialize {
 		return // nothing to finalize, and the process would not say that it is over
 	}
 	if err := l.channel.Send(ipc.Finalize, 0, nil); err != nil {
@@ -229,10 +235,12 @@ func (l *life) finalize() {
 	defer limit.Stop()
 	select {
 	case <-l.exited:
-	case <-l.parting(): // the others may run on
+	case <-l.detached(): // the others may run on
 	case <-l.failed: //nolint:errcheck // the end is wanted, however it comes
 	case <-limit.C:
 		l.in.log.Warn().Stringer("limit", l.in.model.settings.FinalizeTimeout).Msg("finalize did not return in time, killing the process")
+		var err error = &lateError{"finalize of " + l.in.name + " did not return in time"}
+		l.fault.CompareAndSwap(nil, &err)
 	}
 }
 

@@ -50,7 +50,7 @@ type Model struct {
 	leaving   []*Instance // instances that are to be ended
 	closed    bool        // no further instance is started
 	lives     uint32      // stub processes so far, of all instances
-	shared    map[crew]*sharing
+	shared    map[hostKey]*sharedHost
 	said      map[string]bool
 }
 
@@ -275,7 +275,9 @@ func (m *Model) settles(instances []*Instance, ended <-chan struct{}) bool {
 
 // doom ends the present stub, if any, even while it is becoming ready.
 func (in *Instance) doom() {
-	in.doomed.Store(true)
+	if !in.doomed.Swap(true) && in.doomsday != nil {
+		close(in.doomsday)
+	}
 	if l := in.current.Load(); l != nil {
 		l.kill()
 	}
@@ -355,7 +357,7 @@ func (m *Model) makeInstances(config *kserve.ModelConfig, json []byte) ([]*Insta
 			return nil, err
 		}
 		instances[i] = &Instance{
-			model: m, name: at.Name, placement: at, gpu: at.GPU(), json: json, cores: on,
+			model: m, name: at.Name, doomsday: make(chan struct{}), placement: at, gpu: at.GPU(), json: json, cores: on,
 			log: m.log.With().Str("instance", at.Name).Logger(),
 		}
 	}

@@ -61,10 +61,10 @@ type Files struct {
 	Output   [2]*os.File // become stdout and stderr
 	// Regions is the socket for descriptors of clients' regions; nil without one.
 	Regions *os.File
-	// Door is the socket through which a shared process gets further instances: a message with the
-	// name of one, and the files of List. Its end means that no further one comes. nil: the process
-	// is not shared.
-	Door *os.File
+	// Joins is the socket by which further instances join a shared process. Each message has the
+	// name of an instance and the files of List; end of file means that no more instances join. It
+	// is nil unless the process is shared.
+	Joins *os.File
 }
 
 // List returns the files in the order in which a process receives their numbers.
@@ -78,7 +78,7 @@ func (f *Files) List() []*os.File {
 
 func (f *Files) close() {
 	f.Peer.Close()
-	for _, file := range []*os.File{f.Requests, f.Output[0], f.Output[1], f.Regions, f.Door} {
+	for _, file := range []*os.File{f.Requests, f.Output[0], f.Output[1], f.Regions, f.Joins} {
 		if file != nil {
 			_ = file.Close()
 		}

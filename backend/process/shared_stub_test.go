@@ -2,6 +2,8 @@ package process_test
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,23 +18,25 @@ import (
 // sharing is a model whose instances meet in their module. OUT0 of a request is the number of the
 // instance, unless the command in IN0 has another result.
 const sharing = `
-import asyncio, os, sys, threading, time
+import asyncio, concurrent.futures, gc, os, sys, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 instances = []
 kept = []
 together = threading.Barrier(3)
+pool = concurrent.futures.ThreadPoolExecutor(1)
+owner = lambda: pb_utils.runtime.current().instance()
 
 class TritonPythonModel:
     def initialize(self, args):
         self.name = args["model_instance_name"]
-        instances.append(self)
         # From Python 3.14 on, the main thread has no loop before one is set.
         self.has_loop = sys.version_info < (3, 14) or threading.current_thread() is not threading.main_thread()
         self.loop = asyncio.get_event_loop() if self.has_loop else None
         if self.name.endswith("_9"):
             raise ValueError("no tenth instance")
+        instances.append(self)
 
     def execute(self, requests):
         return [self.answer(request) for request in requests]
@@ -51,12 +55,16 @@ class TritonPythonModel:
             out = np.frombuffer(str(len(instances)).encode(), np.uint8)
         elif command == "owner":
             found = []
-            thread = threading.Thread(target=lambda: found.append(pb_utils.runtime.current().instance()))
+            thread = threading.Thread(target=lambda: found.append(owner()))
             thread.start()
             thread.join()
             out = np.frombuffer(found[0].encode(), np.uint8)
         elif command == "loop":
             out = np.frombuffer(str(not self.has_loop or asyncio.get_event_loop() is self.loop).encode(), np.uint8)
+        elif command == "collect":
+            gc.collect()
+        elif command == "pool":
+            out = np.frombuffer(pool.submit(owner).result().encode(), np.uint8)
         elif command == "exit":
             os._exit(3)
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", out.reshape(1, -1))])
@@ -94,6 +102,20 @@ func (m *running) command(in backend.Instance, command string, size int) string 
 	response := (&running{fixture: m.fixture, model: modelOfOne{m.model, in}}).mustInfer(q)
 	defer response.Release()
 	return string(response.Outputs[0].Data)
+}
+
+// openFiles counts the descriptors and the mapped shared memory of a process.
+func openFiles(t *testing.T, pid int) int {
+	t.Helper()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list) + strings.Count(string(maps), "memfd:")
 }
 
 // pids returns the processes of the instances.
@@ -183,7 +205,11 @@ func TestInstancesComeAndGoInASharedProcess(t *testing.T) {
 		_, surplus, err = exchanger.Grow(t.Context(), c, text)
 		return surplus, err
 	}
-	for range 3 {
+	files := 0
+	for round := range 6 {
+		if round == 2 { // everything that is made once is there
+			files = openFiles(t, pid)
+		}
 		if _, err := grow(6); err != nil {
 			t.Fatal(err)
 		}
@@ -207,6 +233,42 @@ func TestInstancesComeAndGoInASharedProcess(t *testing.T) {
 			t.Errorf("the module has %s instances, want 1", got)
 		}
 	}
+	testkit.Eventually(t, patience, func() bool {
+		m.command(m.model.Instances()[0], "collect", 8) // some objects end only then
+		return openFiles(t, pid) <= files
+	})
+
+	// Arrays of an instance that has ended keep their bytes, and its executor works for the others.
+	if _, err := grow(2); err != nil {
+		t.Fatal(err)
+	}
+	const size = 1 << 20
+	ended := m.model.Instances()[1]
+	m.command(ended, "keep", size)
+	if got := m.command(ended, "pool", 8); got != "m_0_1" {
+		t.Errorf("the executor of instance 1 works for %s", got)
+	}
+	if surplus, err := grow(1); err != nil || exchanger.End(t.Context(), surplus[0]) != nil {
+		t.Fatalf("got %v, %v", surplus, err)
+	}
+	for range 20 {
+		m.command(m.model.Instances()[0], "other", size) // in the same block
+	}
+	if got := m.command(m.model.Instances()[0], "take", 8); !strings.HasPrefix(got, "keep\x00") || len(got) != size {
+		t.Errorf("the array now begins with %q", got[:8])
+	}
+	if got := m.command(m.model.Instances()[0], "pool", 8); got != "m_0_0" {
+		t.Errorf("the executor of an instance that has ended works for %s", got)
+	}
+
+	// A start that fails does not end those that serve.
+	if _, err := grow(10); err == nil || !strings.HasPrefix(err.Error(), "ValueError: no tenth instance") {
+		t.Errorf("got error %v", err)
+	}
+	if got := m.command(m.model.Instances()[0], "count", 8); r.pid(m.model.Instances()[0]) != pid {
+		t.Errorf("process %d has %s instances, want process %d", r.pid(m.model.Instances()[0]), got, pid)
+	}
+
 	// The one that started the process goes before the others.
 	if _, err := grow(3); err != nil {
 		t.Fatal(err)
@@ -221,9 +283,6 @@ func TestInstancesComeAndGoInASharedProcess(t *testing.T) {
 	m.close()
 	if lost := r.counts.of(&r.counts.lost); lost != 0 {
 		t.Errorf("%d processes were lost, want none", lost)
-	}
-	if n := strings.Count(r.printed[0].String(), "finalized"); n != 3*5+3 {
-		t.Errorf("%d instances were finalized, want 18", n)
 	}
 }
 
@@ -284,5 +343,38 @@ func TestGroupsHaveProcessesOfTheirOwn(t *testing.T) {
 	}
 	if seen != 2 {
 		t.Errorf("the memory of %d processes is reported, want 2", seen)
+	}
+}
+
+// TestSharedProcessWhoseDescriptorsAreClosed checks that a model may close all descriptors that it
+// can know of, as programs that become daemons do.
+func TestSharedProcessWhoseDescriptorsAreClosed(t *testing.T) {
+	r := newFixture(t, func(c *python.Config) { c.Threads = python.ThreadsOn })
+	source := strings.Replace(sharing, "        self.name =", "        os.closerange(3, 1024)\n        self.name =", 1)
+	source = strings.ReplaceAll(source, "pb_utils.runtime", "__import__('c_python_backend_utils').runtime")
+	m, err := r.open(r.writeModel("m", source), modelConfig("m", 2, infer.Uint8))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, in := range m.model.Instances() {
+		if got := m.command(in, "", 8); got != string(rune('0'+i)) {
+			t.Errorf("instance %d answered as %s", i, got)
+		}
+	}
+}
+
+// TestReasonForTheEndOfASharedProcess checks that the log gives the reason for all instances if the
+// server has killed their process because of one.
+func TestReasonForTheEndOfASharedProcess(t *testing.T) {
+	r, m := sharingProcess(t, testkit.Python(t).Path, func(c *python.Config) { c.ExecuteTimeout = 300e6 })
+	q := &infer.Request{Inputs: []infer.Tensor{r.tensor("IN0", infer.Uint8, []int64{1, 8}, []byte("meet\x00\x00\x00\x00"))}}
+	responses, _ := m.infer(q) // waits for the others in vain
+	if responses[0].Err == nil {
+		t.Error("got a response, want an error")
+	}
+	releaseAll(responses)
+	testkit.Eventually(t, patience, func() bool { return r.counts.of(&r.counts.again) == 3 })
+	if n := strings.Count(r.log.String(), "another instance in its process failed: "); n != 2 {
+		t.Errorf("the log has the reason for %d other instances, want 2", n)
 	}
 }

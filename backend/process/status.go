@@ -193,13 +193,18 @@ func (in *Instance) status() InstanceStatus {
 
 // Processes returns the resources of all stub processes that have been told to initialize. A
 // process that ends meanwhile is left out. The CPU time and memory of a process that several
-// instances share are reported for one of them.
+// instances share are reported for its oldest instance.
 func (s *Supervisor) Processes() []metrics.Process {
 	lives, list := s.present(nil)
 	kept := list[:0]
-	counted := make(map[*host]bool) // bound: the processes
+	oldest := make(map[*host]uint32) // bound: the processes
+	for _, l := range lives {
+		if first := oldest[l.host]; first == 0 || l.serial < first {
+			oldest[l.host] = l.serial
+		}
+	}
 	for i, l := range lives {
-		if counted[l.host] {
+		if oldest[l.host] != l.serial {
 			kept = append(kept, list[i]) // bound: the processes
 			continue
 		}
@@ -215,7 +220,6 @@ func (s *Supervisor) Processes() []metrics.Process {
 		}
 		one := list[i]
 		one.CPU, one.Resident = cpu, resident
-		counted[l.host] = true
 		kept = append(kept, one) // bound: the processes
 	}
 	return kept

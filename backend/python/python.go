@@ -292,9 +292,9 @@ func (p *python) startStub(instance, mark string, files *process.Files) (*launch
 	}
 	program := filepath.Join(p.backend.dir, "triton_python_backend_stub")
 	argv := []string{p.info.Path, "-u", program, instance, "--fds=" + strings.Join(numbers, ",")} // bound: ten
-	if files.Door != nil {
-		argv = append(argv, "--door="+strconv.Itoa(len(inherit))) // bound: an argument
-		inherit = append(inherit, files.Door)                     // bound: ten
+	if files.Joins != nil {
+		argv = append(argv, "--join="+strconv.Itoa(len(inherit))) // bound: an argument
+		inherit = append(inherit, files.Joins)                    // bound: ten
 	}
 	return launch.Start(launch.Command{
 		Argv:  argv,

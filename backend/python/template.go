@@ -142,14 +142,14 @@ func (t *template) fork(instance, mark string, files *process.Files) (*launch.Pr
 	if err != nil {
 		return nil, err
 	}
-	body, err := msgpack.Marshal(map[string]any{"instance": instance, "cwd": dir, "mark": mark, "shared": files.Door != nil})
+	body, err := msgpack.Marshal(map[string]any{"instance": instance, "cwd": dir, "mark": mark, "shared": files.Joins != nil})
 	if err != nil {
 		return nil, err
 	}
 	var fds []int
 	list := files.List()
-	if files.Door != nil {
-		list = append(list, files.Door) // bound: ten
+	if files.Joins != nil {
+		list = append(list, files.Joins) // bound: ten
 	}
 	for _, f := range append(list, files.Output[:]...) { // bound: ten
 		fds = append(fds, int(f.Fd())) // bound: the process's files

@@ -267,11 +267,15 @@ func (p *poller) addStatus(v *View, s *status.Snapshot) {
 			r.Queue, r.InFlight = nil, nil
 		}
 		takes, resident, losses := 0, 0.0, 0
+		counted := make(map[int]bool) // bound: the instances; several may share a process
 		for _, in := range m.Instances {
 			if in.State == "ready" || in.State == "busy" {
 				takes++
 			}
-			resident += float64(in.Resident)
+			if !counted[in.PID] {
+				resident += float64(in.Resident)
+			}
+			counted[in.PID] = in.PID > 0
 			losses += in.Losses
 			r.Instances = append(r.Instances, Instance{in, p.cores(present, in.PID, at, in.CPU)})
 		}

@@ -174,25 +174,25 @@ _mine: ContextVar[Runtime] = ContextVar("c_python_backend_utils_runtime")
 
 
 def install(runtime: Runtime) -> None:
-    """Set the runtime that all classes use from now on: in a divided process, in this thread."""
+    """Set the runtime that all classes use from now on: after `separate`, in this thread."""
     _installed[-1:] = [runtime]
 
 
 def remove(runtime: Runtime) -> None:
-    """Undo `install` in a divided process."""
+    """Undo `install` after `separate`."""
     if len(_installed) > 1:
         _installed.remove(runtime)
 
 
 def current() -> Runtime:
-    """Return the runtime of this process, or in a divided process, of this thread."""
+    """Return the runtime of this process, or after `separate`, of this thread."""
     return _installed[-1]
 
 
-def divide() -> None:
+def separate() -> None:
     """Give each thread that calls `install` a runtime of its own. Threads that it starts inherit it.
 
-    Other threads, such as those of an executor that an import has made, use the latest runtime.
+    If it has been removed, and in other threads, the latest one is used.
     """
     global install, current
     start = threading.Thread.start
@@ -203,19 +203,24 @@ def divide() -> None:
             run = self.run
 
             def run_with_mine() -> None:
-                del self.run
+                self.__dict__.pop("run", None)
                 _mine.set(mine)
                 run()
 
             self.run = run_with_mine  # type: ignore[method-assign]
-        start(self)
+        try:
+            start(self)
+        except BaseException:
+            self.__dict__.pop("run", None)
+            raise
 
     def install_mine(runtime: Runtime) -> None:
         _mine.set(runtime)
         _installed.append(runtime)
 
     def mine_or_latest() -> Runtime:
-        return _mine.get(None) or _installed[-1]
+        mine = _mine.get(None)
+        return mine if mine in _installed else _installed[-1]
 
     threading.Thread.start = start_with_mine  # type: ignore[method-assign]
     install, current = install_mine, mine_or_latest

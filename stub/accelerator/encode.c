@@ -236,6 +236,7 @@ static int put_beside(Gathered *g, long long index, PyObject *tensor, PyObject *
 		       put_loan(g, index, tensor, outgoing, slot(passed, PASSED_LOAN), offset, (uint64_t)view.len);
 	} else if (!found) {
 		done = put_block(g, index, tensor, outgoing, &view, placed);
+		g->faults = 0; // other threads may have written meanwhile
 	}
 	dropped(loans);
 	PyBuffer_Release(&view);

@@ -25,7 +25,7 @@
                         ├ mappings  the mapped parts of shared files
                         └ failure  the text of an exception
 
-In a process that several instances share, each runs `serve` in a thread of its own (crew).
+In a process that several instances share, each runs `serve` in a thread of its own (joins).
 
 Importing this package starts and opens nothing: a template process imports it once and forks stubs.
 """
@@ -38,7 +38,7 @@ from typing import NoReturn
 
 from . import activation, messages, process
 from .channel import Channel
-from .errors import Closed, ForeignProcess, Gone, ProtocolError, StubError
+from .errors import Closed, Detached, ForeignProcess, Gone, ProtocolError, StubError
 from .handlers import Handlers
 from .process import Descriptors
 
@@ -46,18 +46,18 @@ from .process import Descriptors
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def main(instance: str, fds: Descriptors, door: int = -1) -> NoReturn:
+def main(instance: str, fds: Descriptors, joins: int = -1) -> NoReturn:
     """Run the stub of an instance until the supervisor stops it or exits.
 
-    Further instances come through the door, unless it is -1.
+    Further instances join through the socket joins, unless it is -1.
     """
-    if door < 0:
+    if joins < 0:
         process.leave(serve(instance, fds))
-    from .crew import Crew
+    from .joins import Joins
 
-    crew = Crew(door, lambda name, files: serve(name, files, joined=True, shared=True))
+    others = Joins(joins, lambda name, files: serve(name, files, joined=True, shared=True))
     code = serve(instance, fds, shared=True)
-    crew.wait()
+    others.wait()
     process.leave(code)
 
 
@@ -69,6 +69,8 @@ def serve(instance: str, fds: Descriptors, joined: bool = False, shared: bool = 
     code = process.EXIT_LOST
     try:
         return _serve(instance, fds, joined, shared)
+    except Detached:
+        return 0
     except ForeignProcess as error:
         process.disown(instance, error)
     except (Gone, Closed) as error:
@@ -88,7 +90,7 @@ def serve(instance: str, fds: Descriptors, joined: bool = False, shared: bool = 
 
 
 def _serve(instance: str, fds: Descriptors, joined: bool, shared: bool) -> int:
-    fds = process.admit(instance, fds) if joined else process.settle(fds)
+    fds = process.join(fds) if joined else process.settle(fds)
     handlers = Handlers()
     if not joined:
         handlers.install()
@@ -108,7 +110,7 @@ def _serve(instance: str, fds: Descriptors, joined: bool, shared: bool) -> int:
 
     loop = Loop(instance, channel, handlers, fds, ROOT)
     code = loop.run()
-    if shared and loop.part():
+    if shared and loop.detach():
         process.dismiss(fds)
     return code
 
@@ -136,17 +138,17 @@ def _refuse(channel: Channel, error: Exception) -> int:
 
 
 def command(arguments: list[str]) -> NoReturn:
-    """Run `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline[,regions] [--door=N]`."""
+    """Run `<program> <instance> --fds=down,up,requests,bell_in,bell_out,lifeline[,regions] [--join=N]`."""
     try:
         _, instance, option, *more = arguments
-        if not option.startswith("--fds=") or more[1:] or not all(word.startswith("--door=") for word in more):
+        if not option.startswith("--fds=") or more[1:] or not all(word.startswith("--join=") for word in more):
             raise ValueError
         fds = Descriptors(*map(int, option[len("--fds=") :].split(",")))
-        door = int(more[0][len("--door=") :]) if more else -1
+        joins = int(more[0][len("--join=") :]) if more else -1
     except (ValueError, TypeError):
         sys.exit(
             "usage: triton_python_backend_stub INSTANCE --fds=DOWN,UP,REQUESTS,BELL_IN,BELL_OUT,LIFELINE[,REGIONS]"
-            " [--door=DOOR]"
+            " [--join=JOINS]"
         )
     activation.keep_libraries()
-    main(instance, fds, door)
+    main(instance, fds, joins)

@@ -37,7 +37,7 @@ from queue import SimpleQueue
 from typing import Any, Callable, NoReturn, Protocol
 
 from . import accelerator, layout, messages, process
-from .errors import Closed, ForeignProcess, Gone, ProtocolError
+from .errors import Closed, Detached, ForeignProcess, Gone, ProtocolError, StubError
 from .fence import WEAKLY_ORDERED, Fence
 from .handlers import Handlers, Interrupted
 from .rings import Rings
@@ -56,7 +56,7 @@ _MOST_TICKETS = layout.MAX_BODY // 8
 _PATIENT_TICKETS = 64
 
 #: How long the other threads of an instance that has ended may take to notice it.
-_PART_NS = 1_000_000_000
+_DETACH_NS = 1_000_000_000
 
 _now = time.monotonic_ns
 _me = threading.get_ident
@@ -119,7 +119,9 @@ class Channel:
         handlers.receiving = Channel.receive.__code__
         self._foreign = False
         self._name = "a process that the model forked"
-        os.register_at_fork(after_in_child=self._disown)
+        #: Whether the supervisor may close its end, because the instance has ended or is about to.
+        self.ending = False
+        process.call_in_children(self)
 
         #: Returns the mailbox of a frame that was read, or None if route has handled the frame.
         self.route: Callable[[bytes], Mailbox[bytes] | None] = lambda _: None
@@ -145,10 +147,19 @@ class Channel:
         if version != layout.VERSION:
             raise ProtocolError(f"the supervisor speaks version {version} of the protocol, this stub {layout.VERSION}")
 
-    def _disown(self) -> None:
+    def disown(self) -> None:
         self._foreign = True
+        self.ending = False
 
-    def part(self) -> bool:
+    def lose(self, instance: str, error: StubError) -> NoReturn:
+        """End the process because the connection is broken; if the instance has ended, this thread."""
+        if self.ending:
+            raise Detached
+        if isinstance(error, ForeignProcess):
+            process.disown(instance, error)
+        process.lose(instance, error)
+
+    def detach(self) -> bool:
         """Wait until the supervisor has closed its end, which it does after the last frame.
 
         Other threads that wait for frames end then. Returns whether they have: otherwise they still
@@ -160,9 +171,14 @@ class Channel:
                 self.receive(box)
         self._name = "an instance that has ended"
         self._foreign = True
-        until = _now() + _PART_NS
+        until = _now() + _DETACH_NS
         while self._waiting and _now() < until:
             time.sleep(0.001)
+        # These keep the instance in cycles with objects that the model may have kept.
+        self.route = lambda _: None
+        self.idle = lambda: None
+        self.spill = self.unspill = _no_spill
+        self.distrust = _distrust
         return not self._waiting
 
     @property
@@ -296,6 +312,8 @@ class Channel:
 
     def knock(self) -> None:
         """Wake the supervisor for a changed word, whether or not it sleeps."""
+        if self._foreign:
+            return
         try:
             os.write(self._bell_out, b"!")
         except BlockingIOError:

@@ -33,3 +33,7 @@ class Closed(StubError):
 
 class ForeignProcess(StubError):
     """A process that the model forked tried to talk to the supervisor."""
+
+
+class Detached(SystemExit):
+    """The instance has ended, and its process goes on: this thread of the instance ends quietly."""

@@ -62,8 +62,12 @@ class Forgotten:
                 self._started = True
                 threading.Thread(target=self._run, name="pb_stub forgotten", daemon=True).start()
 
+    def end(self) -> None:
+        """End with the instance."""
+        self._box.put(None)
+
     def _run(self) -> None:
-        while True:
+        while not self._channel.foreign:
             try:
                 self._box.get(timeout=self._next())
             except Empty:

@@ -25,6 +25,8 @@ import time
 from types import FrameType, TracebackType
 from typing import Any, Callable
 
+from . import process
+
 #: Seconds between two attempts to raise an exception in the model's code.
 _AGAIN = 0.001
 
@@ -60,7 +62,7 @@ class Handlers:
         self._again = False
         self._set = _signal.signal
         self._get = _signal.getsignal
-        os.register_at_fork(after_in_child=self._disown)
+        process.call_in_children(self)
 
     def install(self) -> None:
         """Wrap the existing handlers and later ones."""
@@ -71,7 +73,7 @@ class Handlers:
         _signal.signal = self._wrap
         _signal.getsignal = self._unwrap
 
-    def _disown(self) -> None:
+    def disown(self) -> None:
         self._foreign = True
 
     def _wrap(self, number: int, handler: Any) -> Any:

@@ -28,7 +28,7 @@ from c_python_backend_utils.parameters import NONE
 from c_python_backend_utils.request import InferenceRequest, InferenceTrace
 from c_python_backend_utils.response import InferenceResponse
 
-from . import accelerator, messages, process
+from . import accelerator, messages
 from .batch import Reader, error_of
 from .callers import BATCH
 from .channel import Channel, Mailbox
@@ -197,6 +197,10 @@ class Inferences:
         except StubError as error:
             self.lose(error)
 
+    def end(self) -> None:
+        """End with the instance."""
+        self._relay.end()
+
     def lose(self, error: StubError) -> NoReturn:
         """End the process: the channel is lost.
 
@@ -204,7 +208,7 @@ class Inferences:
         """
         if self._channel.foreign:
             raise error
-        process.lose(self._instance, error)
+        self._channel.lose(self._instance, error)
 
     def drop(self, box: Mailbox[bytes]) -> None:
         """Empty a mailbox. Decoding the remaining frames returns their loans."""

@@ -21,6 +21,7 @@ import mmap
 import os
 import resource
 import weakref
+from typing import Callable
 
 import numpy as np
 
@@ -129,7 +130,7 @@ class Loans:
         self.size = size = os.fstat(fd).st_size
         self.pagemap = self._pagemap = _open_pagemap()
         mappings = FileMappings(size, self._map)
-        self.mapping = mappings.over
+        self.mapping: Callable[[int, int], FileMapping | None] = mappings.over
         self._mapped = mappings.made
         #: The loans with an array over the mapping, by its id.
         self.lent: dict[int, Loan] = {}
@@ -159,6 +160,8 @@ class Loans:
 
     def read_into(self, buffer: bytearray, offset: int) -> None:
         """Read from the file itself, not from private pages."""
+        if self._fd < 0:
+            raise RuntimeError(_ENDED)
         at = 0
         view = memoryview(buffer)
         while at < len(buffer):
@@ -167,9 +170,21 @@ class Loans:
                 raise EOFError(f"requests ends at {offset + at}, want {len(buffer) - at} bytes more")
             at += count
 
-    def are_out(self) -> bool:
-        """Return whether arrays over loans exist."""
-        return bool(self.lent)
+    def detach(self) -> None:
+        """Let existing arrays keep their bytes when the supervisor reuses the blocks.
+
+        A page becomes private when it is written. Tensors whose bytes were not read have none any
+        more.
+        """
+        for loan in list(self.lent.values()):
+            mapping = loan.mapping
+            assert mapping is not None
+            first = (loan.offset - mapping.start) // _PAGE * _PAGE
+            for at in range(first, loan.offset - mapping.start + loan.size, _PAGE):
+                mapping.map[at] = mapping.map[at]
+        self._pagemap = None
+        self._fd = -1
+        self.mapping = _no_mapping
 
     def holder(self, array: np.ndarray) -> tuple[Loan, int] | None:
         """Return the loan whose bytes array shows, and their offset; None for other memory."""
@@ -229,6 +244,13 @@ class Loans:
             mapping.map.madvise(mmap.MADV_DONTNEED, start - mapping.start, end - start)
 
 
+_ENDED = "the instance that received this tensor has ended before its bytes were read"
+
+
+def _no_mapping(_offset: int, _size: int) -> FileMapping:
+    raise RuntimeError(_ENDED)
+
+
 def _address(array: np.ndarray) -> int:
     if accelerator.module is not None and array.flags.c_contiguous:
         at: int = accelerator.module.address(array)
@@ -237,8 +259,13 @@ def _address(array: np.ndarray) -> int:
     return address
 
 
+_pagemaps: list[int] = []  # at most one, for all instances of this process
+
+
 def _open_pagemap() -> int | None:
-    try:
-        return os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+    if not _pagemaps:
+        try:
+            _pagemaps.append(os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            return None
+    return _pagemaps[0]

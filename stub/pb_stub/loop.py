@@ -110,12 +110,16 @@ class Loop:
                 self._misplaced(frame)
             del frame  # otherwise the last batch would live until the next
 
-    def part(self) -> bool:
+    def detach(self) -> bool:
         """Leave a process that goes on; returns whether no thread uses the descriptors any more."""
-        parted = self._channel.part()
         if self._runtime is not None:
             runtime.remove(self._runtime)
-        return parted
+        detached = self._channel.detach()
+        self._inferences.end()
+        self._service.end()
+        if self._told:
+            self._senders.forgotten.end()
+        return detached
 
     def _expect(self, *kinds: int) -> bytes:
         """Wait for a frame of one of these kinds."""
@@ -240,7 +244,7 @@ class Loop:
     def _idle(self) -> int | None:
         """Release memory before a sleep. Returns the milliseconds until the next useful check."""
         here = self._pool.patience()
-        if process.FREE_THREADED and self._loans.are_out():
+        if process.FREE_THREADED and (self._loans.lent or (self._told and self._senders.some_are_open())):
             here = _LETTING_GO_MS if here is None else min(here, _LETTING_GO_MS)
         if not self._devices:
             return here
@@ -299,8 +303,8 @@ class Loop:
         if text:
             self._logs.start()
             complain(self._logs, f"Failed to initialize Python stub for auto-complete: {text}", 0, trace)
-            process.part(self._instance)
         leave_children(self._channel)
+        channel.ending = bool(text)
         channel.publish(messages.completed(channel.life, text, config))
         return not text
 
@@ -313,7 +317,7 @@ class Loop:
             text = f"INITIALIZE is not understood: {error}"
             self._logs.start()
             complain(self._logs, f"Failed to initialize Python stub: {text}")
-            process.part(self._instance)
+            channel.ending = True
             channel.publish(messages.initialized(channel.life, text, False))
             return None
         self._settle(question.settings)
@@ -369,8 +373,8 @@ class Loop:
         if text:
             complain(self._logs, f"Failed to initialize Python stub: {text}", 0, trace)
             model = None
-            process.part(self._instance)
         leave_children(self._channel)
+        channel.ending = model is None
         if model is not None and model.has_is_ready:
             self._readiness = Readiness(channel, self._instance, model, self._service)
         channel.publish(messages.initialized(channel.life, text, model is not None and model.has_is_ready))
@@ -389,7 +393,7 @@ class Loop:
         text = ""
         self._inferences.allowed = False
         if self._readiness is not None:
-            self._readiness.over = True
+            self._readiness.close()
         try:
             self._handlers.leave()
         except BaseException as error:
@@ -401,8 +405,9 @@ class Loop:
             self._complain_of_end(text, error)
         process.collect()  # the model's reference cycles end while the server still listens
         leave_children(self._channel)
-        process.part(self._instance)
+        self._loans.detach()
         channel = self._channel
+        channel.ending = True
         if self._devices:
             self._linger(self._devices[0].pool)
         channel.publish(messages.finalized(channel.life, text))

@@ -16,8 +16,9 @@ import socket
 import sys
 import threading
 import types
+import weakref
 from importlib.machinery import BuiltinImporter
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from . import bytecode, ending, title
 from .errors import ForeignProcess, Gone, ProtocolError, StubError
@@ -72,9 +73,7 @@ _voice = 2  # for complaints if the model has closed stderr
 
 _files: dict[int, tuple[str, int, int]] = {}  # by descriptor: its name, device and inode
 
-#: Instances that have ended, or are about to, while the process may run on. Their threads end
-#: quietly when the supervisor closes their connection.
-_parted: set[str] = set()
+_in_children: weakref.WeakSet[Any] = weakref.WeakSet()
 
 _hiding = threading.Lock()
 _hidden = False  # whether `hide` was called
@@ -100,23 +99,32 @@ def settle(fds: Descriptors) -> Descriptors:
     return fds
 
 
-def admit(instance: str, fds: Descriptors) -> Descriptors:
+def join(fds: Descriptors) -> Descriptors:
     """Prepare this thread for a further instance, on the cores of the main thread."""
     os.sched_setaffinity(0, os.sched_getaffinity(os.getpid()))
-    _parted.discard(instance)
     return _out_of_the_way(fds)
 
 
-def part(instance: str) -> None:
-    """Record that the supervisor may close its end of an instance's connection."""
-    _parted.add(instance)
+def call_in_children(thing: Any) -> None:
+    """Call thing.disown() in each process that is forked, as long as thing exists."""
+    if not _hooked:
+        _hooked.append(None)
+        os.register_at_fork(after_in_child=_disown)
+    _in_children.add(thing)
+
+
+_hooked: list[None] = []
+
+
+def _disown() -> None:
+    for thing in list(_in_children):
+        thing.disown()
 
 
 def dismiss(fds: Descriptors) -> None:
     """Close the descriptors of an instance that has ended."""
     for fd in fds:
-        if fd in _files:
-            del _files[fd]
+        if _files.pop(fd, None) is not None and fd != fds.regions:  # which a socket owns
             os.close(fd)
 
 
@@ -127,21 +135,20 @@ def _first() -> int:
 
 
 def _out_of_the_way(fds: Descriptors) -> Descriptors:
-    first = _first()
-    moved = []
-    for name, fd in zip(_NAMES, fds):
-        if fd < 0:
-            moved.append(fd)
-            continue
-        try:
-            moved.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, first))
-            os.close(fd)
-        except OSError:
-            moved.append(fd)
-        os.set_inheritable(moved[-1], False)
-        file = os.fstat(moved[-1])
-        _files[moved[-1]] = name, file.st_dev, file.st_ino
-    return Descriptors(*moved)
+    return Descriptors(*(fd if fd < 0 else move(fd, name) for name, fd in zip(_NAMES, fds)))
+
+
+def move(fd: int, name: str) -> int:
+    """Move a descriptor out of the model's way; returns its new number."""
+    try:
+        moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _first())
+        os.close(fd)
+    except OSError:
+        moved = fd
+    os.set_inheritable(moved, False)
+    file = os.fstat(moved)
+    _files[moved] = name, file.st_dev, file.st_ino
+    return moved
 
 
 def closed() -> str:
@@ -329,8 +336,6 @@ def complain(instance: str, text: str) -> None:
 
 def disown(instance: str, error: ForeignProcess) -> NoReturn:
     """End a child of the model that returned into the stub, without exit handlers."""
-    if instance in _parted:
-        sys.exit()  # ends the thread
     complain(instance, str(error))
     flush()
     os._exit(EXIT_LOST)
@@ -338,8 +343,6 @@ def disown(instance: str, error: ForeignProcess) -> NoReturn:
 
 def lose(instance: str, error: StubError) -> NoReturn:
     """End the process because the connection to the supervisor is broken, from any thread."""
-    if instance in _parted:
-        sys.exit()  # ends the thread
     if isinstance(error, Gone):
         # The lifeline normally ends the group before this is noticed.
         complain(instance, "Non-graceful termination detected. ")

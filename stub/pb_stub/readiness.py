@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from queue import Empty, SimpleQueue
 
-from . import failure, messages, process
+from . import failure, messages
 from .channel import Channel, Mailbox
-from .errors import ForeignProcess, StubError
+from .errors import StubError
 from .model import Model
 from .service import Service
 
@@ -54,19 +55,24 @@ class Readiness:
             self._reads = False
             self._service.enough(self)
 
+    def close(self) -> None:
+        """End with the instance."""
+        self.over = True
+        self.box.put(b"")
+
     def _run(self) -> None:
         try:
             while True:
                 self._answer(self._next())
-        except ForeignProcess as error:
-            process.disown(self._instance, error)
         except StubError as error:
-            process.lose(self._instance, error)
+            self._channel.lose(self._instance, error)
 
     def _next(self) -> bytes:
         """Wait for a check."""
         seen = 0
         while True:
+            if self.over:
+                sys.exit()  # ends the thread
             try:
                 question = self.box.get(timeout=None if self._asleep else _LOOK)
                 if question:

@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import threading
+import weakref
 from typing import Any, Callable
 
 from c_python_backend_utils.binding import from_text
@@ -37,6 +38,14 @@ _LENGTH = struct.Struct("<Q")
 _ALONE = "a process that the model forked has lost its parent, or its fork bypassed os.fork()"
 
 
+_hooked: list[None] = []
+
+
+def _each(step: Callable[[Relay], None]) -> None:
+    for relay in list(_relays):
+        step(relay)
+
+
 class Relay:
     """The connections of this process to its parent, if a model forked it, and to its children."""
 
@@ -47,7 +56,23 @@ class Relay:
         self._pairs: dict[int, tuple[socket.socket, socket.socket]] = {}  # by forking thread
         self._children: dict[int, socket.socket] = {}  # by descriptor
         self._calls: select.epoll | None = None
-        os.register_at_fork(before=self._prepare, after_in_parent=self._keep, after_in_child=self._inherit)
+        self._ended: int | None = None  # wakes the thread that watches, when the instance has ended
+        if not _hooked:
+            _hooked.append(None)
+            os.register_at_fork(
+                before=lambda: _each(Relay._prepare),
+                after_in_parent=lambda: _each(Relay._keep),
+                after_in_child=lambda: _each(Relay._inherit),
+            )
+        _relays.add(self)
+
+    def end(self) -> None:
+        """End with the instance."""
+        _relays.discard(self)
+        if self._calls is not None:
+            self._ended, writer = os.pipe()
+            self._calls.register(self._ended, select.EPOLLIN)
+            os.close(writer)
 
     # Forking. An error must not prevent the model's fork: it only prevents BLS in the child.
 
@@ -55,7 +80,9 @@ class Relay:
         self._pairs[threading.get_ident()] = socket.socketpair()
 
     def _keep(self) -> None:
-        near, far = self._pairs.pop(threading.get_ident())
+        near, far = self._pairs.pop(threading.get_ident(), (None, None))
+        if near is None or far is None:
+            return  # it was made meanwhile
         far.close()
         self._children[near.fileno()] = near
         if self._calls is None:
@@ -86,11 +113,14 @@ class Relay:
     # The parent.
 
     def _watch(self, calls: select.epoll) -> None:
-        while True:
+        while self._ended is None:
             for fd, _ in calls.poll():
                 child = self._children.get(fd)
                 if child is not None:
                     threading.Thread(target=self._serve, args=(child,), name="pb_stub relay", daemon=True).start()
+
+        os.close(self._ended)
+        calls.close()
 
     def _serve(self, child: socket.socket) -> None:
         """Serve one child until it ends."""
@@ -251,3 +281,6 @@ def _exactly(source: socket.socket, size: int) -> bytearray | None:
             return None
         view = view[count:]
     return raw
+
+
+_relays: weakref.WeakSet[Relay] = weakref.WeakSet()

@@ -90,6 +90,10 @@ class Senders:
         self._returned = sender_of(over, closed=True, sends=1)
         self._failed = sender_of(over, closed=True)
 
+    def some_are_open(self) -> bool:
+        """Return whether a request is open."""
+        return bool(self._outlets)
+
     def answers(self) -> Answers:
         return Answers(self.channel, self._loans, self._pool, self._undeclared)
 

@@ -11,7 +11,6 @@ import threading
 from queue import SimpleQueue
 from typing import Hashable
 
-from . import process
 from .channel import Channel, Mailbox
 from .errors import ForeignProcess, StubError
 
@@ -47,6 +46,10 @@ class Service:
         if not self._needs:
             self._box.put(_MARK)
 
+    def end(self) -> None:
+        """End with the instance."""
+        self._calls.put(None)
+
     def _start(self) -> None:
         if self._started or self._channel.foreign:
             return
@@ -58,11 +61,13 @@ class Service:
         try:
             while True:
                 self._calls.get()
+                if self._channel.foreign:
+                    return
                 self._read()
         except ForeignProcess:
             pass
         except StubError as error:
-            process.lose(self._instance, error)
+            self._channel.lose(self._instance, error)
 
     def _read(self) -> None:
         while self._needs:

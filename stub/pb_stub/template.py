@@ -27,7 +27,7 @@ from . import _msgpack, activation, ending, main, marks, process, title
 from .process import Descriptors
 
 #: Least and most descriptors of a request: a stub's, the last of which may be missing, perhaps its
-#: door, and its stdout and stderr.
+#: socket for joins, and its stdout and stderr.
 _LEAST_DESCRIPTORS, _MOST_DESCRIPTORS = 8, 10
 _END = _msgpack.pack({"end": True})
 
@@ -60,11 +60,11 @@ def command(arguments: list[str]) -> NoReturn:
 
 
 class _Stub(NamedTuple):
-    """The identity of a forked process: the instance, its descriptors, and its door or -1."""
+    """The identity of a forked process: the instance, its descriptors, and its socket for joins or -1."""
 
     instance: str
     fds: Descriptors
-    door: int
+    joins: int
 
 
 def _threads_of_others() -> list[str]:
