@@ -112,6 +112,9 @@ func (m *Model) startHost(ctx context.Context, in *Instance, log zerolog.Logger,
 		}
 		return nil, err
 	}
+	if shared {
+		log.Info().Str("group", in.placement.Group.GetName()).Int("pid", h.process.PID()).Msg("started a process for the instances of a group")
+	}
 	launch.Arm(files.Peer.Lifeline, h.process)
 	panics.Go(log, panics.Life, func() {
 		defer close(h.exited)

@@ -168,6 +168,9 @@ func (p *python) search(ctx context.Context, s *search) {
 		if i.AcceleratorFailed {
 			accelerated = p.backend.log.Warn()
 		}
+		if i.FreeThreaded {
+			accelerated = accelerated.Str("gil", "off")
+		}
 		accelerated.Str("python", i.Python).Str("numpy", i.Numpy).Str("path", i.Path).Str("accelerator", cmp.Or(i.NoAccelerator, "on")).
 			Msg("using Python interpreter")
 		if len(i.Threads) > 0 && !p.wish.noTemplate {
