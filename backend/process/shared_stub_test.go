@@ -19,6 +19,7 @@ import (
 // instance, unless the command in IN0 has another result.
 const sharing = `
 import asyncio, concurrent.futures, gc, os, sys, threading, time
+import c_python_backend_utils
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -26,7 +27,7 @@ instances = []
 kept = []
 together = threading.Barrier(3)
 pool = concurrent.futures.ThreadPoolExecutor(1)
-owner = lambda: pb_utils.runtime.current().instance()
+owner = lambda: c_python_backend_utils.runtime.current().instance()
 
 class TritonPythonModel:
     def initialize(self, args):
@@ -85,8 +86,7 @@ func sharingProcess(t *testing.T, interpreter string, change func(*python.Config
 			change(c)
 		}
 	})
-	source := strings.ReplaceAll(sharing, "pb_utils.runtime", "__import__('c_python_backend_utils').runtime")
-	m, err := r.open(r.writeModel("m", source), modelConfig("m", 3, infer.Uint8))
+	m, err := r.open(r.writeModel("m", sharing), modelConfig("m", 3, infer.Uint8))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,10 +350,14 @@ func TestGroupsHaveProcessesOfTheirOwn(t *testing.T) {
 // can know of, as programs that become daemons do.
 func TestSharedProcessWhoseDescriptorsAreClosed(t *testing.T) {
 	r := newFixture(t, func(c *python.Config) { c.Threads = python.ThreadsOn })
-	source := strings.Replace(sharing, "        self.name =", "        os.closerange(3, 1024)\n        self.name =", 1)
-	source = strings.ReplaceAll(source, "pb_utils.runtime", "__import__('c_python_backend_utils').runtime")
-	m, err := r.open(r.writeModel("m", source), modelConfig("m", 2, infer.Uint8))
+	// The first instance does it, before the others have descriptors of their own.
+	source := strings.Replace(sharing, "        instances.append(self)", "        instances or os.closerange(3, 1024)\n        instances.append(self)", 1)
+	m, err := r.open(r.writeModel("m", source), modelConfig("m", 1, infer.Uint8))
 	if err != nil {
+		t.Fatal(err)
+	}
+	c, text := groupsOf(t, modelConfig("m", 1, infer.Uint8), &kserve.ModelInstanceGroup{Name: "m_0", Kind: kserve.ModelInstanceGroup_KIND_CPU, Count: 3})
+	if _, _, err := m.model.Capabilities().Exchanger.Grow(t.Context(), c, text); err != nil {
 		t.Fatal(err)
 	}
 	for i, in := range m.model.Instances() {
