@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/nereid-serving/nereid/backend/process/launch"
@@ -56,11 +55,12 @@ type sharedHost struct {
 	host *host
 }
 
-// findHost starts a process for a life of the instance, or joins one that other lives share.
+// findHost returns the process for a life of the instance: a new one, or a shared one that the life
+// has joined.
 func (in *Instance) findHost(ctx context.Context, files *Files) (h *host, joined bool, err error) {
 	m := in.model
 	if !m.program.Capabilities().SharesProcess {
-		h, err = m.startHost(ctx, in, in.log, files, false)
+		h, err = m.startHost(ctx, in, files, false)
 		return h, false, err
 	}
 	key := hostKey{in.placement.Group.GetName(), fmt.Sprint(in.cores)} // bound: the cores
@@ -78,15 +78,18 @@ func (in *Instance) findHost(ctx context.Context, files *Files) (h *host, joined
 	if s.host.join(in.name, files) {
 		return s.host, true, nil
 	}
-	if h, err = m.startHost(ctx, in, m.log, files, true); err == nil {
+	if h, err = m.startHost(ctx, in, files, true); err == nil {
 		s.host = h
 	}
 	return h, false, err
 }
 
 // startHost starts a process with the life of an instance.
-func (m *Model) startHost(ctx context.Context, in *Instance, log zerolog.Logger, files *Files, shared bool) (_ *host, err error) {
-	s := m.supervisor
+func (m *Model) startHost(ctx context.Context, in *Instance, files *Files, shared bool) (_ *host, err error) {
+	s, log := m.supervisor, in.log
+	if shared {
+		log = m.log
+	}
 	h := &host{model: m, exited: make(chan struct{}), lives: 1}
 	h.closed.Store(!shared)
 	defer func() {

@@ -269,7 +269,7 @@ func TestInstancesComeAndGoInASharedProcess(t *testing.T) {
 		t.Errorf("process %d has %s instances, want process %d", r.pid(m.model.Instances()[0]), got, pid)
 	}
 
-	// The one that started the process goes before the others.
+	// The instance that started the process ends before the others.
 	if _, err := grow(3); err != nil {
 		t.Fatal(err)
 	}

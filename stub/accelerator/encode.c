@@ -394,14 +394,20 @@ static PyObject *finish(Gathered *g, int done, int several, PyObject *outgoing, 
 	return (PyObject *)g;
 }
 
+// pairs returns the number of requests and of their responses; -1 if they differ, or with an error.
+static Py_ssize_t pairs(PyObject *const *args, Py_ssize_t given) {
+	if (!arguments(given, 3))
+		return -1;
+	Py_ssize_t count = PyList_Size(args[0]);
+	return count == PyList_Size(args[1]) ? count : -1;
+}
+
 // claim(requests, responses, sender) makes sender the sender of each request that has a response
 // and no sender, and returns whether these are all. Senders.claim does the same.
 PyObject *claim(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 3))
-		return NULL;
-	Py_ssize_t count = PyList_Size(args[0]);
-	if (count < 0 || PyList_Size(args[1]) != count)
+	Py_ssize_t count = pairs(args, given);
+	if (count < 0)
 		return PyErr_Occurred() ? NULL : kept(Py_None);
 	for (Py_ssize_t i = 0; i < count; i++)
 		if (Py_TYPE(PyList_GetItem(args[0], i)) != request_type)
@@ -420,10 +426,8 @@ PyObject *claim(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 // gather(requests, responses, outgoing) encodes the final responses to a batch.
 PyObject *gather(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
-	if (!arguments(given, 3))
-		return NULL;
-	Py_ssize_t count = PyList_Size(args[0]);
-	if (count < 0 || PyList_Size(args[1]) != count)
+	Py_ssize_t count = pairs(args, given);
+	if (count < 0)
 		return PyErr_Occurred() ? NULL : kept(Py_None);
 	PyObject *placed = PyList_New(0);
 	Gathered *g = placed ? new_gathered() : NULL;

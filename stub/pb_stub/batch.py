@@ -269,13 +269,7 @@ class Answers(Outgoing):
     left_open: Sequence[int] = ()
 
     def __init__(self, channel: Channel, loans: Loans, pool: Pool, undeclared: Undeclared | None = None) -> None:
-        # Like super().__init__, without its call.
-        self._channel = channel
-        self._loans = loans
-        self._pool = pool
-        self._inline_size = 0
-        self._lent = []
-        self._held = []
+        super().__init__(channel, loans, pool)
         self._undeclared = undeclared
         self._responses: list[tuple[int, int, int, bytes, bytes, list[Placed]]] = []
         self._head_size = 0  # of all responses, without tensor bytes

@@ -69,7 +69,7 @@ class Listener(Protocol):
         """The bell is armed: wait for it, then call `heard`. Called in any thread."""
 
 
-class Channel:
+class Channel(process.AtForks):
     """Both directions between this stub and its supervisor."""
 
     def __init__(self, down: int, up: int, bell_in: int, bell_out: int, handlers: Handlers) -> None:
@@ -121,7 +121,7 @@ class Channel:
         self._name = "a process that the model forked"
         #: Whether the supervisor may close its end, because the instance has ended or is about to.
         self.ending = False
-        process.call_in_children(self)
+        self.hook()
 
         #: Returns the mailbox of a frame that was read, or None if route has handled the frame.
         self.route: Callable[[bytes], Mailbox[bytes] | None] = lambda _: None
@@ -415,8 +415,8 @@ class Channel:
         # In this order: a thread that takes a deferred frame is in _senders until it is written.
         send = self._send
         try:
-            # No thread is sending. One that begins to send right before this waits for room at
-            # most: its frame is not half written, and may come after this one.
+            # No other thread is sending. If one starts just before this, it can only be waiting for
+            # room, because it does not write a frame in parts. Its frame may come after this one.
             sent = not self._deferred and not self._senders and send is not None and send(frame)
         except OSError as error:
             raise lost(error) from error

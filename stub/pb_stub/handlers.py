@@ -42,7 +42,7 @@ class Interrupted(BaseException):
     """Ends a wait for the bell. It is only raised in the code that `Handlers.waiting` names."""
 
 
-class Handlers:
+class Handlers(process.AtForks):
     """The handlers of this process. Only the newest exception is kept."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Handlers:
         self._again = False
         self._set = _signal.signal
         self._get = _signal.getsignal
-        process.call_in_children(self)
+        self.hook()
 
     def install(self) -> None:
         """Wrap the existing handlers and later ones."""

@@ -18,7 +18,7 @@ import threading
 import types
 import weakref
 from importlib.machinery import BuiltinImporter
-from typing import Any, NamedTuple, NoReturn
+from typing import Callable, NamedTuple, NoReturn
 
 from . import bytecode, ending, title
 from .errors import ForeignProcess, Gone, ProtocolError, StubError
@@ -73,7 +73,8 @@ _voice = 2  # for complaints if the model has closed stderr
 
 _files: dict[int, tuple[str, int, int]] = {}  # by descriptor: its name, device and inode
 
-_in_children: weakref.WeakSet[Any] = weakref.WeakSet()
+_at_forks: weakref.WeakSet[AtForks] = weakref.WeakSet()
+_hooked: list[None] = []  # one element when `_at_forks` is called
 
 _hiding = threading.Lock()
 _hidden = False  # whether `hide` was called
@@ -105,20 +106,44 @@ def join(fds: Descriptors) -> Descriptors:
     return _out_of_the_way(fds)
 
 
-def call_in_children(thing: Any) -> None:
-    """Call thing.disown() in each process that is forked, as long as thing exists."""
-    if not _hooked:
-        _hooked.append(None)
-        os.register_at_fork(after_in_child=_disown)
-    _in_children.add(thing)
+class AtForks:
+    """Its methods are called at each fork of this process, from `hook` on, as long as it exists.
+
+    Python itself never forgets a hook. As there, an error is reported and prevents nothing.
+    """
+
+    def hook(self) -> None:
+        if not _hooked:
+            _hooked.append(None)
+            os.register_at_fork(
+                before=lambda: _each(AtForks.prepare),
+                after_in_parent=lambda: _each(AtForks.keep),
+                after_in_child=lambda: _each(AtForks.disown),
+            )
+        _at_forks.add(self)
+
+    def unhook(self) -> None:
+        _at_forks.discard(self)
+
+    def prepare(self) -> None:
+        """Prepare for a fork."""
+
+    def keep(self) -> None:
+        """Continue in the parent."""
+
+    def disown(self) -> None:
+        """Continue in the child."""
 
 
-_hooked: list[None] = []
-
-
-def _disown() -> None:
-    for thing in list(_in_children):
-        thing.disown()
+def _each(step: Callable[[AtForks], None]) -> None:
+    failure: Exception | None = None
+    for one in list(_at_forks):
+        try:
+            getattr(one, step.__name__)()
+        except Exception as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def dismiss(fds: Descriptors) -> None:
@@ -231,10 +256,13 @@ def hide(root: str, search: list[str], changing: bool = False) -> None:
     size, written in the same second.
     """
     global _hidden  # noqa: PLW0603  # one in a process
-    with _hiding:
-        if _hidden:
-            return
+    with _hiding:  # until the end: another instance imports the model when this returns
+        if not _hidden:
+            _hide(root, search, changing)
         _hidden = True
+
+
+def _hide(root: str, search: list[str], changing: bool) -> None:
     # The old module was only referenced by sys.modules; this process's code lives on in its
     # functions.
     main = types.ModuleType("__main__")

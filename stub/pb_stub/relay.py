@@ -16,7 +16,6 @@ import select
 import socket
 import struct
 import threading
-import weakref
 from typing import Any, Callable
 
 from c_python_backend_utils.binding import from_text
@@ -33,20 +32,13 @@ from c_python_backend_utils.tensor import Tensor
 
 from .batch import error_of
 from .errors import ForeignProcess
+from .process import AtForks
 
 _LENGTH = struct.Struct("<Q")
 _ALONE = "a process that the model forked has lost its parent, or its fork bypassed os.fork()"
 
 
-_hooked: list[None] = []
-
-
-def _each(step: Callable[[Relay], None]) -> None:
-    for relay in list(_relays):
-        step(relay)
-
-
-class Relay:
+class Relay(AtForks):
     """The connections of this process to its parent, if a model forked it, and to its children."""
 
     def __init__(self, infer: Callable[[InferenceRequest, bool], Any]) -> None:
@@ -57,18 +49,11 @@ class Relay:
         self._children: dict[int, socket.socket] = {}  # by descriptor
         self._calls: select.epoll | None = None
         self._ended: int | None = None  # wakes the thread that watches, when the instance has ended
-        if not _hooked:
-            _hooked.append(None)
-            os.register_at_fork(
-                before=lambda: _each(Relay._prepare),
-                after_in_parent=lambda: _each(Relay._keep),
-                after_in_child=lambda: _each(Relay._inherit),
-            )
-        _relays.add(self)
+        self.hook()
 
     def end(self) -> None:
         """End with the instance."""
-        _relays.discard(self)
+        self.unhook()
         if self._calls is not None:
             self._ended, writer = os.pipe()
             self._calls.register(self._ended, select.EPOLLIN)
@@ -76,10 +61,10 @@ class Relay:
 
     # Forking. An error must not prevent the model's fork: it only prevents BLS in the child.
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         self._pairs[threading.get_ident()] = socket.socketpair()
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
         near, far = self._pairs.pop(threading.get_ident(), (None, None))
         if near is None or far is None:
             return  # it was made meanwhile
@@ -90,7 +75,7 @@ class Relay:
             threading.Thread(target=self._watch, args=(self._calls,), name="pb_stub relay", daemon=True).start()
         self._calls.register(near.fileno(), select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _inherit(self) -> None:
+    def disown(self) -> None:
         own = self._pairs.pop(threading.get_ident(), None)
         # A descriptor of another child left open here would hide that child's end from the parent.
         for near, far in self._pairs.values():
@@ -281,6 +266,3 @@ def _exactly(source: socket.socket, size: int) -> bytearray | None:
             return None
         view = view[count:]
     return raw
-
-
-_relays: weakref.WeakSet[Relay] = weakref.WeakSet()

@@ -318,7 +318,7 @@ class Outlet:
             self._await_room()
         lent = True
         while True:
-            answers = Answers(senders.channel, senders._loans, senders._pool, senders._undeclared)
+            answers = senders.answers()
             try:
                 answers.gather_one(self.handle, response, self.wanted, final)
                 size = answers.size()
