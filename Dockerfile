@@ -2,7 +2,7 @@
 # `binary` has nothing else, for Go backends or for copying the binary. Both run as 1000:1000, or as
 # any user with group 0, on a read-only root with a writable /tmp.
 #
-#   docker build --build-arg VERSION=$(git describe --tags --always) -t nereid .
+#   docker build --build-arg VERSION=$(.ci/version) -t nereid .
 #   docker run --read-only --tmpfs /tmp -p 8000:8000 -v "$PWD/models:/models:ro" nereid
 ARG GO_IMAGE=golang:1.26
 ARG PYTHON_IMAGE=python:3.12-slim

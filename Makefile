@@ -2,7 +2,7 @@
 
 GO      ?= go
 PYTHON  ?= python3
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell .ci/version)
 LDFLAGS := -s -w -X github.com/nereid-serving/nereid/cli.version=$(VERSION)
 
 # .ci/run sets RACE=-race, which needs a C compiler, PYTHONS=all, and LONG=1, with which "make test"
@@ -64,7 +64,7 @@ accelerator:
 
 .PHONY: build
 build: accelerator ## build the static binary bin/nereid
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/nereid ./cmd/nereid
+	@CGO_ENABLED=0 .ci/progress 'building bin/nereid $(VERSION)' $(GO) build -v -trimpath -ldflags '$(LDFLAGS)' -o bin/nereid ./cmd/nereid
 
 BACKENDS := bls identity minimal recommended repeat square stateful
 
@@ -81,14 +81,14 @@ DIST          ?= dist
 wheel $(RELEASED): export REQUIRED := 1
 
 .PHONY: wheel
-wheel: build ## make dist/nereid-….whl for this machine, which pip installs: bin/nereid and the typed modules for models
-	rm -f '$(DIST)'/nereid-*.whl
+wheel: build ## make dist/nereid_serving-….whl for this machine, which pip installs: bin/nereid and the typed modules for models
+	rm -f '$(DIST)'/nereid_serving-*.whl
 	@$(PYTHON) .ci/wheel bin/nereid '$(VERSION)' '$(DIST)' "$$($(GO) env GOARCH)"
 
 .PHONY: $(RELEASED)
 $(RELEASED): bin/%/nereid:
 	@.ci/accelerator $* bin/$*
-	CGO_ENABLED=0 GOARCH=$* $(GO) build -trimpath -overlay bin/$*/overlay.json -ldflags '$(LDFLAGS)' -o $@ ./cmd/nereid
+	@CGO_ENABLED=0 GOARCH=$* .ci/progress 'building $@ $(VERSION)' $(GO) build -v -trimpath -overlay bin/$*/overlay.json -ldflags '$(LDFLAGS)' -o $@ ./cmd/nereid
 
 .PHONY: man
 man: build ## make dist/nereid.1, the manual page
@@ -108,12 +108,12 @@ BUILDER ?= $(firstword $(foreach b,docker podman buildah,$(if $(shell command -v
 BUILDER_FLAGS = $(if $(filter buildah podman,$(notdir $(BUILDER))),--format docker --layers)
 
 .PHONY: image
-image: ## build the images nereid:VERSION and nereid:VERSION-binary with BUILDER (docker, podman or buildah)
+image: ## build the images nereid:VERSION and nereid:VERSION-binary, with - for +, with BUILDER (docker, podman or buildah)
 	@test -n '$(BUILDER)' || { echo 'docker, podman and buildah are missing: install one of them'; exit 1; }
 	for target in python binary; do $(BUILDER) build $(BUILDER_FLAGS) --target $$target --build-arg VERSION='$(VERSION)' \
 		--build-arg SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}" \
 		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg CREATED="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
-		-t "nereid:$(VERSION)$$(test $$target = python || echo -binary)" . || exit 1; done
+		-t "nereid:$(subst +,-,$(VERSION))$$(test $$target = python || echo -binary)" . || exit 1; done
 
 .PHONY: demo
 demo: demo-ports build client-venv ## serve examples/models and send one request, until Ctrl-C; uses PORT (8000) and the next three ports

@@ -165,8 +165,21 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer, ex
 	for _, extend := range extensions {
 		extend(&options.Options)
 	}
+	if line.Commands && len(line.Args) == 0 && len(options.Repository.Paths) == 0 && logs.IsTerminal(stderr) {
+		fmt.Fprint(stderr, firstSteps)
+		return command.StatusUsage
+	}
 	return serve(options, getenv, stdout, stderr)
 }
+
+// firstSteps is the answer to nereid alone, on a terminal.
+const firstSteps = `nereid serves Python models over HTTP and gRPC.
+
+  nereid new model NAME   creates a model, with its config, a test and a client
+  nereid serve DIR        serves the models in a folder
+  nereid help             lists all commands
+  nereid --help           lists the flags of the server, which are tritonserver's
+`
 
 // explain prints a command-line error together with the usage, like tritonserver. On a terminal it
 // prints two lines and no usage. meant is the command most similar to the first argument, or "".

@@ -78,6 +78,24 @@ func TestCommandsThatAreNearlyMeant(t *testing.T) {
 	}
 }
 
+// TestNereidAloneAtATerminal checks that the first steps are shown to people, and tritonserver's error
+// to everything else.
+func TestNereidAloneAtATerminal(t *testing.T) {
+	for program, want := range map[string]struct {
+		status int
+		text   string
+	}{"nereid": {2, "nereid serve DIR "}, "tritonserver": {1, "--model-repository must be specified"}} {
+		tty, written := terminal.Open(t)
+		status := run([]string{program}, NoEnv, tty, tty)
+		if got := written(); status != want.status || !strings.Contains(got, want.text) || program == "nereid" && got != firstSteps {
+			t.Errorf("%s: got status %d and %q, want %d and %q", program, status, got, want.status, want.text)
+		}
+	}
+	if status, _, stderr := RunAs("nereid"); status != 1 || !strings.Contains(stderr, "--model-repository must be specified") {
+		t.Errorf("in a pipe: got status %d and %q", status, stderr)
+	}
+}
+
 func TestHelpShowsTheCommands(t *testing.T) {
 	status, stdout, stderr := RunAs("nereid", "help")
 	for _, c := range commands(NoEnv) {

@@ -41,7 +41,7 @@ func makeRelease(t *testing.T) string {
 		built[name], _ = os.ReadFile(filepath.Join(root, name))
 	}
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	runTool(t, "make", "-C", root, "release", "DIST="+dir, "VERSION=v1.2.3-4-gabcdef0", "PYTHON="+testkit.Python(t).Path)
+	runTool(t, "make", "-C", root, "release", "DIST="+dir, "VERSION=1.2.3+abcdef0", "PYTHON="+testkit.Python(t).Path)
 	for name, before := range built {
 		if after, _ := os.ReadFile(filepath.Join(root, name)); !bytes.Equal(after, before) {
 			t.Errorf("make release has changed %s", name)
@@ -74,7 +74,7 @@ func TestReleaseIsInstalledAndServes(t *testing.T) {
 		SPDXVersion string                               `json:"spdxVersion"`
 		Packages    []struct{ Name, VersionInfo string } `json:"packages"`
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "nereid-1.2.3+4.gabcdef0-linux-"+runtime.GOARCH+".spdx.json"))
+	text, err := os.ReadFile(filepath.Join(dir, "nereid-1.2.3+abcdef0-linux-"+runtime.GOARCH+".spdx.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,12 +87,12 @@ func TestReleaseIsInstalledAndServes(t *testing.T) {
 		}
 	}
 	unpacked := t.TempDir()
-	runTool(t, "tar", "-xzf", filepath.Join(dir, "nereid-1.2.3+4.gabcdef0-linux-"+runtime.GOARCH+".tar.gz"), "-C", unpacked, "--strip-components=1")
+	runTool(t, "tar", "-xzf", filepath.Join(dir, "nereid-1.2.3+abcdef0-linux-"+runtime.GOARCH+".tar.gz"), "-C", unpacked, "--strip-components=1")
 	if got := runTool(t, filepath.Join(unpacked, "bin", "tritonserver"), "--version"); !strings.HasPrefix(got, "nereid ") {
 		t.Errorf("the tarball's server says %q", got)
 	}
 
-	deb := filepath.Join(dir, "nereid_1.2.3+4.gabcdef0_"+runtime.GOARCH+".deb")
+	deb := filepath.Join(dir, "nereid_1.2.3+abcdef0_"+runtime.GOARCH+".deb")
 	root := t.TempDir()
 	if _, err := exec.LookPath("dpkg"); err != nil {
 		t.Skip("no dpkg: what the Debian package does is not tested")
@@ -139,11 +139,11 @@ func TestReleaseIsInstalledAndServes(t *testing.T) {
 // checkSums verifies the checksums of a release, which must be those of all its files.
 func checkSums(t *testing.T, dir string) {
 	t.Helper()
-	const version, debian = "1.2.3.post4", "1.2.3+4.gabcdef0"
+	const version = "1.2.3+abcdef0"
 	want := []string{"SHA256SUMS"}
 	for arch, machine := range releaseMachines {
-		want = append(want, "nereid-"+debian+"-linux-"+arch+".tar.gz", "nereid-"+debian+"-linux-"+arch+".spdx.json", "nereid_"+debian+"_"+arch+".deb",
-			strings.ReplaceAll("nereid-"+version+"-py3-none-manylinux2014_ARCH.manylinux_2_17_ARCH.musllinux_1_1_ARCH.whl", "ARCH", machine.python))
+		want = append(want, "nereid-"+version+"-linux-"+arch+".tar.gz", "nereid-"+version+"-linux-"+arch+".spdx.json", "nereid_"+version+"_"+arch+".deb",
+			strings.ReplaceAll("nereid_serving-"+version+"-py3-none-manylinux2014_ARCH.manylinux_2_17_ARCH.musllinux_1_1_ARCH.whl", "ARCH", machine.python))
 	}
 	slices.Sort(want)
 	entries, err := os.ReadDir(dir)
@@ -179,7 +179,7 @@ func checkWheel(t *testing.T, dir, arch string) {
 		t.Fatal(err)
 	}
 	defer wheel.Close()
-	server, err := fs.ReadFile(wheel, "nereid-1.2.3.post4.data/scripts/nereid")
+	server, err := fs.ReadFile(wheel, "nereid_serving-1.2.3+abcdef0.data/scripts/nereid")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,9 @@ func TestWheelServesFromItsEnvironment(t *testing.T) {
 	t.Setenv("PIP_NO_INDEX", "1")
 	t.Setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
 	t.Setenv("NEREID_ACCELERATOR", "on")
-	wheel := strings.TrimSpace(runTool(t, testkit.Python(t).Path, "../.ci/wheel", binary, "v1.2.3-4-gabcdef0", t.TempDir(), runtime.GOARCH))
-	if !strings.HasPrefix(filepath.Base(wheel), "nereid-1.2.3.post4-py3-none-manylinux2014_") {
-		t.Errorf("the wheel is %s, want version 1.2.3.post4", wheel)
+	wheel := strings.TrimSpace(runTool(t, testkit.Python(t).Path, "../.ci/wheel", binary, "1.2.3+abcdef0", t.TempDir(), runtime.GOARCH))
+	if !strings.HasPrefix(filepath.Base(wheel), "nereid_serving-1.2.3+abcdef0-py3-none-manylinux2014_") {
+		t.Errorf("the wheel is %s, want version 1.2.3+abcdef0", wheel)
 	}
 	all := testkit.Pythons(t)
 	for _, python := range slices.Compact([]testkit.Interpreter{all[0], all[len(all)/2], all[len(all)-1]}) {
@@ -100,7 +100,7 @@ func TestUvxServes(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	wheel, err := exec.Command(python, "../.ci/wheel", binary, "v1.2.3", dir, runtime.GOARCH).Output()
+	wheel, err := exec.Command(python, "../.ci/wheel", binary, "1.2.3", dir, runtime.GOARCH).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
