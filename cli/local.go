@@ -18,6 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/command"
 	"github.com/nereid-serving/nereid/cli/devserver"
 	"github.com/nereid-serving/nereid/cli/flags"
+	"github.com/nereid-serving/nereid/cli/functions"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/models"
 	"github.com/nereid-serving/nereid/models/catalog"
@@ -27,10 +28,11 @@ import (
 
 const (
 	serveName    = "serve"
-	serveCall    = "nereid serve DIR [options]"
-	serveSummary = `Serves the models in DIR for local development. Only this machine can connect, the server runs even if some models fail to load,
+	serveCall    = "nereid serve DIR|FILE.py [options]"
+	serveSummary = `Serves the models in DIR, or the functions in FILE.py, for local development. Only this machine can connect, the server runs even if some models fail to load,
 and the log is readable on a terminal.`
-	serveHelp = `DIR contains a folder for each model. Several directories may be given. Defaults that differ from nereid without a command:
+	serveHelp = `DIR contains a folder for each model. In FILE.py, functions with the decorator nereid.model are models (docs/functions.md).
+Several of both may be given. Defaults that differ from nereid without a command:
 
   --http-address=127.0.0.1  --grpc-address=127.0.0.1
 	0.0.0.0 listens on all interfaces; metrics use the HTTP address
@@ -68,6 +70,12 @@ func serveLocally(args []string, getenv func(string) string, stdout, stderr io.W
 		fmt.Fprintf(stderr, "nereid serve: %v\n", err)
 		return command.StatusTrouble
 	}
+	closed, err := functions.Open(&o.Options, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "nereid serve: %v\n", err)
+		return command.StatusTrouble
+	}
+	defer closed()
 	return serve(o, getenv, stdout, stderr)
 }
 
@@ -135,7 +143,7 @@ func ending(versions []models.VersionStatus) (names []string) {
 // checkFolders rejects paths that are not model repositories.
 func checkFolders(paths []string) error {
 	for _, path := range paths {
-		if strings.Contains(path, "://") {
+		if strings.Contains(path, "://") || functions.IsFile(path) {
 			continue
 		}
 		entries, err := os.ReadDir(path)

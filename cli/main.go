@@ -21,6 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/cli/entry"
 	"github.com/nereid-serving/nereid/cli/env"
 	"github.com/nereid-serving/nereid/cli/flags"
+	"github.com/nereid-serving/nereid/cli/functions"
 	"github.com/nereid-serving/nereid/cli/health"
 	"github.com/nereid-serving/nereid/cli/logs"
 	"github.com/nereid-serving/nereid/cli/manual"
@@ -52,9 +53,21 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 	return []subcommand{
 		{"backend", "Tests Go backends that are plugins", backends.Run},
 		{"bench", "Measures a model under load", bench.Run},
-		{"check", "Finds mistakes in a model repository", func(args []string, stdout, stderr io.Writer) int {
-			return check.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
+		{"build", "Writes a model repository for the functions of a Python file", func(args []string, stdout, stderr io.Writer) int {
+			return functions.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
 				return flags.ParseWith(own, args, getenv, stderr, extensions...)
+			}, stdout, stderr)
+		}},
+		{"check", "Finds mistakes in a model repository", func(args []string, stdout, stderr io.Writer) int {
+			closed := func() {}
+			defer func() { closed() }()
+			return check.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
+				names, server, err := flags.ParseWith(own, args, getenv, stderr, extensions...)
+				if err == nil && len(names) == 1 && functions.IsFile(names[0]) {
+					server.Repository.Paths, names = append(server.Repository.Paths, names[0]), nil
+					closed, err = functions.Open(&server, stderr)
+				}
+				return names, server, err
 			}, stdout, stderr)
 		}},
 		{"completion", "Prints shell completion scripts", func(args []string, stdout, stderr io.Writer) int {
@@ -177,6 +190,7 @@ const firstSteps = `nereid serves Python models over HTTP and gRPC.
 
   nereid new model NAME   creates a model, with its config, a test and a client
   nereid serve DIR        serves the models in a folder
+  nereid serve FILE.py    serves the functions of a file as models
   nereid help             lists all commands
   nereid --help           lists the flags of the server, which are tritonserver's
 `

@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"cli/completion": {"cli/client", "cli/command", "kserve"},
 	"cli/devserver":  {"panics", "cli/command", "cli/logs", "models/diagnosis"},
 	"cli/entry":      {},
+	"cli/functions":  {".", "panics", "backend/python", "cli/command", "pyutils", "stub"},
 	"cli/flags":      {".", "backend/native", "backend/python", "cli/command", "cli/logs", "devices", "infer", "internal/bounds", "internal/spelling", "budget", "metrics", "models/cache", "models/repository", "server", "server/connections", "server/openai", "server/page/admission", "server/rest/origins", "server/tracing"},
 	"cli/env":        {"cli/command", "conda", "conda/cache"},
 	"cli/notify":     {"panics"},

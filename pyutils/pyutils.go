@@ -1,10 +1,10 @@
-// Package pyutils carries the Python modules that models import:
-// triton_python_backend_utils and c_python_backend_utils.
+// Package pyutils carries the Python modules that models import: triton_python_backend_utils,
+// c_python_backend_utils and nereid.
 package pyutils
 
 import "embed"
 
-// Files holds both modules, at its root.
+// Files holds these modules, at its root.
 //
-//go:embed triton_python_backend_utils.py c_python_backend_utils/*.py
+//go:embed triton_python_backend_utils.py c_python_backend_utils/*.py nereid/*.py
 var Files embed.FS

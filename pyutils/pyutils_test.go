@@ -8,5 +8,5 @@ import (
 )
 
 func TestFilesAreComplete(t *testing.T) {
-	testkit.EmbedsPython(t, pyutils.Files, ".", "c_python_backend_utils")
+	testkit.EmbedsPython(t, pyutils.Files, ".", "c_python_backend_utils", "nereid")
 }

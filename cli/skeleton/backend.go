@@ -26,7 +26,7 @@ type backend struct {
 var (
 	goodModule = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~/-]*$`)
 	// released matches a released version of the module.
-	released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+$`)
+	released = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+$`)
 	language = regexp.MustCompile(`^go([0-9]+\.[0-9]+)`)
 )
 
@@ -62,7 +62,7 @@ func makeBackend(i *invocation) error {
 		}
 		b.Version = "v0.0.0"
 	case released.MatchString(i.release):
-		b.Version = i.release
+		b.Version = "v" + i.release
 	}
 	files, err := write("backend", &b, *directory, name)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestBackendsPassTheirOwnTests(t *testing.T) {
 }
 
 func TestReleasesAreRequired(t *testing.T) {
-	for release, want := range map[string]string{"v1.2.3": "\nrequire github.com/nereid-serving/nereid v1.2.3\n", "dev": "", "v1.2.3-4-gabcdef": ""} {
+	for release, want := range map[string]string{"1.2.3": "\nrequire github.com/nereid-serving/nereid v1.2.3\n", "dev": "", "1.2.3+abcdef": ""} {
 		directory := t.TempDir()
 		if status := skeleton.Run([]string{"backend", "b", "--directory", directory}, release, &strings.Builder{}, &strings.Builder{}); status != 0 {
 			t.Fatalf("got status %d", status)

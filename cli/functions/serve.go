@@ -1,0 +1,75 @@
+package functions
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/nereid-serving/nereid"
+	"github.com/nereid-serving/nereid/panics"
+)
+
+// Open replaces the Python files among the repository's paths with directories of their models.
+// With Develop, these follow changes of the files. closed ends that and removes the directories.
+func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
+	closed = func() {}
+	paths := server.Repository.Paths
+	if !slices.ContainsFunc(paths, IsFile) {
+		return closed, nil
+	}
+	directory, err := os.MkdirTemp("", "nereid-functions-")
+	if err != nil {
+		return closed, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	closed = func() {
+		cancel()
+		watching.Wait()
+		os.RemoveAll(directory)
+	}
+	server.Repository.Paths = slices.Clone(paths)
+	settings := server.BackendSettings("python")
+	for i, file := range paths {
+		if !IsFile(file) {
+			continue
+		}
+		if file, err = filepath.Abs(file); err != nil {
+			closed()
+			return func() {}, err
+		}
+		output := filepath.Join(directory, strconv.Itoa(i))
+		server.Repository.Paths[i] = output
+		built, err := Build(ctx, settings, file, output, Refer, stderr)
+		if err != nil {
+			closed()
+			return func() {}, err
+		}
+		for _, warning := range built.Warnings {
+			fmt.Fprintln(stderr, "warning:", warning)
+		}
+		if !server.Repository.Develop {
+			continue
+		}
+		watching.Go(panics.Guard(zerolog.Nop(), panics.Life, func() {
+			Watch(ctx, built.Files, func() []string {
+				again, err := Build(ctx, settings, file, output, Refer, stderr)
+				if ctx.Err() == nil && err != nil {
+					fmt.Fprintln(stderr, err)
+				}
+				if err == nil {
+					built = again
+				}
+				return built.Files
+			})
+		}, func(err error) { fmt.Fprintln(stderr, err) }))
+	}
+	return closed, nil
+}

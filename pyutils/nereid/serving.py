@@ -1,0 +1,318 @@
+"""A TritonPythonModel that calls a function."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import traceback
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from .functions import MISSING, Field, Model, models
+from .kinds import InputError
+
+_OWN = os.path.dirname(__file__)
+
+
+class Function:
+    """What all models of functions share: the object to call, its inputs and its outputs."""
+
+    model: Model
+
+    def initialize(self, _: Dict[str, str]) -> None:
+        """Make the object of a class."""
+        self._signature = self.model.signature
+        self.call: Callable[..., Any] = self.model.target
+        self._object: Any = None
+        if isinstance(self.model.target, type):
+            self._object = self.call = self.model.target()
+            setup = getattr(self._object, "setup", None)
+            if setup is not None:
+                setup()
+
+    def finalize(self) -> None:
+        """End the object of a class."""
+        close = getattr(self._object, "close", None)
+        if close is not None:
+            close()
+
+    def rows(self, request: Any) -> Tuple[Dict[str, np.ndarray], int]:
+        """Return the arrays of the inputs that the request has, and its batch size; 1 without a batch dimension."""
+        arrays = {}
+        for field in self._signature.inputs:
+            tensor = pb_utils.get_input_tensor_by_name(request, field.name)
+            if tensor is not None:
+                arrays[field.name] = tensor.as_numpy()
+        if not self.model.max_batch_size or not arrays:
+            return arrays, 1
+        return arrays, len(next(iter(arrays.values())))
+
+    def arguments(self, arrays: Dict[str, np.ndarray], row: Optional[int]) -> Dict[str, Any]:
+        """Return the arguments of the function. InputError names the field."""
+        values = {}
+        for field in self._signature.inputs:
+            array = arrays.get(field.name)
+            if array is not None:
+                values[field.name] = _read(field, field.kind.read, array if row is None else array[row])
+            elif field.default is not MISSING:
+                values[field.name] = field.default
+            elif not field.optional:  # the server rejects it first
+                raise InputError(f'input "{field.name}" is missing')
+        if self._signature.record:
+            name, record = self._signature.record
+            return {name: record.read(values)}
+        return values
+
+    def outputs(self, result: Any) -> Dict[str, np.ndarray]:
+        """Return the arrays of a result. TypeError or ValueError if it is not as annotated."""
+        fields, record = self._signature.outputs, self._signature.result
+        values = record.write(result) if record else {fields[0].name: result}
+        return {f.name: _write(f.kind.write, values[f.name], f) for f in fields if f.name in values}
+
+    def respond(self, results: List[Dict[str, np.ndarray]]) -> Any:
+        """Return the response with the results for all rows of a request."""
+        tensors = []
+        for field in self._signature.outputs:
+            arrays = [result[field.name] for result in results if field.name in result]
+            if len(arrays) != len(results):
+                if arrays:
+                    raise ValueError(f'output "{field.name}" is None for some elements of the batch')
+                continue
+            if not self.model.max_batch_size:
+                tensors.append(pb_utils.Tensor(field.name, arrays[0]))
+                continue
+            if len({array.shape for array in arrays}) > 1:
+                shapes = ", ".join(str(list(array.shape)) for array in arrays)
+                raise ValueError(f'output "{field.name}" has different shapes in a request: {shapes}')
+            tensors.append(pb_utils.Tensor(field.name, np.stack(arrays)))
+        return pb_utils.InferenceResponse(tensors)
+
+    def indices(self, count: int) -> List[Optional[int]]:
+        """Return the rows of a request."""
+        return list(range(count)) if self.model.max_batch_size else [None]
+
+
+def _read(field: Field, read: Callable[[np.ndarray], Any], array: np.ndarray) -> Any:
+    try:
+        return read(array)
+    except InputError as error:
+        raise InputError(f'input "{field.name}": {error}') from None
+
+
+def _write(write: Callable[[Any], np.ndarray], value: Any, field: Field) -> np.ndarray:
+    try:
+        return write(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f'output "{field.name}": {error}') from None
+
+
+def _failed(error: Exception) -> Any:
+    """Return the response to a request that failed."""
+    if isinstance(error, InputError):
+        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG))
+    frames = traceback.extract_tb(error.__traceback__)
+    while frames and os.path.dirname(frames[0].filename) == _OWN:
+        del frames[0]
+    lines = [*traceback.format_list(frames), *traceback.format_exception_only(type(error), error)]
+    pb_utils.Logger.log_error("".join(lines).rstrip())
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
+
+
+class Plain(Function):
+    """Calls a function for each element."""
+
+    def execute(self, requests: List[Any]) -> List[Any]:
+        """Answer the requests."""
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Any) -> Any:
+        try:
+            arrays, count = self.rows(request)
+            return self.respond([self.outputs(self.call(**self.arguments(arrays, row))) for row in self.indices(count)])
+        except Exception as error:
+            return _failed(error)
+
+
+class Async(Function):
+    """Calls a coroutine function for all elements at once."""
+
+    async def execute(self, requests: List[Any]) -> List[Any]:
+        """Answer the requests."""
+        return list(await asyncio.gather(*(self._answer(request) for request in requests)))
+
+    async def _answer(self, request: Any) -> Any:
+        try:
+            arrays, count = self.rows(request)
+            calls = [self.call(**self.arguments(arrays, row)) for row in self.indices(count)]
+            return self.respond([self.outputs(result) for result in await asyncio.gather(*calls)])
+        except Exception as error:
+            return _failed(error)
+
+
+class Batched(Function):
+    """Calls a function for a whole batch."""
+
+    def execute(self, requests: List[Any]) -> List[Any]:
+        """Answer the requests."""
+        taken, responses = self._taken(requests)
+        try:
+            results = self.call(**self._together(taken)) if taken else None
+            return self._divided(responses, taken, results)
+        except Exception as error:
+            return [response or _failed(error) for response in responses]
+
+    def _taken(self, requests: List[Any]) -> Tuple[List[Tuple[Dict[str, np.ndarray], int]], List[Any]]:
+        """Return the arrays of the requests that can be read, and for each request a response, or None if it can."""
+        taken: List[Tuple[Dict[str, np.ndarray], int]] = []
+        responses: List[Any] = []
+        for request in requests:
+            arrays, count = self.rows(request)
+            try:
+                for row in range(count):  # an error belongs to its request
+                    if any(not field.kind.stacks for field in self._signature.inputs):
+                        self.arguments(arrays, row)
+                taken.append((arrays, count))
+                responses.append(None)
+            except InputError as error:
+                responses.append(_failed(error))
+        return taken, responses
+
+    def _together(self, taken: List[Tuple[Dict[str, np.ndarray], int]]) -> Dict[str, Any]:
+        arguments = {}
+        for field in self._signature.inputs:
+            parts = []
+            for arrays, count in taken:
+                array = arrays.get(field.name)
+                if array is None and field.default is None:
+                    raise InputError(f'input "{field.name}" is missing, and has no default that a batch could contain')
+                if array is None:
+                    array = np.stack([field.kind.write(field.default)] * count)
+                parts.append(array)
+            arguments[field.name] = field.kind.read_batch(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        return arguments
+
+    def _divided(self, responses: List[Any], taken: List[Tuple[Dict[str, np.ndarray], int]], results: Any) -> List[Any]:
+        counts = [count for _, count in taken]
+        if taken:
+            columns = self._columns(results, sum(counts))
+        at = 0
+        answered = iter(counts)
+        for i, response in enumerate(responses):
+            if response is None:
+                end = at + next(answered)
+                tensors = [pb_utils.Tensor(name, column[at:end]) for name, column in columns.items()]
+                responses[i] = pb_utils.InferenceResponse(tensors)
+                at = end
+        return responses
+
+    def _columns(self, results: Any, count: int) -> Dict[str, np.ndarray]:
+        wanted = f"{count}, one for each element of the batch"
+        try:
+            got = len(results)
+        except TypeError:
+            raise TypeError(f"the function returned {type(results).__name__}, want {wanted}") from None
+        if got != count:
+            raise ValueError(f"the function returned {got} results, want {wanted}")
+        if self._signature.result:
+            values = [self._signature.result.write(result) for result in results]
+            return {
+                field.name: _write(field.kind.write_batch, [value[field.name] for value in values], field)
+                for field in self._signature.outputs
+            }
+        field = self._signature.outputs[0]
+        return {field.name: _write(field.kind.write_batch, results, field)}
+
+
+class AsyncBatched(Batched):
+    """Calls a coroutine function for a whole batch."""
+
+    async def execute(self, requests: List[Any]) -> List[Any]:  # type: ignore[override]
+        """Answer the requests."""
+        taken, responses = self._taken(requests)
+        try:
+            results = await self.call(**self._together(taken)) if taken else None
+            return self._divided(responses, taken, results)
+        except Exception as error:
+            return [response or _failed(error) for response in responses]
+
+
+def _final() -> int:
+    flag: int = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+    return flag
+
+
+class Stream(Function):
+    """Sends each value of a generator."""
+
+    def execute(self, requests: List[Any]) -> None:
+        """Answer the requests, one after the other."""
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                arrays, count = self.rows(request)
+                for row in self.indices(count):
+                    self._send(sender, self.call(**self.arguments(arrays, row)))
+            except Exception as error:
+                sender.send(_failed(error), _final())
+                continue
+            sender.send(flags=_final())
+
+    def _send(self, sender: Any, values: Any) -> None:
+        try:
+            for value in values:
+                if sender.is_cancelled():
+                    return
+                sender.send(self.respond([self.outputs(value)]))
+        finally:
+            getattr(values, "close", lambda: None)()
+
+
+class AsyncStream(Function):
+    """Sends each value of an asynchronous generator."""
+
+    async def execute(self, requests: List[Any]) -> None:
+        """Answer the requests at the same time."""
+        await asyncio.gather(*(self._answer(request) for request in requests))
+
+    async def _answer(self, request: Any) -> None:
+        sender = request.get_response_sender()
+        try:
+            arrays, count = self.rows(request)
+            for row in self.indices(count):
+                await self._send(sender, self.call(**self.arguments(arrays, row)))
+        except Exception as error:
+            sender.send(_failed(error), _final())
+            return
+        sender.send(flags=_final())
+
+    async def _send(self, sender: Any, values: Any) -> None:
+        try:
+            async for value in values:
+                if sender.is_cancelled():
+                    return
+                sender.send(self.respond([self.outputs(value)]))
+        finally:
+            await values.aclose()
+
+
+def model_class(found: Model) -> type:
+    """Return the TritonPythonModel of a model."""
+    signature = found.signature
+    if signature.decoupled:
+        base: type = AsyncStream if signature.asynchronous else Stream
+    elif found.batch:
+        base = AsyncBatched if signature.asynchronous else Batched
+    else:
+        base = Async if signature.asynchronous else Plain
+    return type("TritonPythonModel", (base,), {"model": found})
+
+
+def serve(module: str, name: str) -> type:
+    """Import a module and return the TritonPythonModel of the model that it defines."""
+    importlib.import_module(module)
+    if name not in models:
+        raise ImportError(f"{module}.py defines no model {name}; it defines {', '.join(models) or 'none'}")
+    return model_class(models[name])
