@@ -206,6 +206,7 @@ PyObject *encode_strings(PyObject *, PyObject *);
 PyObject *count_strings(PyObject *, PyObject *);
 PyObject *fill_strings(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *faults(PyObject *, PyObject *);
+PyObject *claim_mapping(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *lent_array(PyObject *, PyObject *, PyObject *, PyObject *);
 int passed_on(PyObject *, PyObject *, const Py_buffer *, long *, PyObject **);
 PyObject *taken_block(PyObject *, const Py_buffer *, uint64_t *);

@@ -207,6 +207,20 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 	return array;
 }
 
+// claim_mapping(loan, mapping) sets the mapping of a loan that has none, and returns whether it did.
+// Of several threads, that one makes the array over the loan.
+PyObject *claim_mapping(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	(void)self;
+	if (!arguments(given, 2))
+		return NULL;
+	if (Py_TYPE(args[0]) != loan_type)
+		return PyErr_Format(PyExc_TypeError, "want a Loan");
+	int done = first(args[0], LOAN_MAPPING, kept(args[1]));
+	if (!done)
+		Py_DecRef(args[1]);
+	return PyBool_FromLong(done);
+}
+
 // give_back returns a ticket like Channel.give_back.
 static PyObject *give_back(PyObject *channel, PyObject *ticket) {
 	SCOPE;

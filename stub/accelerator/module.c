@@ -111,6 +111,7 @@ static PyMethodDef functions[] = {
 	{"gather_one", FAST(gather_one), "gather_one(handle, response, wanted, final, outgoing)\n--\n\nEncode a response; None for Python."},
 	{"infer", FAST(pack_infer), "infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, outgoing)\n--\n\nEncode INFER; None for Python."},
 	{"faults", faults, METH_NOARGS, "faults()\n--\n\nReturn the page faults of this process."},
+	{"claim_mapping", FAST(claim_mapping), "claim_mapping(loan, mapping)\n--\n\nSet the mapping of a loan, unless it has one."},
 	{"address", address, METH_O, "address(array)\n--\n\nReturn the address of a contiguous array."},
 	{"encode_strings", encode_strings, METH_O, "encode_strings(elements)\n--\n\nSerialise a list; None for Python."},
 	{"count_strings", count_strings, METH_O, "count_strings(data)\n--\n\nCount elements; -1: incomplete length, -2: overrun."},

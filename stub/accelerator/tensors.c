@@ -4,7 +4,7 @@
 
 // Python's methods.
 static PyObject *tensor_init, *tensor_as_numpy, *response_init, *input_by_name, *output_by_name;
-static PyObject *name_dtype, *name_flags, *name_shape, *name_contiguous, *name_tensors;
+static PyObject *name_dtype, *name_flags, *name_shape, *name_contiguous, *name_tensors, *name_load;
 
 // otherwise calls a Python function with the same arguments, after self if that is not NULL.
 static PyObject *otherwise(PyObject *function, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -121,7 +121,9 @@ static PyObject *as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t coun
 	array = loaded(self);
 	if (!array) {
 		PyErr_Clear(); // Python finds it again
-		return otherwise(tensor_as_numpy, self, args, count, names);
+		array = PyObject_CallMethodObjArgs(self, name_load, NULL);
+		if (!array)
+			return NULL;
 	}
 	// Another thread may have been here meanwhile: the first array stays.
 	if (first(self, TENSOR_ARRAY, kept(array)))
@@ -215,7 +217,8 @@ static PyObject *interned(PyObject **to, const char *text) { return *to = PyUnic
 PyObject *make_methods(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
 	if (!arguments(given, 8) || !interned(&name_dtype, "dtype") || !interned(&name_flags, "flags") || !interned(&name_shape, "shape") ||
-	    !interned(&name_contiguous, "c_contiguous") || !interned(&name_tensors, "output_tensors"))
+	    !interned(&name_contiguous, "c_contiguous") || !interned(&name_tensors, "output_tensors") ||
+	    !interned(&name_load, "_load"))
 		return NULL;
 	tensor_init = kept(args[0]);
 	tensor_as_numpy = kept(args[1]);

@@ -684,7 +684,7 @@ def test_a_library_that_cannot_be_loaded_is_reported(root: Path, tmp_path: Path)
         if not file.name.endswith(".so"):
             (copy / "pb_stub" / file.name).symlink_to(file)
     assert python(SHOW, copy, **{accelerator.VARIABLE: "on"}) == "False False this program was built without it"
-    name = "_accelerator_t.so" if process.FREE_THREADED else "_accelerator.abi3.so"
+    name = "_accelerator_t.so" if "t" in sys.abiflags else "_accelerator.abi3.so"
     (copy / "pb_stub" / name).write_bytes(b"\x7fELF of another machine")
     shown = python(SHOW, copy, **{accelerator.VARIABLE: "on"})
     assert shown.startswith("False True it cannot be loaded: ")
