@@ -213,7 +213,7 @@ PyObject *claim_mapping(PyObject *self, PyObject *const *args, Py_ssize_t given)
 	(void)self;
 	if (!arguments(given, 2))
 		return NULL;
-	if (Py_TYPE(args[0]) != loan_type)
+	if (!PyType_IsSubtype(Py_TYPE(args[0]), loan_type))
 		return PyErr_Format(PyExc_TypeError, "want a Loan");
 	int done = first(args[0], LOAN_MAPPING, kept(args[1]));
 	if (!done)

@@ -26,7 +26,7 @@ from c_python_backend_utils.request import InferenceRequest
 from c_python_backend_utils.response import InferenceResponse
 from c_python_backend_utils.sender import sender_of
 from c_python_backend_utils.tensor import Tensor
-from pb_stub import accelerator, layout, messages, process
+from pb_stub import accelerator, layout, messages
 from pb_stub.batch import Answers, Reader
 from pb_stub.errors import NotUnderstood
 from pb_stub.inferences import Inferences
