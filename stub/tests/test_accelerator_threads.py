@@ -139,7 +139,7 @@ def answer(world: World, response: InferenceResponse) -> bytes:
 @needed
 def test_tensors_are_sent_while_they_change() -> None:
     """Each frame can be decoded, and has bytes that the tensors had."""
-    contents = [np.arange(6, dtype=np.int32), np.full((2, 2), 7, np.int64), np.array([b"x" * 40], np.object_)]
+    contents: list[np.ndarray] = [np.arange(6, dtype=np.int32), np.full((2, 2), 7, np.int64), np.array([b"x" * 40], np.object_)]
     raw = [contents[0].tobytes(), contents[1].tobytes(), struct.pack("<I", 40) + b"x" * 40]
     shared = [Tensor("OUT0", contents[0]) for _ in range(3)]
     response = InferenceResponse(shared)
@@ -246,7 +246,7 @@ def test_threads_share_a_pool() -> None:
             with supervisor:
                 give_back(world, ticket)
 
-    together(*(lambda n=n: send(n) for n in range(THREADS)))  # type: ignore[misc]
+    together(*(lambda n=n: send(n) for n in range(THREADS)))
     gc.collect()
     world.pool.collect()
     assert world.pool.used == world.pool._outstanding == 0
@@ -285,7 +285,7 @@ def test_threads_share_the_rings() -> None:
             end.rung()
         return seen
 
-    results = together(read, *(lambda n=n: send(n) for n in range(THREADS)))  # type: ignore[misc]
+    results = together(read, *(lambda n=n: send(n) for n in range(THREADS)))
     assert results == [[count] * THREADS, *[count] * THREADS]
     end.close()
 
@@ -311,7 +311,7 @@ def test_instances_lend_and_return_as_if_alone() -> None:
     def some(n: int) -> list[list[str]]:
         return [lived(seed) for seed in seeds[n::THREADS]]
 
-    found = together(*(lambda n=n: some(n) for n in range(THREADS)))  # type: ignore[misc]
+    found = together(*(lambda n=n: some(n) for n in range(THREADS)))
     for n in range(THREADS):
         assert found[n] == alone[n::THREADS]
 
@@ -336,7 +336,7 @@ def test_tickets_are_returned_by_any_thread() -> None:
             channel.executing = False
             received_tickets.extend(channel.take_tickets())
 
-    together(execute, *(lambda n=n: drop(n) for n in range(1, THREADS)))  # type: ignore[misc]
+    together(execute, *(lambda n=n: drop(n) for n in range(1, THREADS)))
     assert not channel.tickets
     got = sorted(received_tickets + channel.released)
     assert got == [n << 32 | number for n in range(1, THREADS) for number in range(4 * ROUNDS)]
