@@ -36,7 +36,7 @@ func makeRelease(t *testing.T) string {
 			testkit.Missing(t, "%s", output)
 		}
 	}
-	built := map[string][]byte{"bin/nereid": nil, "stub/pb_stub/_accelerator.abi3.so": nil}
+	built := map[string][]byte{"bin/nereid": nil, "stub/pb_stub/_accelerator.abi3.so": nil, "stub/pb_stub/_accelerator_t.so": nil}
 	for name := range built {
 		built[name], _ = os.ReadFile(filepath.Join(root, name))
 	}
@@ -165,8 +165,8 @@ func checkSums(t *testing.T, dir string) {
 	}
 }
 
-// checkWheel verifies that the server in the wheel of an architecture, and the accelerator in that
-// server, are for that architecture. Neither may need a library or a symbol's version, because the
+// checkWheel verifies that the server in the wheel of an architecture, and the accelerators in that
+// server, are for that architecture. None may need a library or a symbol's version, because the
 // wheel's platform tags promise that it runs with any glibc and with musl.
 func checkWheel(t *testing.T, dir, arch string) {
 	t.Helper()
@@ -183,14 +183,18 @@ func checkWheel(t *testing.T, dir, arch string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	library, err := os.ReadFile(filepath.Join(testkit.Root(t), "bin", arch, "_accelerator.abi3.so"))
-	if err != nil {
-		t.Fatal(err)
+	binaries := map[string][]byte{"server": server}
+	for _, name := range []string{"_accelerator.abi3.so", "_accelerator_t.so"} {
+		library, err := os.ReadFile(filepath.Join(testkit.Root(t), "bin", arch, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(server, library) {
+			t.Errorf("%s: the server does not contain %s for %s", filepath.Base(names[0]), name, arch)
+		}
+		binaries[name] = library
 	}
-	if !bytes.Contains(server, library) {
-		t.Errorf("%s: the server does not contain the accelerator for %s", filepath.Base(names[0]), arch)
-	}
-	for name, content := range map[string][]byte{"server": server, "accelerator": library} {
+	for name, content := range binaries {
 		file, err := elf.NewFile(bytes.NewReader(content))
 		if err != nil {
 			t.Errorf("%s for %s: %v", name, arch, err)

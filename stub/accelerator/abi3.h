@@ -10,12 +10,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Whether this is for a free-threaded Python, 3.13 or 3.14. These have no stable ABI. What it is
+// about here is the head of an object, and the functions at the end of this file.
+#ifndef FREE_THREADED
+#define FREE_THREADED 0
+#endif
+
 typedef ptrdiff_t Py_ssize_t;
 typedef struct _typeobject PyTypeObject;
+#if FREE_THREADED
+typedef struct _object {
+	uintptr_t ob_tid;
+	uint16_t ob_flags;
+	uint8_t ob_mutex, ob_gc_bits;
+	uint32_t ob_ref_local;
+	Py_ssize_t ob_ref_shared;
+	PyTypeObject *ob_type;
+} PyObject;
+#define IMMORTAL {.ob_ref_local = UINT32_MAX}
+#else
 typedef struct _object {
 	Py_ssize_t ob_refcnt;
 	PyTypeObject *ob_type;
 } PyObject;
+#define IMMORTAL {.ob_refcnt = 1}
+#endif
 
 #define Py_TYPE(o) (((PyObject *)(o))->ob_type)
 
@@ -154,5 +173,22 @@ struct rusage {
 	long times[4], sizes[4], minor_faults, major_faults, others[8];
 };
 int getrusage(int, struct rusage *);
+
+#if FREE_THREADED
+// Exported by free-threaded Pythons since 3.13.
+typedef struct {
+	uint8_t bits;
+} PyMutex;
+void PyMutex_Lock(PyMutex *), PyMutex_Unlock(PyMutex *);
+typedef struct {
+	uintptr_t previous;
+	PyMutex *mutex;
+} PyCriticalSection;
+void PyCriticalSection_Begin(PyCriticalSection *, PyObject *), PyCriticalSection_End(PyCriticalSection *);
+PyObject *PyList_GetItemRef(PyObject *, Py_ssize_t);
+int PyDict_GetItemRef(PyObject *, PyObject *, PyObject **);
+int PyUnstable_Module_SetGIL(PyObject *, void *);
+#define Py_MOD_GIL_NOT_USED ((void *)1)
+#endif
 
 #endif

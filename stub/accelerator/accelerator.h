@@ -15,7 +15,7 @@ enum slot {
 	BLOCK_DROPPED, BLOCK_INDEX, BLOCK_MAPPING, BLOCK_OFFSET, BLOCK_SIZE,
 	LOANS_COPYING, LOANS_MAPPED, LOANS_PAGEMAP, LOANS_CHANNEL, LOANS_LENT,
 	MAPPING_ADDRESS, MAPPING_MAP, MAPPING_START,
-	POOL_BUSY, POOL_COLLECTED, POOL_DROPPED, POOL_FREE, POOL_GENERATIONS, POOL_HOLLOW, POOL_LENT, POOL_MAPPED, POOL_MOST_USED,
+	POOL_BUSY, POOL_COLLECTED, POOL_DROPPED, POOL_FREE, POOL_GENERATIONS, POOL_HOLLOW, POOL_LENT, POOL_MAPPED, POOL_MOST_USED, POOL_MU,
 	POOL_OFFSETS, POOL_OUTSTANDING, POOL_PEER, POOL_REFERENCES, POOL_SIZES, POOL_WORDS, POOL_USED,
 	PASSED_LOAN, PASSED_OFFSET, PASSED_SIZE,
 	SPIN_AVERAGE, SPIN_CLEAN, SPIN_PAUSE, SPIN_BUDGET,
@@ -33,20 +33,14 @@ extern PyObject *no_parameters;
 extern PyObject *protocol_error;
 extern PyObject *empty_text, *zero;
 
-// slot returns what a slot has, borrowed, or NULL.
-static inline PyObject *slot(PyObject *o, enum slot s) { return *(PyObject **)((char *)o + slot_at[s]); }
+static inline PyObject **place(PyObject *o, enum slot s) { return (PyObject **)((char *)o + slot_at[s]); }
+
+// fixed returns what a slot has, borrowed, or NULL. Nobody changes the slot while others have the
+// object, or the caller holds the lock that guards it.
+static inline PyObject *fixed(PyObject *o, enum slot s) { return *place(o, s); }
 
 // fill sets a slot of a new object to a new reference.
-static inline void fill(PyObject *o, enum slot s, PyObject *value) { *(PyObject **)((char *)o + slot_at[s]) = value; }
-
-// change sets a slot to a new reference and releases the old one.
-static inline void change(PyObject *o, enum slot s, PyObject *value) {
-	PyObject **at = (PyObject **)((char *)o + slot_at[s]);
-	PyObject *old = *at;
-	*at = value;
-	if (old)
-		Py_DecRef(old);
-}
+static inline void fill(PyObject *o, enum slot s, PyObject *value) { *place(o, s) = value; }
 
 static inline PyObject *kept(PyObject *o) {
 	Py_IncRef(o);
@@ -57,6 +51,96 @@ static inline void dropped(PyObject *o) {
 		Py_DecRef(o);
 }
 
+// With the GIL, a borrowed reference stays valid until other code runs. Without it, another thread
+// may replace an item or the value of a slot at any time. So slot, list_item and dict_item, which
+// return borrowed references, keep what they return until the end of the block that has a SCOPE, and
+// so does held.
+#if FREE_THREADED
+typedef struct {
+	unsigned count;
+	PyObject *objects[16];
+} Scope;
+
+static inline PyObject *keep(Scope *scope, PyObject *o) {
+	if (o) {
+		if (scope->count == sizeof scope->objects / sizeof scope->objects[0])
+			__builtin_trap(); // the block has no such number of calls
+		scope->objects[scope->count++] = o;
+	}
+	return o;
+}
+
+static inline void end_scope(Scope *scope) {
+	while (scope->count)
+		Py_DecRef(scope->objects[--scope->count]);
+}
+
+static inline PyObject *new_slot(PyObject *o, enum slot s) {
+	PyCriticalSection section;
+	PyCriticalSection_Begin(&section, o);
+	PyObject *value = fixed(o, s);
+	if (value)
+		Py_IncRef(value);
+	PyCriticalSection_End(&section);
+	return value;
+}
+
+static inline PyObject *new_dict_item(PyObject *dict, PyObject *key) {
+	PyObject *value;
+	return PyDict_GetItemRef(dict, key, &value) > 0 ? value : NULL;
+}
+
+#define SCOPE                                             \
+	Scope scope __attribute__((cleanup(end_scope))); \
+	scope.count = 0
+#define slot(o, s) keep(&scope, new_slot(o, s))
+#define list_item(list, i) keep(&scope, PyList_GetItemRef(list, i))
+#define dict_item(dict, key) keep(&scope, new_dict_item(dict, key))
+#define held(o) keep(&scope, kept(o))
+#define BEGIN_SECTION(o)         \
+	PyCriticalSection section; \
+	PyCriticalSection_Begin(&section, o)
+#define END_SECTION PyCriticalSection_End(&section)
+#define MUTEX(mu) PyMutex mu;
+#define LOCK(mu) PyMutex_Lock(&(mu))
+#define UNLOCK(mu) PyMutex_Unlock(&(mu))
+#else
+#define SCOPE
+#define slot(o, s) fixed(o, s)
+#define list_item(list, i) PyList_GetItem(list, i)
+#define dict_item(dict, key) PyDict_GetItemWithError(dict, key)
+#define held(o) (o)
+#define BEGIN_SECTION(o)
+#define END_SECTION
+#define MUTEX(mu)
+#define LOCK(mu)
+#define UNLOCK(mu)
+#endif
+
+// change sets a slot to a new reference and releases the old one.
+static inline void change(PyObject *o, enum slot s, PyObject *value) {
+	BEGIN_SECTION(o);
+	PyObject *old = *place(o, s);
+	__atomic_store_n(place(o, s), value, __ATOMIC_RELEASE); // Python reads it without the section
+	END_SECTION;
+	if (old)
+		Py_DecRef(old);
+}
+
+// first sets a slot to a new reference if it is unset or None; otherwise it returns 0, and has
+// changed nothing.
+static inline int first(PyObject *o, enum slot s, PyObject *value) {
+	BEGIN_SECTION(o);
+	PyObject *old = *place(o, s);
+	int done = !old || old == Py_None;
+	if (done)
+		__atomic_store_n(place(o, s), value, __ATOMIC_RELEASE);
+	END_SECTION;
+	if (done && old)
+		Py_DecRef(old);
+	return done;
+}
+
 static inline uint16_t u16(const void *p) { uint16_t v; memcpy(&v, p, 2); return v; }
 static inline uint32_t u32(const void *p) { uint32_t v; memcpy(&v, p, 4); return v; }
 static inline uint64_t u64(const void *p) { uint64_t v; memcpy(&v, p, 8); return v; }
@@ -64,9 +148,8 @@ static inline void put16(void *p, uint16_t v) { memcpy(p, &v, 2); }
 static inline void put32(void *p, uint32_t v) { memcpy(p, &v, 4); }
 static inline void put64(void *p, uint64_t v) { memcpy(p, &v, 8); }
 
-// unsigned_in gets an int in a slot; 0 without an error if it is none that fits.
-static inline int unsigned_in(PyObject *o, enum slot s, uint64_t *to) {
-	PyObject *value = slot(o, s);
+// unsigned_value gets an int; 0 without an error if it is none that fits.
+static inline int unsigned_value(PyObject *value, uint64_t *to) {
 	if (!value || Py_TYPE(value) != &PyLong_Type)
 		return 0;
 	*to = PyLong_AsUnsignedLongLong(value);
@@ -75,6 +158,13 @@ static inline int unsigned_in(PyObject *o, enum slot s, uint64_t *to) {
 	PyErr_Clear();
 	return 0;
 }
+
+// unsigned_in does so with the value of a slot, and fixed_unsigned with that of a fixed slot.
+static inline int unsigned_in(PyObject *o, enum slot s, uint64_t *to) {
+	SCOPE;
+	return unsigned_value(slot(o, s), to);
+}
+static inline int fixed_unsigned(PyObject *o, enum slot s, uint64_t *to) { return unsigned_value(fixed(o, s), to); }
 
 // set_number sets a slot to an int; 0 with an error.
 static inline int set_number(PyObject *o, enum slot s, uint64_t value) {
@@ -116,6 +206,7 @@ PyObject *encode_strings(PyObject *, PyObject *);
 PyObject *count_strings(PyObject *, PyObject *);
 PyObject *fill_strings(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *faults(PyObject *, PyObject *);
+PyObject *claim_mapping(PyObject *, PyObject *const *, Py_ssize_t);
 PyObject *lent_array(PyObject *, PyObject *, PyObject *, PyObject *);
 int passed_on(PyObject *, PyObject *, const Py_buffer *, long *, PyObject **);
 PyObject *taken_block(PyObject *, const Py_buffer *, uint64_t *);

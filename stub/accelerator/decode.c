@@ -51,6 +51,7 @@ static PyObject *unsigned_object(uint64_t n) { return n ? PyLong_FromUnsignedLon
 
 // make_tensor creates the tensor of a checked descriptor.
 static PyObject *make_tensor(const Frame *f, const char *d) {
+	SCOPE;
 	size_t rank = (uint8_t)d[3];
 	uint64_t offset = u64(d + 8), size = u64(d + 16);
 	PyObject *t = PyType_GenericAlloc(tensor_type, 0);
@@ -80,7 +81,7 @@ static PyObject *make_tensor(const Frame *f, const char *d) {
 	fill(t, TENSOR_ARRAY, kept(Py_None));
 	fill(t, TENSOR_DATA, kept(Py_None));
 	fill(t, TENSOR_SENT, kept(Py_None));
-	PyObject *name = PyList_GetItem(f->received, u16(d));
+	PyObject *name = list_item(f->received, u16(d));
 	if (name)
 		fill(t, TENSOR_NAME, kept(name));
 	PyObject *shape = PyTuple_New((Py_ssize_t)rank);
@@ -154,13 +155,14 @@ static PyObject *text_of(const Frame *f, size_t *at, uint32_t size) {
 
 // wanted_of returns the requested outputs of a request: a mapping of names to indices.
 static PyObject *wanted_of(PyObject *reader, PyObject *all, PyObject *choices, const Frame *f, size_t *at, size_t outputs) {
+	SCOPE;
 	if (outputs == ALL_OUTPUTS)
 		return kept(all);
 	PyObject *raw = PyBytes_FromStringAndSize(f->bytes + *at, (Py_ssize_t)(2 * outputs));
 	if (!raw)
 		return NULL;
 	*at += PADDED(2 * outputs, 8);
-	PyObject *choice = PyDict_GetItemWithError(choices, raw);
+	PyObject *choice = dict_item(choices, raw);
 	if (choice)
 		Py_IncRef(choice);
 	else if (!PyErr_Occurred())

@@ -55,6 +55,7 @@ static Gathered *new_gathered(void) { return (Gathered *)PyType_GenericAlloc(gat
 
 // number_of returns an int in a slot; -1 if it is missing, negative or above most.
 static long long number_of(PyObject *o, enum slot s, long long most) {
+	SCOPE;
 	PyObject *value = slot(o, s);
 	long long n = value ? PyLong_AsLongLong(value) : -1;
 	if (n == -1 && PyErr_Occurred())
@@ -65,6 +66,7 @@ static long long number_of(PyObject *o, enum slot s, long long most) {
 // bytes_of returns the encoding of a small tensor; NULL without an error if Python must place it.
 // That of the model's own tensors stays with them.
 static PyObject *bytes_of(PyObject *tensor) {
+	SCOPE;
 	PyObject *sent = slot(tensor, TENSOR_SENT);
 	if (!sent)
 		return NULL;
@@ -135,6 +137,7 @@ static int describe(Gathered *g, long long index, long long code, PyObject *shap
 
 // put_inline appends a tensor whose bytes are in the frame; 0 for Python.
 static int put_inline(Gathered *g, long long index, PyObject *tensor, PyObject *bytes) {
+	SCOPE;
 	size_t size = (size_t)PyBytes_Size(bytes), at = g->inlined.size;
 	long long element = number_of(tensor, TENSOR_ELEMENT, UINT32_MAX);
 	if (element < 0 || !describe(g, index, number_of(tensor, TENSOR_CODE, 0xFF), slot(tensor, TENSOR_SHAPE), REGION_FRAME, at,
@@ -173,6 +176,7 @@ static int put_placed(Gathered *g, PyObject *tensor, PyObject *placed) {
 
 // put_described appends a tensor whose bytes are elsewhere; 0 for Python.
 static int put_described(Gathered *g, long long index, PyObject *tensor, uint32_t region, uint64_t offset, uint64_t size, uint64_t ticket) {
+	SCOPE;
 	long long element = number_of(tensor, TENSOR_ELEMENT, UINT32_MAX);
 	return element >= 0 && describe(g, index, number_of(tensor, TENSOR_CODE, 0xFF), slot(tensor, TENSOR_SHAPE), region, offset, size, ticket,
 	                                (uint32_t)element, 0);
@@ -181,11 +185,11 @@ static int put_described(Gathered *g, long long index, PyObject *tensor, uint32_
 // put_loan appends a tensor whose bytes are in a loan, which it adds to those that outgoing holds.
 static int put_loan(Gathered *g, long long index, PyObject *tensor, PyObject *outgoing, PyObject *loan, uint64_t offset, uint64_t size) {
 	uint64_t ticket;
-	if (!loan || Py_TYPE(loan) != loan_type || !unsigned_in(loan, LOAN_TICKET, &ticket))
+	if (!loan || Py_TYPE(loan) != loan_type || !fixed_unsigned(loan, LOAN_TICKET, &ticket))
 		return 0;
 	PyObject *loans = PyObject_GetAttr(outgoing, name_loans), *held = PyObject_GetAttr(outgoing, name_held);
 	// Not a loan of another instance in this process.
-	int done = loans && slot(loan, LOAN_LOANS) == loans && held && Py_TYPE(held) == &PyList_Type && !PyList_Append(held, loan);
+	int done = loans && fixed(loan, LOAN_LOANS) == loans && held && Py_TYPE(held) == &PyList_Type && !PyList_Append(held, loan);
 	dropped(loans);
 	dropped(held);
 	return done && put_described(g, index, tensor, REGION_REQUESTS, offset, size, ticket);
@@ -203,7 +207,7 @@ static int put_block(Gathered *g, long long index, PyObject *tensor, PyObject *o
 	// What `retract` needs of a Placed.
 	PyObject *item = region && number ? PyTuple_Pack(7, Py_None, Py_None, Py_None, region, Py_None, Py_None, number) : NULL;
 	int done = lent && Py_TYPE(lent) == &PyList_Type && item && !PyList_Append(lent, number) && !PyList_Append(placed, item) &&
-	           unsigned_in(block, BLOCK_OFFSET, &offset);
+	           fixed_unsigned(block, BLOCK_OFFSET, &offset);
 	change(tensor, TENSOR_SENT, block);
 	dropped(item);
 	dropped(region);
@@ -215,15 +219,16 @@ static int put_block(Gathered *g, long long index, PyObject *tensor, PyObject *o
 // put_beside appends a tensor whose bytes do not fit into the frame, like Outgoing.place; 0 for
 // Python, perhaps with an error.
 static int put_beside(Gathered *g, long long index, PyObject *tensor, PyObject *outgoing, PyObject *placed) {
+	SCOPE;
 	PyObject *sent = slot(tensor, TENSOR_SENT), *data = slot(tensor, TENSOR_DATA), *origin = slot(tensor, TENSOR_ORIGIN);
 	uint64_t offset, size;
 	if (sent && Py_TYPE(sent) == passed_type)
-		return unsigned_in(sent, PASSED_OFFSET, &offset) && unsigned_in(sent, PASSED_SIZE, &size) &&
-		       put_loan(g, index, tensor, outgoing, slot(sent, PASSED_LOAN), offset, size);
-	if (sent != Py_None)
+		return fixed_unsigned(sent, PASSED_OFFSET, &offset) && fixed_unsigned(sent, PASSED_SIZE, &size) &&
+		       put_loan(g, index, tensor, outgoing, fixed(sent, PASSED_LOAN), offset, size);
+	if (sent != Py_None || !data)
 		return 0;
 	if (data == Py_None) // an unchanged input
-		return origin && Py_TYPE(origin) == loan_type && unsigned_in(origin, LOAN_OFFSET, &offset) && unsigned_in(origin, LOAN_SIZE, &size) &&
+		return origin && Py_TYPE(origin) == loan_type && fixed_unsigned(origin, LOAN_OFFSET, &offset) && fixed_unsigned(origin, LOAN_SIZE, &size) &&
 		       put_loan(g, index, tensor, outgoing, origin, offset, size);
 	Py_buffer view;
 	if (Py_TYPE(data) != array_type || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE))
@@ -231,9 +236,9 @@ static int put_beside(Gathered *g, long long index, PyObject *tensor, PyObject *
 	PyObject *passed = NULL, *loans = view.len > MAX_INLINE ? PyObject_GetAttr(outgoing, name_loans) : NULL;
 	int found = loans ? passed_on(loans, data, &view, &g->faults, &passed) : -1, done = 0;
 	if (found > 0) {
+		done = fixed_unsigned(passed, PASSED_OFFSET, &offset) &&
+		       put_loan(g, index, tensor, outgoing, fixed(passed, PASSED_LOAN), offset, (uint64_t)view.len);
 		change(tensor, TENSOR_SENT, passed);
-		done = unsigned_in(passed, PASSED_OFFSET, &offset) &&
-		       put_loan(g, index, tensor, outgoing, slot(passed, PASSED_LOAN), offset, (uint64_t)view.len);
 	} else if (!found) {
 		done = put_block(g, index, tensor, outgoing, &view, placed);
 		g->faults = 0; // other threads may have written meanwhile
@@ -247,7 +252,8 @@ static int put_beside(Gathered *g, long long index, PyObject *tensor, PyObject *
 // names are in indices; 0 for Python, with or without an error.
 static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObject *indices, PyObject *outgoing, PyObject *placed) {
 	for (Py_ssize_t i = 0; i < count; i++) {
-		PyObject *tensor = PyList_GetItem(tensors, i);
+		SCOPE;
+		PyObject *tensor = list_item(tensors, i);
 		if (!tensor || Py_TYPE(tensor) != tensor_type)
 			return 0;
 		PyObject *name = slot(tensor, TENSOR_NAME), *data = slot(tensor, TENSOR_DATA);
@@ -255,7 +261,7 @@ static int put_tensors(Gathered *g, PyObject *tensors, Py_ssize_t count, PyObjec
 			return 0;
 		if (data != Py_None && Py_TYPE(data) != array_type && Py_TYPE(data) != &PyBytes_Type)
 			return 0; // memory of a device, or a subclass of numpy's array
-		PyObject *index = PyDict_GetItemWithError(indices, name);
+		PyObject *index = dict_item(indices, name);
 		if (!index)
 			return 0; // not requested, or a new name
 		long long number = PyLong_AsLongLong(index);
@@ -335,6 +341,7 @@ static int put_outputs(Gathered *g, uint64_t handle, uint32_t flags, PyObject *o
 // was placed outside the frame, to be retracted in that case.
 static int put_response(Gathered *g, uint64_t handle, uint32_t flags, PyObject *response, PyObject *wanted, PyObject *outgoing,
                         PyObject *placed) {
+	SCOPE;
 	if (Py_TYPE(response) != response_type || slot(response, RESPONSE_ERROR_SLOT) != Py_None || Py_TYPE(wanted) != &PyDict_Type)
 		return 0;
 	PyObject *outputs = slot(response, RESPONSE_OUTPUTS), *parameters = slot(response, RESPONSE_PARAMETERS);
@@ -372,18 +379,27 @@ static PyObject *give_up(Gathered *g, int several, PyObject *placed, PyObject *o
 	return result;
 }
 
-// put_names writes the indices of the requested outputs; 0 for Python.
-static int put_names(char *to, PyObject *wanted, PyObject *sent) {
+// put_name writes the index of a requested output; 0 for Python.
+static int put_name(char *to, PyObject *name, PyObject *sent) {
+	SCOPE;
+	PyObject *index = Py_TYPE(name) == &PyUnicode_Type ? dict_item(sent, held(name)) : NULL;
+	long long n = index ? PyLong_AsLongLong(index) : -1;
+	if (n < 0 || n > 0xFFFF)
+		return 0;
+	put16(to, (uint16_t)n);
+	return 1;
+}
+
+// put_names writes the indices of count requested outputs; 0 for Python.
+static int put_names(char *to, Py_ssize_t count, PyObject *wanted, PyObject *sent) {
 	PyObject *name, *unused;
 	Py_ssize_t at = 0;
-	for (; PyDict_Next(wanted, &at, &name, &unused); to += 2) {
-		PyObject *index = Py_TYPE(name) == &PyUnicode_Type ? PyDict_GetItemWithError(sent, name) : NULL;
-		long long n = index ? PyLong_AsLongLong(index) : -1;
-		if (n < 0 || n > 0xFFFF)
-			return 0;
-		put16(to, (uint16_t)n);
-	}
-	return 1;
+	int done = 1;
+	BEGIN_SECTION(wanted);
+	for (; done && PyDict_Next(wanted, &at, &name, &unused); to += 2)
+		done = count-- > 0 && put_name(to, name, sent);
+	END_SECTION;
+	return done && !count;
 }
 
 // finish returns what was gathered.
@@ -409,13 +425,23 @@ PyObject *claim(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	Py_ssize_t count = pairs(args, given);
 	if (count < 0)
 		return PyErr_Occurred() ? NULL : kept(Py_None);
-	for (Py_ssize_t i = 0; i < count; i++)
-		if (Py_TYPE(PyList_GetItem(args[0], i)) != request_type)
+	for (Py_ssize_t i = 0; i < count; i++) {
+		SCOPE;
+		PyObject *request = list_item(args[0], i);
+		if (!request || Py_TYPE(request) != request_type) {
+			PyErr_Clear(); // another thread has changed the list
 			return kept(Py_None);
+		}
+	}
 	int usual = 1;
 	for (Py_ssize_t i = 0; i < count; i++) {
-		PyObject *request = PyList_GetItem(args[0], i);
-		if (slot(request, REQUEST_SENDER) == Py_None && Py_TYPE(PyList_GetItem(args[1], i)) == response_type)
+		SCOPE;
+		PyObject *request = list_item(args[0], i), *response = list_item(args[1], i);
+		if (!request || !response) {
+			PyErr_Clear();
+			return kept(Py_None);
+		}
+		if (Py_TYPE(request) == request_type && slot(request, REQUEST_SENDER) == Py_None && Py_TYPE(response) == response_type)
 			change(request, REQUEST_SENDER, kept(args[2]));
 		else
 			usual = 0;
@@ -437,7 +463,8 @@ PyObject *gather(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	}
 	int done = 1;
 	for (Py_ssize_t i = 0; done && i < count; i++) {
-		PyObject *request = PyList_GetItem(args[0], i), *response = PyList_GetItem(args[1], i);
+		SCOPE;
+		PyObject *request = list_item(args[0], i), *response = list_item(args[1], i);
 		done = request && response && Py_TYPE(request) == request_type;
 		if (!done)
 			break;
@@ -570,6 +597,7 @@ static PyObject *gathered_pack_response(PyObject *self, PyObject *const *args, P
 // outgoing) returns the INFER frame of a request of the model, or None for Python. model and trace
 // are bytes; sent has the indices of names.
 PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	SCOPE;
 	(void)self;
 	if (!arguments(given, 12))
 		return NULL;
@@ -652,7 +680,7 @@ PyObject *pack_infer(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 			memcpy(to + texts_at, id_text, (size_t)id_size);
 			memcpy(to + texts_at + id_size, parameters_text, (size_t)parameters_size);
 			memcpy(to + texts_at + id_size + parameters_size, trace, trace_size);
-			done = put_names(to + names_at, wanted, sent);
+			done = put_names(to + names_at, outputs, wanted, sent);
 			if (!done) {
 				Py_DecRef(frame);
 				frame = NULL;

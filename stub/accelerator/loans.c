@@ -3,7 +3,7 @@
 #include "accelerator.h"
 
 static PyObject *loan_del; // Python's Loan.__del__
-static PyObject *name_base, *name_foreign, *name_give_back, *name_collecting, *name_executing, *name_tickets, *name_append;
+static PyObject *name_base, *name_foreign, *name_give_back, *name_collecting, *name_executing, *name_tickets, *name_append, *name_release;
 
 // The page faults when they were last counted, and how many arrays will count them again. With an
 // old number, the pages are inspected more often than needed, but never too rarely. After an
@@ -15,7 +15,12 @@ static uint64_t count_again;
 static uint64_t deaths, deaths_before;
 enum { PAGES_PER_COUNT = 4, PATIENT_TICKETS = 64 };
 
-static long fault_count(void) {
+// Guards all four without the GIL. A death that was counted came before the count of faults.
+#if FREE_THREADED
+static PyMutex counting;
+#endif
+
+static long count_locked(void) {
 	struct rusage usage;
 	if (getrusage(0 /* RUSAGE_SELF */, &usage))
 		return -1;
@@ -23,15 +28,31 @@ static long fault_count(void) {
 	return last_faults = usage.minor_faults + usage.major_faults;
 }
 
+static long fault_count(void) {
+	LOCK(counting);
+	long count = count_locked();
+	UNLOCK(counting);
+	return count;
+}
+
 // faults_after returns a number of page faults that includes all by writes to dead arrays.
-static long faults_after(void) { return last_faults > 0 && deaths == deaths_before ? last_faults : fault_count(); }
+static long faults_after(void) {
+	LOCK(counting);
+	long count = last_faults > 0 && deaths == deaths_before ? last_faults : count_locked();
+	UNLOCK(counting);
+	return count;
+}
 
 // faults_before returns a number of page faults for a new array.
 static long faults_before(void) {
-	if (last_faults > 0 && !count_again)
-		return last_faults;
-	count_again -= count_again > 0;
-	return fault_count();
+	LOCK(counting);
+	long count = last_faults;
+	if (last_faults <= 0 || count_again) {
+		count_again -= count_again > 0;
+		count = count_locked();
+	}
+	UNLOCK(counting);
+	return count;
 }
 
 // faults() returns the page faults of this process.
@@ -73,27 +94,31 @@ static int all_of_file(int pagemap, uint64_t address, uint64_t size) {
 // unwritten tells whether the model has not written to the array over a loan, given the page faults
 // now; 0 if Python must look.
 static int unwritten(PyObject *loan, long faults_now) {
-	PyObject *loans = slot(loan, LOAN_LOANS), *mapping = slot(loan, LOAN_MAPPING);
+	SCOPE;
+	PyObject *loans = fixed(loan, LOAN_LOANS), *mapping = slot(loan, LOAN_MAPPING);
 	uint64_t before, pagemap, address, start, offset, size;
 	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(loan, LOAN_FAULTS, &before))
 		return 0;
 	if ((uint64_t)faults_now == before)
 		return 1;
-	if (!unsigned_in(loans, LOANS_PAGEMAP, &pagemap) || !unsigned_in(mapping, MAPPING_ADDRESS, &address) ||
-	    !unsigned_in(mapping, MAPPING_START, &start) || !unsigned_in(loan, LOAN_OFFSET, &offset) || !unsigned_in(loan, LOAN_SIZE, &size) ||
+	if (!unsigned_in(loans, LOANS_PAGEMAP, &pagemap) || !fixed_unsigned(mapping, MAPPING_ADDRESS, &address) ||
+	    !fixed_unsigned(mapping, MAPPING_START, &start) || !fixed_unsigned(loan, LOAN_OFFSET, &offset) || !fixed_unsigned(loan, LOAN_SIZE, &size) ||
 	    !all_of_file((int)pagemap, address + offset - start, size))
 		return 0;
+	LOCK(counting);
 	count_again = size / (PAGES_PER_COUNT * PAGE);
+	UNLOCK(counting);
 	return 1;
 }
 
 // copying tells whether the next array of an input with this name is a copy.
 static int copying(PyObject *loans, PyObject *name) {
-	PyObject *copies = slot(loans, LOANS_COPYING), *left = NULL;
+	SCOPE;
+	PyObject *copies = fixed(loans, LOANS_COPYING), *left = NULL;
 	if (!copies || Py_TYPE(copies) != &PyDict_Type)
 		return 1;
 	if (PyDict_Size(copies))
-		left = PyDict_GetItemWithError(copies, name);
+		left = dict_item(copies, name);
 	return left ? PyLong_AsLongLong(left) != 0 : PyErr_Occurred() != NULL;
 }
 
@@ -119,8 +144,10 @@ static int keep_loan(PyObject *lent, PyObject *loan, PyObject *array) {
 // loan_died is called when the array over a loan is deleted.
 static PyObject *loan_died(PyObject *loan, PyObject *unused) {
 	(void)unused;
+	LOCK(counting);
 	deaths++;
-	PyObject *key = slot(loan, LOAN_KEY), *loans = slot(loan, LOAN_LOANS), *lent = loans ? slot(loans, LOANS_LENT) : NULL;
+	UNLOCK(counting);
+	PyObject *key = fixed(loan, LOAN_KEY), *loans = fixed(loan, LOAN_LOANS), *lent = loans ? fixed(loans, LOANS_LENT) : NULL;
 	if (!key || !lent || PyDict_DelItem(lent, key))
 		PyErr_Clear(); // it was not kept
 	return kept(Py_None);
@@ -129,25 +156,26 @@ static PyObject *loan_died(PyObject *loan, PyObject *unused) {
 // lent_array does what Loan.array does if it makes an array over the mapping; otherwise it returns
 // NULL, perhaps with an error, and has changed nothing.
 PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *shape) {
-	PyObject *loans = slot(loan, LOAN_LOANS), *mapped, *lent, *pagemap;
+	SCOPE;
+	PyObject *loans = fixed(loan, LOAN_LOANS), *mapped, *lent, *pagemap;
 	uint64_t at, size, start;
 	if (!loans || Py_TYPE(loans) != loans_type || slot(loan, LOAN_MAPPING) != Py_None || !name || Py_TYPE(name) != &PyUnicode_Type)
 		return NULL;
-	mapped = slot(loans, LOANS_MAPPED);
-	lent = slot(loans, LOANS_LENT);
+	mapped = fixed(loans, LOANS_MAPPED);
+	lent = fixed(loans, LOANS_LENT);
 	pagemap = slot(loans, LOANS_PAGEMAP);
 	if (!mapped || Py_TYPE(mapped) != &PyDict_Type || !lent || Py_TYPE(lent) != &PyDict_Type || !pagemap || pagemap == Py_None)
 		return NULL;
 	// Blocks begin at a multiple of 16, so that any element is aligned.
-	if (!unsigned_in(loan, LOAN_OFFSET, &at) || !unsigned_in(loan, LOAN_SIZE, &size) || size < zero_copy_min || size > cell ||
+	if (!fixed_unsigned(loan, LOAN_OFFSET, &at) || !fixed_unsigned(loan, LOAN_SIZE, &size) || size < zero_copy_min || size > cell ||
 	    at % 16 || copying(loans, name))
 		return NULL;
-	PyObject *key = PyLong_FromUnsignedLongLong(at / cell), *mapping = key ? PyDict_GetItemWithError(mapped, key) : NULL;
+	PyObject *key = PyLong_FromUnsignedLongLong(at / cell), *mapping = key ? dict_item(mapped, key) : NULL;
 	dropped(key);
-	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(mapping, MAPPING_START, &start) || start > at)
+	if (!mapping || Py_TYPE(mapping) != mapping_type || !fixed_unsigned(mapping, MAPPING_START, &start) || start > at)
 		return NULL;
 	long count = faults_before();
-	PyObject *memory = slot(mapping, MAPPING_MAP), *offset = PyLong_FromUnsignedLongLong(at - start);
+	PyObject *memory = fixed(mapping, MAPPING_MAP), *offset = PyLong_FromUnsignedLongLong(at - start);
 	PyObject *before = count < 0 ? NULL : PyLong_FromLong(count), *array = NULL;
 	if (offset && before && memory) {
 		// Kept, because a garbage collection may run Python code.
@@ -156,15 +184,18 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 		Py_IncRef(name);
 		Py_IncRef(shape);
 		array = PyObject_CallFunctionObjArgs((PyObject *)array_type, shape, dtype, memory, offset, NULL);
-		// That, or another thread meanwhile, may have been here.
-		if (array && (slot(loan, LOAN_MAPPING) != Py_None || !keep_loan(lent, loan, array))) {
-			Py_DecRef(array);
-			array = NULL;
-		}
-		if (array) {
-			change(loan, LOAN_MAPPING, kept(mapping));
+		// That, or another thread meanwhile, may have been here. Until FAULTS is set, it is zero.
+		int mine = array && first(loan, LOAN_MAPPING, mapping);
+		if (mine) {
+			Py_IncRef(mapping);
 			change(loan, LOAN_NAME, kept(name));
 			change(loan, LOAN_FAULTS, kept(before));
+		}
+		if (array && (!mine || !keep_loan(lent, loan, array))) {
+			if (mine)
+				change(loan, LOAN_MAPPING, kept(Py_None));
+			Py_DecRef(array);
+			array = NULL;
 		}
 		Py_DecRef(shape);
 		Py_DecRef(name);
@@ -176,12 +207,27 @@ PyObject *lent_array(PyObject *loan, PyObject *name, PyObject *dtype, PyObject *
 	return array;
 }
 
+// claim_mapping(loan, mapping) sets the mapping of a loan that has none, and returns whether it did.
+// Of several threads, that one makes the array over the loan.
+PyObject *claim_mapping(PyObject *self, PyObject *const *args, Py_ssize_t given) {
+	(void)self;
+	if (!arguments(given, 2))
+		return NULL;
+	if (!PyType_IsSubtype(Py_TYPE(args[0]), loan_type))
+		return PyErr_Format(PyExc_TypeError, "want a Loan");
+	int done = first(args[0], LOAN_MAPPING, kept(args[1]));
+	if (!done)
+		Py_DecRef(args[1]);
+	return PyBool_FromLong(done);
+}
+
 // give_back returns a ticket like Channel.give_back.
 static PyObject *give_back(PyObject *channel, PyObject *ticket) {
+	SCOPE;
 	PyObject *collecting = PyObject_GetAttr(channel, name_collecting), *result = NULL;
 	if (collecting && Py_TYPE(collecting) == &PyDict_Type) {
 		PyObject *key = PyDict_Size(collecting) ? PyLong_FromUnsignedLongLong(PyThread_get_thread_ident()) : NULL;
-		PyObject *collected = key ? PyDict_GetItemWithError(collecting, key) : NULL;
+		PyObject *collected = key ? dict_item(collecting, key) : NULL;
 		dropped(key);
 		if (collected && Py_TYPE(collected) == &PyList_Type && !PyList_Append(collected, ticket))
 			result = kept(Py_None);
@@ -191,6 +237,17 @@ static PyObject *give_back(PyObject *channel, PyObject *ticket) {
 				result = PyObject_CallMethodObjArgs(tickets, name_append, ticket, NULL);
 			dropped(executing);
 			dropped(tickets);
+			if (FREE_THREADED && result) {
+				// The batch may have ended before the ticket was there.
+				executing = PyObject_GetAttr(channel, name_executing);
+				if (executing != Py_True) {
+					Py_DecRef(result);
+					result = executing ? PyObject_CallMethodObjArgs(channel, name_release, NULL) : NULL;
+				}
+				dropped(executing);
+				dropped(collecting);
+				return result;
+			}
 		}
 	}
 	dropped(collecting);
@@ -203,8 +260,9 @@ static PyObject *give_back(PyObject *channel, PyObject *ticket) {
 // Loan.__del__()
 static PyObject *end_loan(PyObject *self, PyObject *unused) {
 	(void)unused;
-	PyObject *loans = Py_TYPE(self) == loan_type ? slot(self, LOAN_LOANS) : NULL, *mapping = slot(self, LOAN_MAPPING);
-	PyObject *channel = loans && Py_TYPE(loans) == loans_type ? slot(loans, LOANS_CHANNEL) : NULL, *ticket = slot(self, LOAN_TICKET);
+	SCOPE;
+	PyObject *loans = Py_TYPE(self) == loan_type ? fixed(self, LOAN_LOANS) : NULL, *mapping = slot(self, LOAN_MAPPING);
+	PyObject *channel = loans && Py_TYPE(loans) == loans_type ? fixed(loans, LOANS_CHANNEL) : NULL, *ticket = fixed(self, LOAN_TICKET);
 	if (channel && ticket && mapping && (mapping == Py_None || unwritten(self, faults_after()))) {
 		PyObject *foreign = PyObject_GetAttr(channel, name_foreign);
 		if (foreign == Py_False) {
@@ -221,7 +279,8 @@ static PyObject *end_loan(PyObject *self, PyObject *unused) {
 // 0 if the array has its own memory; -1 for Python, perhaps with an error. Outgoing._passed does
 // the same. The page faults are counted once for all tensors of a frame, before the first of them.
 int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *faults_now, PyObject **passed) {
-	PyObject *lent = Py_TYPE(loans) == loans_type ? slot(loans, LOANS_LENT) : NULL, *shown = kept(array), *base;
+	SCOPE;
+	PyObject *lent = Py_TYPE(loans) == loans_type ? fixed(loans, LOANS_LENT) : NULL, *shown = kept(array), *base;
 	if (!lent || Py_TYPE(lent) != &PyDict_Type) {
 		Py_DecRef(shown);
 		return -1;
@@ -238,18 +297,18 @@ int passed_on(PyObject *loans, PyObject *array, const Py_buffer *view, long *fau
 	int own = base == Py_None;
 	Py_DecRef(base);
 	PyObject *key = own ? NULL : PyLong_FromUnsignedLongLong((uintptr_t)shown);
-	PyObject *loan = key ? PyDict_GetItemWithError(lent, key) : NULL;
+	PyObject *loan = key ? dict_item(lent, key) : NULL;
 	dropped(key);
 	Py_DecRef(shown);
 	if (!loan)
 		return PyErr_Occurred() ? -1 : 0;
 	PyObject *mapping = Py_TYPE(loan) == loan_type ? slot(loan, LOAN_MAPPING) : NULL;
 	uint64_t at, start, begin, size, count = (uint64_t)view->len;
-	if (!mapping || Py_TYPE(mapping) != mapping_type || !unsigned_in(mapping, MAPPING_ADDRESS, &at) ||
-	    !unsigned_in(mapping, MAPPING_START, &start) || !unsigned_in(loan, LOAN_OFFSET, &begin) || !unsigned_in(loan, LOAN_SIZE, &size))
+	if (!mapping || Py_TYPE(mapping) != mapping_type || !fixed_unsigned(mapping, MAPPING_ADDRESS, &at) ||
+	    !fixed_unsigned(mapping, MAPPING_START, &start) || !fixed_unsigned(loan, LOAN_OFFSET, &begin) || !fixed_unsigned(loan, LOAN_SIZE, &size))
 		return -1;
 	uint64_t offset = (uintptr_t)view->buf - at + start;
-	if (!*faults_now)
+	if (!*faults_now || FREE_THREADED) // other threads write at any time
 		*faults_now = fault_count();
 	if (offset < begin || offset - begin > size || count > size - (offset - begin) || !unwritten(loan, *faults_now))
 		return -1;
@@ -282,5 +341,6 @@ PyObject *make_loan_end(PyObject *python) {
 	name_executing = PyUnicode_InternFromString("executing");
 	name_tickets = PyUnicode_InternFromString("tickets");
 	name_append = PyUnicode_InternFromString("append");
-	return name_base && name_foreign && name_give_back && name_collecting && name_executing && name_tickets && name_append ? PyDescr_NewMethod(loan_type, &end_loan_def) : NULL;
+	name_release = PyUnicode_InternFromString("_release_tickets");
+	return name_base && name_foreign && name_give_back && name_collecting && name_executing && name_tickets && name_append && name_release ? PyDescr_NewMethod(loan_type, &end_loan_def) : NULL;
 }

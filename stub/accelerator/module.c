@@ -15,7 +15,7 @@ static const char *const slot_names[SLOTS] = {
 	"_dropped", "index", "mapping", "offset", "size",
 	"_copying", "_mapped", "_pagemap", "channel", "lent",
 	"address", "map", "start",
-	"_busy", "_collected", "_dropped", "_free", "_generations", "_hollow", "_lent", "_mapped", "_most_used",
+	"_busy", "_collected", "_dropped", "_free", "_generations", "_hollow", "_lent", "_mapped", "_most_used", "_mu",
 	"_offsets", "_outstanding", "_peer", "_references", "_sizes", "_words", "used",
 	"loan", "offset", "size",
 	"_average", "_clean", "_pause", "budget",
@@ -111,6 +111,7 @@ static PyMethodDef functions[] = {
 	{"gather_one", FAST(gather_one), "gather_one(handle, response, wanted, final, outgoing)\n--\n\nEncode a response; None for Python."},
 	{"infer", FAST(pack_infer), "infer(life, number, batch, version, flags, window, memory, model, trace, request, sent, outgoing)\n--\n\nEncode INFER; None for Python."},
 	{"faults", faults, METH_NOARGS, "faults()\n--\n\nReturn the page faults of this process."},
+	{"claim_mapping", FAST(claim_mapping), "claim_mapping(loan, mapping)\n--\n\nSet the mapping of a loan, unless it has one."},
 	{"address", address, METH_O, "address(array)\n--\n\nReturn the address of a contiguous array."},
 	{"encode_strings", encode_strings, METH_O, "encode_strings(elements)\n--\n\nSerialise a list; None for Python."},
 	{"count_strings", count_strings, METH_O, "count_strings(data)\n--\n\nCount elements; -1: incomplete length, -2: overrun."},
@@ -119,13 +120,13 @@ static PyMethodDef functions[] = {
 };
 
 static PyModuleDef definition = {
-	.m_base = {.ob_base = {.ob_refcnt = 1}}, .m_name = "_accelerator", .m_doc = "The compiled part of the stub.", .m_size = -1, .m_methods = functions};
+	.m_base = {.ob_base = IMMORTAL}, .m_name = "_accelerator", .m_doc = "The compiled part of the stub.", .m_size = -1, .m_methods = functions};
 
 static const struct {
 	const char *name;
 	long value;
 } facts[] = {
-	{"HEADER", HEADER}, {"REQUEST", REQUEST_SIZE}, {"DESCRIPTOR", DESCRIPTOR}, {"RESPONSE_HEAD", RESPONSE_SIZE},
+	{"OBJECT", sizeof(PyObject)}, {"HEADER", HEADER}, {"REQUEST", REQUEST_SIZE}, {"DESCRIPTOR", DESCRIPTOR}, {"RESPONSE_HEAD", RESPONSE_SIZE},
 	{"EXECUTED_HEAD", EXECUTED_SIZE}, {"TAIL_AT", TAIL_AT}, {"POSTED_AT", POSTED_AT}, {"SLEEP_AT", SLEEP_AT}, {"HEAD_AT", HEAD_AT},
 	{"RING_AT", RING_AT}, {"RING_SIZE", RING_SIZE}, {"MAX_INLINE", MAX_INLINE}, {"MAX_INLINE_TOTAL", MAX_INLINE_TOTAL},
 	{"INFER_HEAD", INFER_SIZE}, {"INFER", KIND_INFER}, {"EXECUTED", KIND_EXECUTED}, {"RESPONSE", KIND_RESPONSE}, {"EXECUTE_COPIES", COPIES}, {"ALL_OUTPUTS", ALL_OUTPUTS},
@@ -134,10 +135,18 @@ static const struct {
 	{"COLLECTED_AT", COLLECTED_AT}, {"RETURN_RING_AT", RETURN_RING_AT}, {"RETURN_RING_SLOTS", RETURN_RING_SLOTS},
 };
 
+#if FREE_THREADED
+#define PyInit__accelerator PyInit__accelerator_t
+#endif
+
 __attribute__((visibility("default"))) PyObject *PyInit__accelerator(void) {
 	PyObject *module = PyModule_Create2(&definition, PYTHON_ABI_VERSION);
 	if (!module)
 		return NULL;
+#if FREE_THREADED
+	if (PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED))
+		return NULL;
+#endif
 	PyObject *rings = PyType_FromSpec(&rings_spec), *known = PyDict_New();
 	gathered_type = (PyTypeObject *)PyType_FromSpec(&gathered_spec);
 	if (!rings || !gathered_type || !known || PyModule_AddObject(module, "Rings", rings))

@@ -3,6 +3,9 @@
 // The supervisor's file `down` is read only; of `up` only the first page and the ring are used.
 // The supervisor may change `down` at any time. The size of a frame, and whether it is a PAD, are
 // loaded once and checked before the frame is copied out; everything else is read from the copy.
+//
+// One thread at a time reads. Any thread may write: what is written is guarded by the GIL, or else by
+// `mu`, while which no Python code runs and nothing waits.
 #include "accelerator.h"
 
 typedef struct {
@@ -13,6 +16,7 @@ typedef struct {
 	uint32_t life, rung;
 	int was_rung; // rung holds the sleep for which the bell was rung
 	int bell;
+	MUTEX(mu)
 } Rings;
 
 #define WORD32(buffer, at) ((uint32_t *)((char *)(buffer).buf + (at)))
@@ -67,6 +71,11 @@ static void rings_dealloc(PyObject *self) {
 	Py_DecRef((PyObject *)type);
 }
 
+static void advance(Rings *r, uint64_t head) {
+	store(&r->head, head); // `empty` reads it in any thread
+	store(WORD64(r->up, HEAD_AT), head);
+}
+
 // take() returns the next frame, or None; ProtocolError if it is invalid.
 static PyObject *rings_take(PyObject *self, PyObject *unused) {
 	Rings *r = (Rings *)self;
@@ -90,14 +99,14 @@ static PyObject *rings_take(PyObject *self, PyObject *unused) {
 			return PyErr_Format(protocol_error, "a frame has %u bytes, %llu beyond the tail", (unsigned)size,
 			                    (unsigned long long)(head + padded - tail));
 		if (!__atomic_load_n((uint16_t *)(ring + at + 4), __ATOMIC_RELAXED)) { // PAD, which may be shorter than a header
-			store(WORD64(r->up, HEAD_AT), r->head = head + padded);
+			advance(r, head + padded);
 			continue;
 		}
 		if (size < HEADER)
 			return PyErr_Format(protocol_error, "a frame has %u bytes, want at least %d", (unsigned)size, HEADER);
 		PyObject *frame = PyBytes_FromStringAndSize(ring + at, size);
 		if (frame)
-			store(WORD64(r->up, HEAD_AT), r->head = head + padded);
+			advance(r, head + padded);
 		return frame;
 	}
 }
@@ -106,7 +115,7 @@ static PyObject *rings_take(PyObject *self, PyObject *unused) {
 static PyObject *rings_empty(PyObject *self, PyObject *unused) {
 	Rings *r = (Rings *)self;
 	(void)unused;
-	return PyBool_FromLong(load(WORD64(r->down, TAIL_AT)) == r->head);
+	return PyBool_FromLong(load(WORD64(r->down, TAIL_AT)) == load(&r->head));
 }
 
 // yields yields the core until there is a frame, or for budget ns. Returns 0 if a yield took longer
@@ -214,24 +223,31 @@ static int put(Rings *r, const char *frame, size_t size) {
 	return 1;
 }
 
-// ring_bell wakes the supervisor if it sleeps and was not yet rung for this sleep; 0 with an error.
+// ring_bell wakes the supervisor if it sleeps and was not yet rung for this sleep. Returns 0 or the
+// number of an error.
 static int ring_bell(Rings *r) {
 	// Between the store of the tail and the load of the sleep word. The supervisor does the same
 	// with its own words, so at least one side sees the other.
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	uint32_t asleep = __atomic_load_n(WORD32(r->down, SLEEP_AT), __ATOMIC_ACQUIRE);
 	if (!(asleep & 1) || (r->was_rung && asleep == r->rung))
-		return 1;
+		return 0;
 	r->rung = asleep;
 	r->was_rung = 1;
 	if (write(r->bell, "", 1) < 0) {
 		int error = *__errno_location();
-		if (error != 11 /* EAGAIN: rung often enough */ && error != 32 /* EPIPE: the reader notices it */) {
-			PyErr_SetFromErrno(PyExc_OSError);
-			return 0;
-		}
+		if (error != 11 /* EAGAIN: rung often enough */ && error != 32 /* EPIPE: the reader notices it */)
+			return error;
 	}
-	return 1;
+	return 0;
+}
+
+// unless returns a new reference unless there is an error of that number, which it raises.
+static PyObject *unless(int error, PyObject *o) {
+	if (!error)
+		return kept(o);
+	*__errno_location() = error;
+	return PyErr_SetFromErrno(PyExc_OSError);
 }
 
 static int frame_of(PyObject *o, const char **frame, Py_ssize_t *size) {
@@ -249,7 +265,12 @@ static int frame_of(PyObject *o, const char **frame, Py_ssize_t *size) {
 static PyObject *rings_write(PyObject *self, PyObject *o) {
 	const char *frame;
 	Py_ssize_t size;
-	return frame_of(o, &frame, &size) ? PyBool_FromLong(put((Rings *)self, frame, (size_t)size)) : NULL;
+	if (!frame_of(o, &frame, &size))
+		return NULL;
+	LOCK(((Rings *)self)->mu);
+	int done = put((Rings *)self, frame, (size_t)size);
+	UNLOCK(((Rings *)self)->mu);
+	return PyBool_FromLong(done);
 }
 
 // send(frame) does the same and rings the bell, in one step that no other thread can interrupt.
@@ -258,21 +279,28 @@ static PyObject *rings_send(PyObject *self, PyObject *o) {
 	Py_ssize_t size;
 	if (!frame_of(o, &frame, &size))
 		return NULL;
-	if (!put((Rings *)self, frame, (size_t)size))
-		return kept(Py_False);
-	return ring_bell((Rings *)self) ? kept(Py_True) : NULL;
+	LOCK(((Rings *)self)->mu);
+	int done = put((Rings *)self, frame, (size_t)size), error = done ? ring_bell((Rings *)self) : 0;
+	UNLOCK(((Rings *)self)->mu);
+	return unless(error, done ? Py_True : Py_False);
 }
 
 // ring() wakes the supervisor if it sleeps.
 static PyObject *rings_ring(PyObject *self, PyObject *unused) {
 	(void)unused;
-	return ring_bell((Rings *)self) ? kept(Py_None) : NULL;
+	LOCK(((Rings *)self)->mu);
+	int error = ring_bell((Rings *)self);
+	UNLOCK(((Rings *)self)->mu);
+	return unless(error, Py_None);
 }
 
 // room() returns the free bytes of the up ring.
 static PyObject *rings_room(PyObject *self, PyObject *unused) {
 	(void)unused;
-	return PyLong_FromUnsignedLongLong(room((Rings *)self));
+	LOCK(((Rings *)self)->mu);
+	uint64_t bytes = room((Rings *)self);
+	UNLOCK(((Rings *)self)->mu);
+	return PyLong_FromUnsignedLongLong(bytes);
 }
 
 static PyMethodDef methods[] = {

@@ -4,7 +4,7 @@
 
 // Python's methods.
 static PyObject *tensor_init, *tensor_as_numpy, *response_init, *input_by_name, *output_by_name;
-static PyObject *name_dtype, *name_flags, *name_shape, *name_contiguous, *name_tensors;
+static PyObject *name_dtype, *name_flags, *name_shape, *name_contiguous, *name_tensors, *name_load;
 
 // otherwise calls a Python function with the same arguments, after self if that is not NULL.
 static PyObject *otherwise(PyObject *function, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -51,10 +51,11 @@ static PyObject *init_tensor(PyObject *self, PyObject *const *args, Py_ssize_t c
 	if (Py_TYPE(self) != tensor_type || count != 2 || names || Py_TYPE(args[0]) != &PyUnicode_Type || Py_TYPE(args[1]) != array_type || !PyUnicode_GetLength(args[0]) ||
 	    !is_ascii(args[0]))
 		return otherwise(tensor_init, self, args, count, names);
+	SCOPE;
 	PyObject *array = args[1], *dtype = PyObject_GetAttr(array, name_dtype);
 	if (!dtype)
 		return NULL;
-	PyObject *code = PyDict_GetItemWithError(type_codes, dtype);
+	PyObject *code = dict_item(type_codes, dtype);
 	Py_DecRef(dtype);
 	if (PyErr_Occurred())
 		return NULL;
@@ -82,6 +83,7 @@ static PyObject *init_tensor(PyObject *self, PyObject *const *args, Py_ssize_t c
 // loaded makes the array of an input in a frame or a loaned block; NULL for Python, perhaps with an
 // error.
 static PyObject *loaded(PyObject *self) {
+	SCOPE;
 	PyObject *origin = slot(self, TENSOR_ORIGIN), *code = slot(self, TENSOR_CODE), *shape = slot(self, TENSOR_SHAPE);
 	PyObject *offset = slot(self, TENSOR_OFFSET), *size = slot(self, TENSOR_SIZE);
 	if (slot(self, TENSOR_DATA) != Py_None || !origin || !code || !shape || !offset || !size)
@@ -112,22 +114,24 @@ static PyObject *loaded(PyObject *self) {
 static PyObject *as_numpy(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
 	if (Py_TYPE(self) != tensor_type || count || names)
 		return otherwise(tensor_as_numpy, self, args, count, names);
+	SCOPE;
 	PyObject *array = slot(self, TENSOR_ARRAY);
 	if (array && array != Py_None)
 		return kept(array);
 	array = loaded(self);
 	if (!array) {
 		PyErr_Clear(); // Python finds it again
-		return otherwise(tensor_as_numpy, self, args, count, names);
+		array = PyObject_CallMethodObjArgs(self, name_load, NULL);
+		if (!array)
+			return NULL;
 	}
 	// Another thread may have been here meanwhile: the first array stays.
-	PyObject *other = slot(self, TENSOR_ARRAY);
-	if (other && other != Py_None) {
-		Py_DecRef(array);
-		return kept(other);
-	}
-	change(self, TENSOR_ARRAY, kept(array));
-	return array;
+	if (first(self, TENSOR_ARRAY, kept(array)))
+		return array;
+	Py_DecRef(array);
+	Py_DecRef(array);
+	array = slot(self, TENSOR_ARRAY);
+	return kept(array ? array : Py_None);
 }
 
 // InferenceResponse.__init__(tensors) or (output_tensors=tensors)
@@ -140,51 +144,59 @@ static PyObject *init_response(PyObject *self, PyObject *const *args, Py_ssize_t
 			return NULL;
 		usual = same;
 	}
-	Py_ssize_t tensors = usual ? PyList_Size(args[0]) : 0;
-	for (Py_ssize_t i = 0; usual && i < tensors; i++)
-		usual = Py_TYPE(PyList_GetItem(args[0], i)) == tensor_type;
-	if (!usual)
-		return otherwise(response_init, self, args, count, names);
-	PyObject *copy = PyList_GetSlice(args[0], 0, tensors);
-	if (!copy)
+	// First: another thread may change the list.
+	PyObject *copy = usual ? PyList_GetSlice(args[0], 0, PyList_Size(args[0])) : NULL;
+	if (usual && !copy)
 		return NULL;
+	Py_ssize_t tensors = usual ? PyList_Size(copy) : 0;
+	for (Py_ssize_t i = 0; usual && i < tensors; i++)
+		usual = Py_TYPE(PyList_GetItem(copy, i)) == tensor_type;
+	if (!usual) {
+		dropped(copy);
+		return otherwise(response_init, self, args, count, names);
+	}
 	change(self, RESPONSE_OUTPUTS, copy);
 	change(self, RESPONSE_ERROR_SLOT, kept(Py_None));
 	change(self, RESPONSE_PARAMETERS, kept(no_parameters));
 	return kept(Py_None);
 }
 
-// by_name returns the first tensor of a list with a name, borrowed; NULL if Python must look.
+// by_name returns the first tensor of a list with a name; NULL if Python must look.
 static PyObject *by_name(PyObject *tensors, PyObject *name) {
 	if (!tensors || Py_TYPE(tensors) != &PyList_Type || Py_TYPE(name) != &PyUnicode_Type)
 		return NULL;
 	Py_ssize_t count = PyList_Size(tensors);
 	for (Py_ssize_t i = 0; i < count; i++) {
-		PyObject *t = PyList_GetItem(tensors, i), *own = Py_TYPE(t) == tensor_type ? slot(t, TENSOR_NAME) : NULL;
-		if (!own || Py_TYPE(own) != &PyUnicode_Type)
+		SCOPE;
+		PyObject *t = list_item(tensors, i), *own = t && Py_TYPE(t) == tensor_type ? slot(t, TENSOR_NAME) : NULL;
+		if (!own || Py_TYPE(own) != &PyUnicode_Type) {
+			PyErr_Clear(); // the list has become shorter
 			return NULL;
+		}
 		if (own == name || !PyUnicode_Compare(own, name))
-			return t;
+			return kept(t);
 	}
-	return Py_None;
+	return kept(Py_None);
 }
 
 // get_input_tensor_by_name(inference_request, name)
 static PyObject *get_input(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+	SCOPE;
 	(void)self;
 	PyObject *found = NULL;
 	if (count == 2 && !names && Py_TYPE(args[0]) == request_type)
 		found = by_name(slot(args[0], REQUEST_INPUTS), args[1]);
-	return found ? kept(found) : otherwise(input_by_name, NULL, args, count, names);
+	return found ? found : otherwise(input_by_name, NULL, args, count, names);
 }
 
 // get_output_tensor_by_name(inference_response, name)
 static PyObject *get_output(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+	SCOPE;
 	(void)self;
 	PyObject *found = NULL;
 	if (count == 2 && !names && Py_TYPE(args[0]) == response_type)
 		found = by_name(slot(args[0], RESPONSE_OUTPUTS), args[1]);
-	return found ? kept(found) : otherwise(output_by_name, NULL, args, count, names);
+	return found ? found : otherwise(output_by_name, NULL, args, count, names);
 }
 
 #define KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
@@ -205,7 +217,8 @@ static PyObject *interned(PyObject **to, const char *text) { return *to = PyUnic
 PyObject *make_methods(PyObject *self, PyObject *const *args, Py_ssize_t given) {
 	(void)self;
 	if (!arguments(given, 8) || !interned(&name_dtype, "dtype") || !interned(&name_flags, "flags") || !interned(&name_shape, "shape") ||
-	    !interned(&name_contiguous, "c_contiguous") || !interned(&name_tensors, "output_tensors"))
+	    !interned(&name_contiguous, "c_contiguous") || !interned(&name_tensors, "output_tensors") ||
+	    !interned(&name_load, "_load"))
 		return NULL;
 	tensor_init = kept(args[0]);
 	tensor_as_numpy = kept(args[1]);

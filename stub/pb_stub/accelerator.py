@@ -23,12 +23,17 @@ reason = ""
 #: Whether the reason is a fault that the log should name.
 failed = False
 
+#: The free-threaded Pythons that lay out objects as the compiled module expects. They have no
+#: stable ABI.
+_FREE_THREADED = (3, 13), (3, 14)
+
 _attached = False
 
 
 def _facts() -> dict[str, int]:
     """Return the facts that the compiled module must agree with."""
     return {
+        "OBJECT": object.__basicsize__,
         "HEADER": messages.HEADER.size,
         "REQUEST": messages.REQUEST.size,
         "DESCRIPTOR": messages.DESCRIPTOR.size,
@@ -70,14 +75,17 @@ def _import() -> None:
     if os.environ.get(VARIABLE, "") == "off":
         reason = f"{VARIABLE} is off"
         return
+    name, suffix = "_accelerator", ".abi3.so"
     if "t" in sys.abiflags:
-        reason = "this is a free-threaded Python"
-        return
-    if not os.path.exists(os.path.join(os.path.dirname(__file__), "_accelerator.abi3.so")):
+        name, suffix = "_accelerator_t", ".so"
+        if sys.version_info[:2] not in _FREE_THREADED:
+            reason = "it is not made for this version of free-threaded Python"
+            return
+    if not os.path.exists(os.path.join(os.path.dirname(__file__), name + suffix)):
         reason = "this program was built without it"
         return
     try:
-        found = importlib.import_module("pb_stub._accelerator")
+        found = importlib.import_module(f"pb_stub.{name}")
         if found.facts != _facts():
             raise ImportError("it is for another version of the stub")
     except Exception as error:  # of the loader: another libc or architecture

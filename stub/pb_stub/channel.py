@@ -549,8 +549,9 @@ class Channel(process.AtForks):
         """Take the tickets to be returned, for a frame that carries them."""
         tickets: list[int] = []
         waiting = self.tickets
-        while waiting and len(tickets) < _MOST_TICKETS:
-            tickets.append(waiting.popleft())
+        with contextlib.suppress(IndexError):  # another thread has taken the last one
+            while waiting and len(tickets) < _MOST_TICKETS:
+                tickets.append(waiting.popleft())
         return tickets
 
     def release_tickets(self) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import threading
 import weakref
 from typing import Callable
 
@@ -40,6 +41,12 @@ _OF_FILE = np.uint64(1 << 61)
 #: In mmap since 3.13. Without it, a system that does not overcommit refuses to map the large,
 #: sparse file.
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+#: Held while a loan is claimed. Signal handlers may interrupt that.
+_claiming = threading.RLock()
+if hasattr(_claiming, "_at_fork_reinit"):  # since Python 3.9
+    os.register_at_fork(after_in_child=_claiming._at_fork_reinit)
 
 
 class Loan:
@@ -71,7 +78,8 @@ class Loan:
         mapping = loans.mapping(self.offset, self.size)
         if mapping is None or self.offset % dtype.itemsize or not loans.lends_views(name, self):
             return self._copy(mapping, dtype, shape)
-        self.mapping = mapping
+        if not self._claim(mapping):
+            return self._copy(None, dtype, shape)
         self._name = name
         self._faults = loans.faults()
         array: np.ndarray = np.ndarray(shape, dtype, mapping.map, self.offset - mapping.start)
@@ -80,6 +88,16 @@ class Loan:
         self._array = weakref.ref(array, self._died)
         loans.lent[self._key] = self
         return array
+
+    def _claim(self, mapping: FileMapping) -> bool:
+        """Set the mapping; False if another thread has done so, which makes the array over it."""
+        if accelerator.module is not None:
+            return bool(accelerator.module.claim_mapping(self, mapping))
+        with _claiming:
+            if self.mapping is None:
+                self.mapping = mapping
+                return True
+            return False
 
     def _died(self, _: weakref.ref[np.ndarray]) -> None:
         # Weak references are notified before the array's memory is freed: the key is still unique.

@@ -126,18 +126,18 @@ class Alone:
     """
 
     def __init__(self) -> None:
-        self._mu = threading.Lock()
-        self.busy: set[int] = set()  # idents of threads that hold _mu or wait for it, added before they acquire it
+        self.mu = threading.Lock()
+        self.busy: set[int] = set()  # idents of threads that hold mu or wait for it, added before they acquire it
 
     def __enter__(self) -> None:
         me = threading.get_ident()
         if me in self.busy:
             raise PoolExhausted("a destructor or signal handler requested memory during another request for memory")
         self.busy.add(me)
-        self._mu.acquire()
+        self.mu.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._mu.release()
+        self.mu.release()
         self.busy.discard(threading.get_ident())
 
 
@@ -163,6 +163,7 @@ class Pool:
         "_mappings",
         "_max",
         "_most_used",
+        "_mu",
         "_offsets",
         "_outstanding",
         "_outstanding_elsewhere",
@@ -194,6 +195,7 @@ class Pool:
         self._max = max_bytes or self._end
         self._alone = Alone()
         self._busy = self._alone.busy
+        self._mu = self._alone.mu
         self._dropped: deque[int] = deque()
 
         # The private table of blocks, by index. A ticket is the index, with the generation in its
