@@ -53,7 +53,7 @@ func commands(getenv func(string) string, extensions ...nereid.Extension) []subc
 	return []subcommand{
 		{"backend", "Tests Go backends that are plugins", backends.Run},
 		{"bench", "Measures a model under load", bench.Run},
-		{"build", "Writes a model repository for the functions of a Python file", func(args []string, stdout, stderr io.Writer) int {
+		{"build", "Writes a model repository for the functions of a file", func(args []string, stdout, stderr io.Writer) int {
 			return functions.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
 				return flags.ParseWith(own, args, getenv, stderr, extensions...)
 			}, stdout, stderr)

@@ -78,8 +78,8 @@ func TestCommandsThatAreNearlyMeant(t *testing.T) {
 	}
 }
 
-// TestNereidAloneAtATerminal checks that the first steps are shown to people, and tritonserver's error
-// to everything else.
+// TestNereidAloneAtATerminal checks that a terminal shows the first steps, and that tritonserver
+// prints its error.
 func TestNereidAloneAtATerminal(t *testing.T) {
 	for program, want := range map[string]struct {
 		status int

@@ -88,8 +88,8 @@ func askFunctions(t *testing.T, s *runningServer) {
 	}
 }
 
-// TestFunctionsAreServed serves a file of functions, and changes a function, its annotations and the
-// set of functions while the server runs with --dev.
+// TestFunctionsAreServed serves a file of functions. While the server runs with --dev, it changes a
+// function, its annotations and the set of functions.
 func TestFunctionsAreServed(t *testing.T) {
 	folder := writeFiles(t, functionsFile)
 	file := filepath.Join(folder, "app.py")

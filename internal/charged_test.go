@@ -46,6 +46,7 @@ var uncharged = []struct{ path, reason string }{
 	{"cli/entry", "the environment of the container"},
 	{"cli/env", "the operator's environments"},
 	{"cli/flags", "the command line"},
+	{"cli/functions", "the developer's file and its output"},
 	{"cli/health", "replies of the operator's server, which client.MaxReply limits"},
 	{"cli/logs", "one line of the log at a time, and maxUnread bytes of earlier ones"},
 	{"cli/manual", "the command line"},

@@ -96,5 +96,5 @@ func Build(ctx context.Context, settings map[string]string, file, output string,
 		}
 		return built, nil
 	}
-	return nil, fmt.Errorf("no python3 on PATH has numpy: name one that has with --backend-config=python,python-executable=PATH, or run %s -m pip install numpy", interpreters[0])
+	return nil, fmt.Errorf("no python3 on PATH has numpy: name another Python with --backend-config=python,python-executable=PATH, or run %s -m pip install numpy", interpreters[0])
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -47,6 +48,7 @@ func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
 		}
 		output := filepath.Join(directory, strconv.Itoa(i))
 		server.Repository.Paths[i] = output
+		read := time.Now()
 		built, err := Build(ctx, settings, file, output, Refer, stderr)
 		if err != nil {
 			closed()
@@ -59,7 +61,7 @@ func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
 			continue
 		}
 		watching.Go(panics.Guard(zerolog.Nop(), panics.Life, func() {
-			Watch(ctx, built.Files, func() []string {
+			Watch(ctx, built.Files, read, func() []string {
 				again, err := Build(ctx, settings, file, output, Refer, stderr)
 				if ctx.Err() == nil && err != nil {
 					fmt.Fprintln(stderr, err)

@@ -27,13 +27,13 @@ func stamps(files []string) map[string]stamp {
 	return all
 }
 
-// Watch calls again until ctx ends, each time that files have changed and stay the same for an
-// interval. again returns the files to watch from then on.
-func Watch(ctx context.Context, files []string, again func() []string) {
+// Watch calls again until ctx ends, each time that files have changed since they were read and stay
+// the same for an interval. again reads the files, and returns those to watch from then on.
+func Watch(ctx context.Context, files []string, read time.Time, again func() []string) {
 	look := time.NewTicker(interval)
 	defer look.Stop()
-	known := stamps(files)
-	before := known
+	known := unchanged(files, read)
+	var before map[string]stamp
 	for {
 		select {
 		case <-ctx.Done():
@@ -42,15 +42,17 @@ func Watch(ctx context.Context, files []string, again func() []string) {
 		}
 		now := stamps(files)
 		if !maps.Equal(now, known) && maps.Equal(now, before) {
-			known = now
+			read = time.Now()
 			files = again()
-			for file, state := range stamps(files) {
-				if _, old := known[file]; !old {
-					known[file] = state
-				}
-			}
-			now = known
+			known = unchanged(files, read)
 		}
 		before = now
 	}
+}
+
+// unchanged returns the states of files that have not changed since they were read.
+func unchanged(files []string, read time.Time) map[string]stamp {
+	all := stamps(files)
+	maps.DeleteFunc(all, func(_ string, s stamp) bool { return s.modified.After(read) })
+	return all
 }

@@ -2,7 +2,7 @@
 
     python -m nereid.build FILE OUTPUT copy|refer
 
-With `copy`, the repository contains all that it needs. With `refer`, its models import FILE from
+With `copy`, the repository contains all code that it needs. With `refer`, its models import FILE from
 where it is. Prints a JSON object: the models' names, the files that were read, and warnings. The exit
 code is 1 with a message for people on stderr, and 3 if this Python lacks numpy.
 """
@@ -62,7 +62,7 @@ def config_of(model: Any) -> str:
 
 
 def _local(file: Path) -> Dict[str, Path]:
-    """Return the modules in the folder of the file, by their paths in it: the file and what it has imported."""
+    """Return the modules in the folder of the file, by their paths in it: the file and its imports."""
     folder, found = file.parent, {file.name: file}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
@@ -73,7 +73,7 @@ def _local(file: Path) -> Dict[str, Path]:
             inside = real.relative_to(folder)
         except ValueError:
             continue
-        # An environment in the folder is no part of the program.
+        # The folder may contain an environment.
         installed = {"site-packages", "dist-packages"} & set(inside.parts) or str(real).startswith(f"{sys.prefix}/lib")
         if not installed:
             found[str(inside)] = real
@@ -88,7 +88,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def write(file: Path, output: Path, copy: bool) -> Dict[str, Any]:
-    """Import a file and write the repository. Returns what the program prints."""
+    """Import a file and write the repository. Returns the output of the program."""
     from .functions import models
 
     file = Path(os.path.realpath(file))
@@ -154,7 +154,7 @@ def main(file: str, output: str, mode: str) -> int:
     from .functions import Mistake
 
     out = sys.stdout
-    sys.stdout = sys.stderr  # for what the file prints
+    sys.stdout = sys.stderr  # for prints of the file
     try:
         made = write(Path(file), Path(output), mode == "copy")
     except Mistake as error:

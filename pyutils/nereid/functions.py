@@ -15,7 +15,7 @@ from .kinds import AnnotationError, InputError, Kind, kind_of
 #: Stands for a default that does not exist.
 MISSING = inspect.Parameter.empty
 
-#: What the output of a function is called.
+#: The name of a function's output.
 OUTPUT = "output"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -55,7 +55,7 @@ class Record:
             raise
 
     def write(self, value: Any) -> Dict[str, Any]:
-        """Return the values of the fields, without those that are None."""
+        """Return the values of the fields, but not None."""
         if not isinstance(value, self._make):
             raise TypeError(f"the result is of type {type(value).__name__}, want {self._make.__name__}")
         values = {field.name: getattr(value, field.name) for field in self.fields}
@@ -63,7 +63,7 @@ class Record:
 
 
 class Signature:
-    """What a function receives and returns."""
+    """The inputs and outputs of a function."""
 
     def __init__(self, function: Callable[..., Any], owner: Any) -> None:
         """Read the annotations of a function; owner is that function or its class. Mistake if they are incomplete."""

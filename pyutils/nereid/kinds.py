@@ -276,7 +276,7 @@ KNOWN = "str, bytes, int, float, bool, List[...], nereid.Array[...], nereid.Imag
 
 
 def kind_of(annotation: Any) -> Kind:
-    """Return the kind of an annotation. AnnotationError if there is none."""
+    """Return the kind of an annotation. AnnotationError for any other annotation."""
     if annotation in SCALARS:
         return SCALARS[annotation]
     if isinstance(annotation, _Shaped):

@@ -18,7 +18,7 @@ _OWN = os.path.dirname(__file__)
 
 
 class Function:
-    """What all models of functions share: the object to call, its inputs and its outputs."""
+    """The part that all models of functions share: the object to call, its inputs and its outputs."""
 
     model: Model
 
