@@ -74,6 +74,9 @@ func TestWatchSeesChanges(t *testing.T) {
 	}
 	write("a")
 	read := time.Now()
+	if err := os.Chtimes(file, read.Add(-time.Hour), read.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	changes := make(chan struct{}, 8) // more are dropped
 	ended := make(chan struct{})      // closed when Watch returns

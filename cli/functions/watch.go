@@ -50,9 +50,12 @@ func Watch(ctx context.Context, files []string, read time.Time, again func() []s
 	}
 }
 
+// late is the time by which the clock of a file system may be behind.
+const late = 50 * time.Millisecond
+
 // unchanged returns the states of files that have not changed since they were read.
 func unchanged(files []string, read time.Time) map[string]stamp {
 	all := stamps(files)
-	maps.DeleteFunc(all, func(_ string, s stamp) bool { return s.modified.After(read) })
+	maps.DeleteFunc(all, func(_ string, s stamp) bool { return s.modified.After(read.Add(-late)) })
 	return all
 }
