@@ -101,6 +101,9 @@ func TestFunctionsAreServed(t *testing.T) {
 	s := launchProgram(t, []string{binary, "serve", file}, testkit.Python(t).Path, t.TempDir(), "--dev")
 	s.waitReady()
 	askFunctions(t, s)
+	if status, body := s.request("GET", "/openapi.json", ""); status != http.StatusOK || !strings.Contains(body, `"description":"Greet somebody.\n\nPlatform python`) {
+		t.Errorf("/openapi.json: got %d and %s, want the docstring of greet", status, body)
+	}
 	if !s.prints("line 43, in __call__") || strings.Contains(s.log.String(), "serving.py\", line") {
 		t.Error("the log has no traceback that begins in app.py")
 	}

@@ -51,7 +51,7 @@ func (h *Endpoints) servePage(w *http1.Reply, r *http1.Request) bool {
 	}
 	tensors, dims, names := 0, 0, 0
 	for _, info := range served {
-		names += len(info.Name)
+		names += len(info.Name) + len(openapi.Description(info))
 		for _, in := range info.Config.GetInput() {
 			names += len(in.GetName())
 			dims += len(in.GetDims())

@@ -48,9 +48,22 @@ func Document(serverVersion string, served []*models.Info, left int) ([]byte, er
 	})
 }
 
-// describe returns one sentence about a model.
+// mostDescription is the number of bytes of a model's own description that Description returns.
+const mostDescription = 4096
+
+// Description returns the text that the parameter "description" of a model's config has, or "".
+func Description(info *models.Info) string {
+	text := info.Config.GetParameters()["description"].GetStringValue()
+	return strings.ToValidUTF8(text[:min(len(text), mostDescription)], "")
+}
+
+// describe returns the model's own description and one sentence about its form.
 func describe(info *models.Info) string {
-	text := "Platform " + info.Platform()
+	text := Description(info)
+	if text != "" {
+		text += "\n\n"
+	}
+	text += "Platform " + info.Platform()
 	if n := info.Config.GetMaxBatchSize(); n > 0 {
 		text += "; tensors have a batch dimension in front"
 	}
