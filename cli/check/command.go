@@ -73,7 +73,7 @@ func Run(args []string, read ReadFlags, stdout, stderr io.Writer) int {
 		err = o.run(ctx, stdout, stderr)
 	}
 	usage := func(w io.Writer) {
-		command.Usage(w, "nereid check DIRECTORY [options] [flags of the server]", summary, flags)
+		command.Usage(w, "nereid check DIRECTORY|FILE.py [options] [flags of the server]", summary, flags)
 	}
 	return command.End("nereid check", err, usage, stdout, stderr)
 }

@@ -54,8 +54,9 @@ const noNumpy = 3
 
 // Build imports a file with the first interpreter that models may use, and writes a repository with
 // its models to the directory output. All that the file prints goes to stderr. The error is a
-// *Mistake if the file is at fault.
-func Build(ctx context.Context, settings map[string]string, file, output string, form Form, stderr io.Writer) (*Built, error) {
+// *Mistake if the file is at fault. others has the files of models that are served beside it, by the
+// models' names, which no model of the file may have.
+func Build(ctx context.Context, settings map[string]string, file, output string, form Form, others map[string]string, stderr io.Writer) (*Built, error) {
 	if _, err := os.Stat(file); err != nil {
 		return nil, fmt.Errorf("the file with functions: %w", err)
 	}
@@ -71,9 +72,13 @@ func Build(ctx context.Context, settings map[string]string, file, output string,
 	if err != nil {
 		return nil, err
 	}
+	beside, err := json.Marshal(others)
+	if err != nil {
+		return nil, err
+	}
 	for _, interpreter := range interpreters {
 		var out, said bytes.Buffer
-		run := exec.CommandContext(ctx, interpreter, "-c", start, backend.Directory(), file, output, string(form))
+		run := exec.CommandContext(ctx, interpreter, "-c", start, backend.Directory(), file, output, string(form), string(beside))
 		run.Stdout, run.Stderr = &out, &said
 		err := run.Run()
 		var exit *exec.ExitError

@@ -46,7 +46,7 @@ func build(names []string, output string, server *nereid.Options, stdout, stderr
 	}
 	ctx, stop := command.UntilSignal()
 	defer stop()
-	built, err := Build(ctx, server.BackendSettings("python"), file, output, Copy, stderr)
+	built, err := Build(ctx, server.BackendSettings("python"), file, output, Copy, map[string]string{}, stderr)
 	var mistake *Mistake
 	if errors.As(err, &mistake) {
 		fmt.Fprintln(stderr, mistake)

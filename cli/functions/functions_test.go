@@ -117,11 +117,11 @@ func TestMistakesAreTheUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings := map[string]string{"python-executable": testkit.Python(t).Path}
-	if _, err := functions.Build(context.Background(), settings, file, t.TempDir(), functions.Copy, &strings.Builder{}); !errors.As(err, &mistake) {
+	if _, err := functions.Build(context.Background(), settings, file, t.TempDir(), functions.Copy, map[string]string{}, &strings.Builder{}); !errors.As(err, &mistake) {
 		t.Errorf("got %v, want a Mistake", err)
 	}
 	settings["python-executable"] = filepath.Join(t.TempDir(), "python3")
-	if _, err := functions.Build(context.Background(), settings, file, t.TempDir(), functions.Copy, &strings.Builder{}); err == nil || errors.As(err, &mistake) {
+	if _, err := functions.Build(context.Background(), settings, file, t.TempDir(), functions.Copy, map[string]string{}, &strings.Builder{}); err == nil || errors.As(err, &mistake) {
 		t.Errorf("got %v, want an error about the interpreter", err)
 	}
 }

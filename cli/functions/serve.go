@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,22 @@ func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
 	}
 	server.Repository.Paths = slices.Clone(paths)
 	settings := server.BackendSettings("python")
+	var mu sync.Mutex             // one build at a time; guards models
+	models := map[string]string{} // the files by the names of their models
+	build := func(file, output string) (*Built, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		others := maps.Clone(models)
+		maps.DeleteFunc(others, func(_, of string) bool { return of == file })
+		built, err := Build(ctx, settings, file, output, Refer, others, stderr)
+		if err == nil {
+			models = others
+			for _, name := range built.Models {
+				models[name] = file
+			}
+		}
+		return built, err
+	}
 	for i, file := range paths {
 		if !IsFile(file) {
 			continue
@@ -49,7 +66,7 @@ func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
 		output := filepath.Join(directory, strconv.Itoa(i))
 		server.Repository.Paths[i] = output
 		read := time.Now()
-		built, err := Build(ctx, settings, file, output, Refer, stderr)
+		built, err := build(file, output)
 		if err != nil {
 			closed()
 			return func() {}, err
@@ -62,7 +79,7 @@ func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
 		}
 		watching.Go(panics.Guard(zerolog.Nop(), panics.Life, func() {
 			Watch(ctx, built.Files, read, func() []string {
-				again, err := Build(ctx, settings, file, output, Refer, stderr)
+				again, err := build(file, output)
 				if ctx.Err() == nil && err != nil {
 					fmt.Fprintln(stderr, err)
 				}

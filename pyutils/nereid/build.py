@@ -1,22 +1,28 @@
 """Writes a model repository for the functions of a file: the program behind `nereid build`.
 
-    python -m nereid.build FILE OUTPUT copy|refer
+    python -m nereid.build FILE OUTPUT copy|refer [OTHERS]
 
 With `copy`, the repository contains all code that it needs. With `refer`, its models import FILE from
-where it is. Prints a JSON object: the models' names, the files that were read, and warnings. The exit
-code is 1 with a message for people on stderr, and 3 if this Python lacks numpy.
+where it is. OTHERS is a JSON object with the files of other models by the models' names. Prints a JSON
+object: the models' names, the files that were read, and warnings. The exit code is 1 with a message for
+people on stderr, and 3 if this Python lacks numpy.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import json
 import os
 import shutil
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Tuple
+
+#: How many calls of a coroutine function run at once in an instance.
+OVERLAP = 1000
 
 MODEL = '''"""The model {name} of {file}. Made by `nereid build`: changes will be overwritten."""
 
@@ -54,6 +60,8 @@ def config_of(model: Any) -> str:
     text += f"instance_group [ {{ count: {model.instances} kind: KIND_CPU }} ]\n"
     if model.max_batch_size:
         text += f"dynamic_batching {{ max_queue_delay_microseconds: {model.max_queue_delay_microseconds} }}\n"
+    if signature.asynchronous and not signature.decoupled:
+        text += f'parameters {{ key: "ASYNC_EXECUTE_OVERLAP" value: {{ string_value: "{OVERLAP}" }} }}\n'
     if signature.decoupled:
         text += "model_transaction_policy { decoupled: true }\n"
     if model.description:
@@ -77,7 +85,38 @@ def _local(file: Path) -> Dict[str, Path]:
         installed = {"site-packages", "dist-packages"} & set(inside.parts) or str(real).startswith(f"{sys.prefix}/lib")
         if not installed:
             found[str(inside)] = real
+    # Functions may import more later.
+    todo = list(found.values())
+    while todo:
+        for path in _imports(todo.pop(), folder):
+            inside = path.relative_to(folder)
+            if str(inside) not in found:
+                found[str(inside)] = path
+                todo.append(path)
     return found
+
+
+def _imports(file: Path, folder: Path) -> Iterator[Path]:
+    """Yield the modules below the folder that a file imports anywhere in its code."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except SyntaxError:  # in code that nothing has imported yet
+        return
+    for node in ast.walk(tree):
+        names: List[Tuple[str, ...]] = []
+        base = folder
+        if isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                base = file.parents[node.level - 1]
+            parts = tuple(node.module.split(".")) if node.module else ()
+            names = [parts, *((*parts, alias.name) for alias in node.names)]
+        for name in names:
+            for end in range(1, len(name) + 1):
+                for path in (base.joinpath(*name[:end], "__init__.py"), base.joinpath(*name[:end]).with_suffix(".py")):
+                    if path.is_file() and folder in path.parents:
+                        yield path
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -87,19 +126,28 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
 
 
-def write(file: Path, output: Path, copy: bool) -> Dict[str, Any]:
-    """Import a file and write the repository. Returns the output of the program."""
+def write(file: Path, output: Path, copy: bool, others: Dict[str, str]) -> Dict[str, Any]:
+    """Import a file and write the repository. Returns the output of the program.
+
+    others has the files of models that are served beside it.
+    """
     from .functions import models
 
     file = Path(os.path.realpath(file))
     if not file.stem.isidentifier():
         raise SystemExit(f"{file.name}: Python cannot import a file with this name: use letters, digits and _")
+    known = importlib.util.find_spec(file.stem)
+    if known is not None and os.path.realpath(known.origin or "") != str(file):
+        raise SystemExit(f"{file}: its name hides the module {file.stem}: rename the file")
     sys.path.insert(0, str(file.parent))
     sys.dont_write_bytecode = True
     importlib.import_module(file.stem)
     local = _local(file)
     if not models:
         raise SystemExit(f"{file}: it has no model: write @nereid.model above a function")
+    for name in models:
+        if name in others:
+            raise SystemExit(f"{file}: {others[name]} also has a model {name}: choose another name with name=")
     own = Path(__file__).parent
     for name, model in models.items():
         version = output / name / "1"
@@ -145,7 +193,7 @@ def _explain(file: Path, error: BaseException) -> str:
     return "".join(lines).rstrip()
 
 
-def main(file: str, output: str, mode: str) -> int:
+def main(file: str, output: str, mode: str, others: str = "{}") -> int:
     """Run the program; returns its exit code."""
     try:
         import numpy as _  # noqa: F401
@@ -156,7 +204,7 @@ def main(file: str, output: str, mode: str) -> int:
     out = sys.stdout
     sys.stdout = sys.stderr  # for prints of the file
     try:
-        made = write(Path(file), Path(output), mode == "copy")
+        made = write(Path(file), Path(output), mode == "copy", json.loads(others))
     except Mistake as error:
         print(error, file=sys.stderr)
         return 1

@@ -93,6 +93,8 @@ class Signature:
             result = result.__args__[0]
         #: The record that the result is.
         self.result = self._record_of(result)
+        if _without_none(result) is not result:
+            raise self._mistake(f"its result is {_shown(result)}: a response always has an output")
         self.outputs = self.result.fields if self.result else (self._field(OUTPUT, result, "its result"),)
 
     def _mistake(self, text: str) -> Mistake:
@@ -103,6 +105,8 @@ class Signature:
         for p in parameters:
             if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
                 raise self._mistake(f"parameter {p} has no name for clients: list the parameters one by one")
+            if p.name in ("id", "parameters"):
+                raise self._mistake(f"parameter {p.name} has a name that requests use themselves: rename it")
             if p.name not in hints:
                 raise self._mistake(f"parameter {p.name} has no annotation: write {p.name}: and a type")
             record = self._record_of(hints[p.name])
@@ -248,15 +252,40 @@ def model(
                 raise Mistake(f"{at}: {option} is {value!r}, want a number of at least {least}")
         if batch and not max_batch_size:
             raise Mistake(f"{at}: batch=True needs a max_batch_size")
+        if isinstance(target, type):
+            _check_class(target, at)
         signature = Signature(function, target)
         if batch and (signature.decoupled or signature.record):
-            raise Mistake(f"{at}: batch=True is for functions with a result, and with parameters that are no records")
-        if its in models and models[its].target.__qualname__ != target.__qualname__:
+            raise Mistake(f"{at}: batch=True does not work with generators, nor with records as parameters")
+        for field in signature.inputs if batch else ():
+            if field.kind.stacks and field.optional and field.default is None:
+                raise Mistake(f"{at}: with batch=True, parameter {field.name} is an array, which cannot be None")
+        if its in models and not _same_place(models[its].target, target):
             raise Mistake(f"{at}: there is another model with that name: choose one with name=")
         models[its] = Model(its, target, signature, max_batch_size, batch, max_queue_delay_microseconds, instances)
         return target
 
     return decorate if target is None else decorate(target)
+
+
+def _check_class(target: type, at: str) -> None:
+    try:
+        inspect.signature(target).bind()
+    except TypeError as error:
+        raise Mistake(f"{at}: the class is made without arguments: {error}") from None
+    for name in ("setup", "close"):
+        if inspect.iscoroutinefunction(getattr(target, name, None)):
+            raise Mistake(f"{at}: {name} is a coroutine, and nothing awaits it: make it a method without async")
+
+
+def _same_place(one: Any, other: Any) -> bool:
+    """Return whether two targets are the same code; a cell of a notebook that runs again is."""
+    if one.__qualname__ != other.__qualname__ or one.__module__ != other.__module__:
+        return False
+    if one.__module__ == "__main__":
+        return True
+    places = [_place(t.__call__ if isinstance(t, type) else t) for t in (one, other)]
+    return places[0] == places[1]
 
 
 def _snake(name: str) -> str:

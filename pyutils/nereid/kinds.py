@@ -208,6 +208,8 @@ class Pictured(Kind):
         if not isinstance(value, self._images.Image):
             raise TypeError(f"got {type(value).__name__}, want an image of Pillow")
         out = io.BytesIO()
+        if value.mode not in ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"):
+            value = value.convert("RGB")  # PNG has no such mode
         value.save(out, "PNG")
         return np.array([out.getvalue()], object)
 
@@ -272,7 +274,10 @@ else:
 
 
 #: Names of scalars, for messages.
-KNOWN = "str, bytes, int, float, bool, List[...], nereid.Array[...], nereid.Image"
+KNOWN = (
+    "str, bytes, int, float, bool, List[...], nereid.Array[...], NDArray[...], nereid.Image, "
+    "Optional of one of these, a dataclass or a pydantic model"
+)
 
 
 def kind_of(annotation: Any) -> Kind:

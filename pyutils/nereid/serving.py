@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -11,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from .functions import MISSING, Field, Model, models
+from .functions import MISSING, Field, Mistake, Model, models
 from .kinds import InputError
 
 _OWN = os.path.dirname(__file__)
@@ -22,9 +23,12 @@ class Function:
 
     model: Model
 
-    def initialize(self, _: Dict[str, str]) -> None:
+    def initialize(self, args: Dict[str, str]) -> None:
         """Make the object of a class."""
         self._signature = self.model.signature
+        # The file may have changed since the config was written from it.
+        if not self._agrees(json.loads(args["model_config"])):
+            raise Mistake(f"the annotations of {self.model.name} and its config.pbtxt differ: build the file again")
         self.call: Callable[..., Any] = self.model.target
         self._object: Any = None
         if isinstance(self.model.target, type):
@@ -32,6 +36,20 @@ class Function:
             setup = getattr(self._object, "setup", None)
             if setup is not None:
                 setup()
+
+    def _agrees(self, config: Dict[str, Any]) -> bool:
+        def tensors(key: str) -> List[Any]:
+            return [(t["name"], t["data_type"], [int(d) for d in t["dims"]]) for t in config.get(key, [])]
+
+        def declared(fields: Tuple[Field, ...]) -> List[Any]:
+            return [(f.name, f.kind.type, list(f.kind.dims)) for f in fields]
+
+        return (
+            tensors("input") == declared(self._signature.inputs)
+            and tensors("output") == declared(self._signature.outputs)
+            and bool(config.get("max_batch_size")) == bool(self.model.max_batch_size)
+            and bool(config.get("model_transaction_policy", {}).get("decoupled")) == self._signature.decoupled
+        )
 
     def finalize(self) -> None:
         """End the object of a class."""
@@ -105,8 +123,9 @@ def _read(field: Field, read: Callable[[np.ndarray], Any], array: np.ndarray) ->
 def _write(write: Callable[[Any], np.ndarray], value: Any, field: Field) -> np.ndarray:
     try:
         return write(value)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f'output "{field.name}": {error}') from None
+    except (TypeError, ValueError) as error:  # a UnicodeEncodeError cannot be made of a text
+        made = TypeError if isinstance(error, TypeError) else ValueError
+        raise made(f'output "{field.name}": {error}') from None
 
 
 def _failed(error: Exception) -> Any:
@@ -116,8 +135,8 @@ def _failed(error: Exception) -> Any:
     frames = traceback.extract_tb(error.__traceback__)
     while frames and os.path.dirname(frames[0].filename) == _OWN:
         del frames[0]
-    lines = [*traceback.format_list(frames), *traceback.format_exception_only(type(error), error)]
-    pb_utils.Logger.log_error("".join(lines).rstrip())
+    lines = traceback.format_list(frames) + traceback.format_exception_only(type(error), error)
+    pb_utils.Logger.log_error("Traceback (most recent call last):\n" + "".join(lines).rstrip())
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"{type(error).__name__}: {error}"))
 
 
@@ -183,47 +202,55 @@ class Batched(Function):
     def _together(self, taken: List[Tuple[Dict[str, np.ndarray], int]]) -> Dict[str, Any]:
         arguments = {}
         for field in self._signature.inputs:
-            parts = []
+            parts: List[Tuple[Any, int]] = []
             for arrays, count in taken:
                 array = arrays.get(field.name)
-                if array is None and field.default is None:
-                    raise InputError(f'input "{field.name}" is missing, and has no default that a batch could contain')
-                if array is None:
+                if array is None and field.kind.stacks:
                     array = np.stack([field.kind.write(field.default)] * count)
-                parts.append(array)
-            arguments[field.name] = field.kind.read_batch(parts[0] if len(parts) == 1 else np.concatenate(parts))
+                parts.append((array, count))
+            if field.kind.stacks:
+                together = [array for array, _ in parts]
+                whole = together[0] if len(together) == 1 else np.concatenate(together)
+                arguments[field.name] = field.kind.read_batch(whole)
+                continue
+            values: List[Any] = []
+            for array, count in parts:
+                values += [field.default] * count if array is None else field.kind.read_batch(array)
+            arguments[field.name] = values
         return arguments
 
     def _divided(self, responses: List[Any], taken: List[Tuple[Dict[str, np.ndarray], int]], results: Any) -> List[Any]:
         counts = [count for _, count in taken]
         if taken:
-            columns = self._columns(results, sum(counts))
+            _check_count(results, sum(counts))
         at = 0
         answered = iter(counts)
         for i, response in enumerate(responses):
             if response is None:
                 end = at + next(answered)
-                tensors = [pb_utils.Tensor(name, column[at:end]) for name, column in columns.items()]
-                responses[i] = pb_utils.InferenceResponse(tensors)
+                try:  # an error belongs to its request
+                    responses[i] = self._response(results[at:end])
+                except Exception as error:
+                    responses[i] = _failed(error)
                 at = end
         return responses
 
-    def _columns(self, results: Any, count: int) -> Dict[str, np.ndarray]:
-        wanted = f"{count}, one for each element of the batch"
-        try:
-            got = len(results)
-        except TypeError:
-            raise TypeError(f"the function returned {type(results).__name__}, want {wanted}") from None
-        if got != count:
-            raise ValueError(f"the function returned {got} results, want {wanted}")
-        if self._signature.result:
-            values = [self._signature.result.write(result) for result in results]
-            return {
-                field.name: _write(field.kind.write_batch, [value[field.name] for value in values], field)
-                for field in self._signature.outputs
-            }
-        field = self._signature.outputs[0]
-        return {field.name: _write(field.kind.write_batch, results, field)}
+    def _response(self, results: Any) -> Any:
+        record = self._signature.result
+        values = [record.write(result) for result in results] if record else []
+        tensors = []
+        for field in self._signature.outputs:
+            column = [value[field.name] for value in values] if record else results
+            tensors.append(pb_utils.Tensor(field.name, _write(field.kind.write_batch, column, field)))
+        return pb_utils.InferenceResponse(tensors)
+
+
+def _check_count(results: Any, count: int) -> None:
+    wanted = f"{count}, one for each element of the batch"
+    if not isinstance(results, (list, tuple, np.ndarray)):
+        raise TypeError(f"the function returned {type(results).__name__}, want a list or array of {wanted}")
+    if len(results) != count:
+        raise ValueError(f"the function returned {len(results)} results, want {wanted}")
 
 
 class AsyncBatched(Batched):

@@ -2,7 +2,6 @@
 # mypy: disable-error-code="name-defined,type-arg,attr-defined,valid-type,misc,return-value,import-not-found"
 """nereid.model: annotations, options, values, and the models that nereid.build writes."""
 
-import asyncio
 import dataclasses
 import importlib.util
 import json
@@ -145,6 +144,14 @@ def _without_parameters() -> int:
     return 1
 
 
+def _with_reserved_name(id: str) -> int:  # noqa: A002
+    return 1
+
+
+def _with_optional_result(x: int) -> Optional[int]:
+    return x
+
+
 def _with_unknown_name(x: "Nothing") -> int:
     return 1
 
@@ -176,6 +183,8 @@ def _with_two_records(p: Point, q: Point) -> int:
         (_with_dict, "parameter x: there is no tensor for dict: want str, bytes, int, float, bool, List[...], "),
         (_with_list, "parameter x: list says nothing about its elements"),
         (_with_many, "parameter *xs: int has no name for clients"),
+        (_with_reserved_name, "parameter id has a name that requests use themselves: rename it"),
+        (_with_optional_result, ": a response always has an output"),
         (_without_parameters, "it has no parameters: a model needs an input"),
         (_with_unknown_name, "its annotations cannot be read: NameError: name 'Nothing' is not defined"),
         (_wrong_generator, "it is a generator, but its result is int: want Iterator[...]"),
@@ -212,6 +221,69 @@ def test_two_models_with_one_name() -> None:
     model(name="m")(_first)  # the file was read again
     with pytest.raises(Mistake, match="there is another model with that name"):
         model(name="m")(_second)
+
+
+def test_two_functions_with_one_name() -> None:
+    def make() -> Any:
+        def f(x: int) -> int:
+            return x
+
+        return f
+
+    def other() -> Any:
+        def f(x: int) -> int:
+            return x
+
+        f.__qualname__ = make().__qualname__
+        return f
+
+    model(make())
+    model(make())
+    with pytest.raises(Mistake, match="f: there is another model with that name"):
+        model(other())
+
+
+def test_classes_that_cannot_be_models() -> None:
+    class Needs:
+        def __init__(self, x: int) -> None:
+            pass
+
+        def __call__(self, x: int) -> int:
+            return x
+
+    class Waits:
+        async def setup(self) -> None:
+            pass
+
+        def __call__(self, x: int) -> int:
+            return x
+
+    class Nothing:
+        pass
+
+    for one, text in (
+        (Needs, "needs: the class is made without arguments: missing a required argument: 'x'"),
+        (Waits, "waits: setup is a coroutine, and nothing awaits it"),
+        (Nothing, "want a function, or a class with the method __call__"),
+    ):
+        with pytest.raises(Mistake, match=text):
+            model(one)
+
+
+def test_arrays_of_a_batch_cannot_be_none() -> None:
+    with pytest.raises(Mistake, match="parameter x is an array, which cannot be None"):
+
+        @model(max_batch_size=2, batch=True)
+        def f(x: Optional[float] = None) -> float:
+            return 1
+
+
+def test_coroutine_functions_overlap() -> None:
+    @model
+    async def f(x: int) -> int:
+        return x
+
+    assert 'key: "ASYNC_EXECUTE_OVERLAP" value: { string_value: "1000" }' in config_of(models["f"])
 
 
 def _first(x: int) -> int:
@@ -324,6 +396,11 @@ def wrong(x: int) -> int:
     return [1] * 7
 
 
+@nereid.model(max_batch_size=8, batch=True)
+def notes(x: int, note: Optional[str] = None) -> str:
+    return [1 if number < 0 else str(one) for number, one in zip(x, note)]
+
+
 @dataclass
 class Point:
     x: float
@@ -369,7 +446,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "app.py").write_text(f"CLOSED = {str(folder / 'closed')!r}\n" + APP)
     (source / "helping.py").write_text("def hello(name):\n    return f'Hello {name}! '\n")
     made = json.loads(run_build(source / "app.py", folder / "models", "copy").stdout)
-    assert made["models"] == ["greet", "count", "words", "later", "score", "wrong", "summarize", "keeper"]
+    assert made["models"] == ["greet", "count", "words", "later", "score", "wrong", "notes", "summarize", "keeper"]
     assert made["files"] == [str(source / "app.py"), str(source / "helping.py")]
     source.rename(folder / "away")
     return folder / "models"
@@ -378,7 +455,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_build(file: Path, output: Path, mode: str) -> "subprocess.CompletedProcess[str]":
     modules = str(Path(__file__).parent.parent)
     program = "import sys; sys.path[0] = sys.argv.pop(1); from nereid.build import main; sys.exit(main(*sys.argv[1:]))"
-    command = [sys.executable, "-c", program, modules, str(file), str(output), mode]
+    command = [sys.executable, "-c", program, modules, str(file), str(output), mode, '{"taken": "/b.py"}']
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
@@ -411,6 +488,7 @@ def test_models_answer(ask: Any) -> None:
     assert ask("greet", {"name": text("Ada", "Bob")})["output"].tolist() == [[b"Hello Ada! "], [b"Hello Bob! "]]
     assert ask("greet", {"name": text("Ada"), "times": np.array([[2]])})["output"].tolist() == [[b"Hello Ada! Hello Ada! "]]
     assert ask("later", {"x": np.array([[1.0], [2.0]])})["output"].tolist() == [[2.0], [3.0]]
+    assert ask("notes", {"x": np.array([[1], [2]])})["output"].tolist() == [[b"None"], [b"None"]]
     x = np.array([[1, 2], [3, 4]], np.float32)
     assert ask("score", {"x": x})["output"].tolist() == [[5, 6], [7, 8]]
     assert ask("score", {"x": x, "label": text("", "a"), "scale": np.array([[1.0], [2.0]])})["output"].tolist() == [[1, 2], [7, 9]]
@@ -432,6 +510,7 @@ def test_classes_keep_state(ask: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "inputs", "error"),
     [
+        ("notes", {"x": np.array([[1], [-1]])}, 'TypeError: output "output": got int, want str'),
         ("greet", {"name": text("Ada", "")}, "the name is empty"),
         ("greet", {"name": np.array([[b"\xff"]], object)}, 'input "name": want UTF-8 text, found an invalid byte at 0'),
         ("score", {"x": np.zeros((1, 2), np.float32), "label": np.array([[b"\xff"]], object)}, 'input "label": want UTF-8 text'),
@@ -464,6 +543,7 @@ def test_builds_change_only_what_differs(tmp_path: Path) -> None:
     ("content", "error"),
     [
         ("import nereid\nimport nothere\n", 'app.py", line 2, in <module>\n    import nothere\nModuleNotFoundError: No module named \'nothere\''),
+        ("import nereid\n@nereid.model\ndef taken(x: int) -> int:\n    return x\n", "app.py: /b.py also has a model taken: choose another name"),
         ("x = 1\n", "app.py: it has no model: write @nereid.model above a function"),
         ("def f(:\n", "SyntaxError"),
         ("import sys\nsys.exit(4)\n", "ended Python with status 4"),
@@ -475,6 +555,44 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: str, error: str) -> 
     assert (result.returncode, result.stdout) == (1, "")
     assert error in result.stderr
     assert "importlib" not in result.stderr
+
+
+def test_modules_that_are_imported_later(tmp_path: Path) -> None:
+    for name, content in {
+        "app.py": "import nereid\n@nereid.model\ndef f(x: int) -> int:\n    import lazy\n    from lib import deep\n    return x\n",
+        "lazy.py": "import other\nimport numpy\n",
+        "other.py": "",
+        "lib/__init__.py": "",
+        "lib/deep.py": "from . import near\nfrom .more.far import x\n",
+        "lib/near.py": "def (",
+        "lib/more/__init__.py": "",
+        "lib/more/far.py": "x = 1\n",
+        "lib/unused.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert run_build(tmp_path / "app.py", tmp_path / "models", "copy").returncode == 0
+    version = tmp_path / "models" / "f" / "1"
+    copied = {str(path.relative_to(version)) for path in version.rglob("*.py") if path.parent.name != "nereid"}
+    deep = {"lib/__init__.py", "lib/deep.py", "lib/near.py", "lib/more/__init__.py", "lib/more/far.py"}
+    assert copied == {"app.py", "lazy.py", "other.py", "model.py", *deep}
+
+
+def test_a_config_of_other_annotations(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import nereid\n@nereid.model\ndef f(x: int) -> int:\n    return x\n")
+    assert run_build(tmp_path / "app.py", tmp_path / "models", "refer").returncode == 0
+    config = tmp_path / "models" / "f" / "config.pbtxt"
+    config.write_text(config.read_text().replace("TYPE_INT64", "TYPE_INT32"))
+    sys.modules.pop("app", None)
+    with Server() as server, pytest.raises(Exception, match="annotations of f and its config.pbtxt differ: build"):
+        server.load(tmp_path / "models" / "f")
+
+
+@pytest.mark.parametrize("name", ["json", "numpy", "nereid", "colorsys"])
+def test_files_with_the_name_of_a_module(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text("")
+    result = run_build(tmp_path / f"{name}.py", tmp_path / "models", "copy")
+    assert f"{name}.py: its name hides the module {name}: rename the file" in result.stderr
 
 
 def test_the_name_of_the_file(tmp_path: Path) -> None:
@@ -503,19 +621,3 @@ def test_images() -> None:
         kind.read(np.array([b"abc"], object))
     with pytest.raises(TypeError, match="got int, want an image of Pillow"):
         kind.write(3)
-
-
-def test_coroutines_overlap() -> None:
-    """Let each element wait for the other."""
-    from nereid.serving import model_class
-
-    started = []
-
-    @model(max_batch_size=2)
-    async def meet(x: int) -> int:
-        started.append(x)
-        while len(started) < 2:
-            await asyncio.sleep(0)
-        return x
-
-    assert model_class(models["meet"]).__mro__[1].__name__ == "Async"
