@@ -54,8 +54,8 @@ const noNumpy = 3
 
 // Build imports a file with the first interpreter that models may use, and writes a repository with
 // its models to the directory output. All that the file prints goes to stderr. The error is a
-// *Mistake if the file is at fault. others has the files of models that are served beside it, by the
-// models' names, which no model of the file may have.
+// *Mistake if the file is at fault. others has the files of models that are served beside it, by
+// the models' names, which no model of the file may have.
 func Build(ctx context.Context, settings map[string]string, file, output string, form Form, others map[string]string, stderr io.Writer) (*Built, error) {
 	if _, err := os.Stat(file); err != nil {
 		return nil, fmt.Errorf("the file with functions: %w", err)
