@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from .coroutines import EventLoop
 
 _LONGEST_CONFIG = messages.MAX_MAP - 4096
+
+
+#: Instances of a process import their model one after the other: while an import fails in one thread,
+#: another may get a KeyError from it.
+_importing = threading.Lock()
 
 
 class MissingExecute(Exception):
@@ -34,10 +40,11 @@ class Model:
 
     def __init__(self, path: str, module: str) -> None:
         self._path = path
-        # Not importlib.import_module: it is a Python function, which would appear in users'
-        # tracebacks.
-        __import__(module, None, None, ["__doc__"], 0)
-        self._class = sys.modules[module].TritonPythonModel
+        with _importing:
+            # Not importlib.import_module: it is a Python function, which would appear in users'
+            # tracebacks.
+            __import__(module, None, None, ["__doc__"], 0)
+            self._class = sys.modules[module].TritonPythonModel
         self._instance: Any = None
         self._coroutines: EventLoop | None = None
         self._other_coroutines: EventLoop | None = None  # for is_ready, if execute has no loop
