@@ -50,19 +50,22 @@ type subcommand struct {
 // commands lists all subcommands. The environment and the extensions are for those that start a
 // server.
 func commands(getenv func(string) string, extensions ...nereid.Extension) []subcommand {
+	read := func(stderr io.Writer) functions.ReadFlags {
+		return func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
+			return flags.ParseWith(own, args, getenv, stderr, extensions...)
+		}
+	}
 	return []subcommand{
 		{"backend", "Tests Go backends that are plugins", backends.Run},
 		{"bench", "Measures a model under load", bench.Run},
 		{"build", "Writes a model repository for the functions of a file", func(args []string, stdout, stderr io.Writer) int {
-			return functions.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
-				return flags.ParseWith(own, args, getenv, stderr, extensions...)
-			}, stdout, stderr)
+			return functions.Run(args, read(stderr), stdout, stderr)
 		}},
 		{"check", "Finds mistakes in a model repository", func(args []string, stdout, stderr io.Writer) int {
 			closed := func() {}
 			defer func() { closed() }()
 			return check.Run(args, func(own *stdflag.FlagSet, args []string) ([]string, nereid.Options, error) {
-				names, server, err := flags.ParseWith(own, args, getenv, stderr, extensions...)
+				names, server, err := read(stderr)(own, args)
 				if err == nil && len(names) == 1 && functions.IsFile(names[0]) {
 					server.Repository.Paths, names = append(server.Repository.Paths, names[0]), nil
 					closed, err = functions.Open(&server, stderr)

@@ -37,6 +37,12 @@ func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
 		watching.Wait()
 		os.RemoveAll(directory)
 	}
+	defer func() {
+		if err != nil {
+			closed()
+			closed = func() {}
+		}
+	}()
 	server.Repository.Paths = slices.Clone(paths)
 	settings := server.BackendSettings("python")
 	var mu sync.Mutex             // one build at a time; guards models
@@ -60,16 +66,14 @@ func Open(server *nereid.Options, stderr io.Writer) (closed func(), err error) {
 			continue
 		}
 		if file, err = filepath.Abs(file); err != nil {
-			closed()
-			return func() {}, err
+			return closed, err
 		}
 		output := filepath.Join(directory, strconv.Itoa(i))
 		server.Repository.Paths[i] = output
 		read := time.Now()
 		built, err := build(file, output)
 		if err != nil {
-			closed()
-			return func() {}, err
+			return closed, err
 		}
 		for _, warning := range built.Warnings {
 			fmt.Fprintln(stderr, "warning:", warning)

@@ -197,9 +197,7 @@ class Model:
     @property
     def description(self) -> str:
         """The docstring."""
-        own = self.target.__doc__ or ""
-        # A dataclass or an exception has a docstring that nobody wrote.
-        return inspect.cleandoc(own) if isinstance(own, str) else ""
+        return inspect.cleandoc(self.target.__doc__ or "")
 
 
 #: All models of this process by name, in the order of their definition.

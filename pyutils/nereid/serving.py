@@ -84,28 +84,22 @@ class Function:
             return {name: record.read(values)}
         return values
 
-    def outputs(self, result: Any) -> Dict[str, np.ndarray]:
-        """Return the arrays of a result. TypeError or ValueError if it is not as annotated."""
-        fields, record = self._signature.outputs, self._signature.result
-        values = record.write(result) if record else {fields[0].name: result}
-        return {f.name: _write(f.kind.write, values[f.name], f) for f in fields if f.name in values}
-
-    def respond(self, results: List[Dict[str, np.ndarray]]) -> Any:
+    def respond(self, results: Any) -> Any:
         """Return the response with the results for all rows of a request."""
+        record = self._signature.result
+        values = [record.write(result) for result in results] if record else []
         tensors = []
         for field in self._signature.outputs:
-            arrays = [result[field.name] for result in results if field.name in result]
-            if len(arrays) != len(results):
-                if arrays:
+            column = [value[field.name] for value in values if field.name in value] if record else results
+            if len(column) != len(results):
+                if column:
                     raise ValueError(f'output "{field.name}" is None for some elements of the batch')
                 continue
-            if not self.model.max_batch_size:
-                tensors.append(pb_utils.Tensor(field.name, arrays[0]))
-                continue
-            if len({array.shape for array in arrays}) > 1:
-                shapes = ", ".join(str(list(array.shape)) for array in arrays)
-                raise ValueError(f'output "{field.name}" has different shapes in a request: {shapes}')
-            tensors.append(pb_utils.Tensor(field.name, np.stack(arrays)))
+            if self.model.max_batch_size:
+                array = _write(field.kind.write_batch, column, field)
+            else:
+                array = _write(field.kind.write, column[0], field)
+            tensors.append(pb_utils.Tensor(field.name, array))
         return pb_utils.InferenceResponse(tensors)
 
     def indices(self, count: int) -> List[Optional[int]]:
@@ -150,7 +144,7 @@ class Plain(Function):
     def _answer(self, request: Any) -> Any:
         try:
             arrays, count = self.rows(request)
-            return self.respond([self.outputs(self.call(**self.arguments(arrays, row))) for row in self.indices(count)])
+            return self.respond([self.call(**self.arguments(arrays, row)) for row in self.indices(count)])
         except Exception as error:
             return _failed(error)
 
@@ -166,7 +160,7 @@ class Async(Function):
         try:
             arrays, count = self.rows(request)
             calls = [self.call(**self.arguments(arrays, row)) for row in self.indices(count)]
-            return self.respond([self.outputs(result) for result in await asyncio.gather(*calls)])
+            return self.respond(await asyncio.gather(*calls))
         except Exception as error:
             return _failed(error)
 
@@ -183,43 +177,30 @@ class Batched(Function):
         except Exception as error:
             return [response or _failed(error) for response in responses]
 
-    def _taken(self, requests: List[Any]) -> Tuple[List[Tuple[Dict[str, np.ndarray], int]], List[Any]]:
-        """Return the arrays of the requests that can be read, and for each request a response, or None if it can."""
-        taken: List[Tuple[Dict[str, np.ndarray], int]] = []
+    def _taken(self, requests: List[Any]) -> Tuple[List[Tuple[Dict[str, Any], int]], List[Any]]:
+        """Return the columns of the requests that can be read, and for each request a response, or None if it can."""
+        taken: List[Tuple[Dict[str, Any], int]] = []
         responses: List[Any] = []
         for request in requests:
             arrays, count = self.rows(request)
-            try:
-                for row in range(count):  # an error belongs to its request
-                    if any(not field.kind.stacks for field in self._signature.inputs):
-                        self.arguments(arrays, row)
-                taken.append((arrays, count))
+            try:  # an error belongs to its request
+                taken.append(({f.name: _column(f, arrays.get(f.name), count) for f in self._signature.inputs}, count))
                 responses.append(None)
             except InputError as error:
                 responses.append(_failed(error))
         return taken, responses
 
-    def _together(self, taken: List[Tuple[Dict[str, np.ndarray], int]]) -> Dict[str, Any]:
-        arguments = {}
+    def _together(self, taken: List[Tuple[Dict[str, Any], int]]) -> Dict[str, Any]:
+        arguments: Dict[str, Any] = {}
         for field in self._signature.inputs:
-            parts: List[Tuple[Any, int]] = []
-            for arrays, count in taken:
-                array = arrays.get(field.name)
-                if array is None and field.kind.stacks:
-                    array = np.stack([field.kind.write(field.default)] * count)
-                parts.append((array, count))
+            parts = [columns[field.name] for columns, _ in taken]
             if field.kind.stacks:
-                together = [array for array, _ in parts]
-                whole = together[0] if len(together) == 1 else np.concatenate(together)
-                arguments[field.name] = field.kind.read_batch(whole)
-                continue
-            values: List[Any] = []
-            for array, count in parts:
-                values += [field.default] * count if array is None else field.kind.read_batch(array)
-            arguments[field.name] = values
+                arguments[field.name] = field.kind.read_batch(parts[0] if len(parts) == 1 else np.concatenate(parts))
+            else:
+                arguments[field.name] = [value for part in parts for value in part]
         return arguments
 
-    def _divided(self, responses: List[Any], taken: List[Tuple[Dict[str, np.ndarray], int]], results: Any) -> List[Any]:
+    def _divided(self, responses: List[Any], taken: List[Tuple[Dict[str, Any], int]], results: Any) -> List[Any]:
         counts = [count for _, count in taken]
         if taken:
             _check_count(results, sum(counts))
@@ -229,20 +210,20 @@ class Batched(Function):
             if response is None:
                 end = at + next(answered)
                 try:  # an error belongs to its request
-                    responses[i] = self._response(results[at:end])
+                    responses[i] = self.respond(results[at:end])
                 except Exception as error:
                     responses[i] = _failed(error)
                 at = end
         return responses
 
-    def _response(self, results: Any) -> Any:
-        record = self._signature.result
-        values = [record.write(result) for result in results] if record else []
-        tensors = []
-        for field in self._signature.outputs:
-            column = [value[field.name] for value in values] if record else results
-            tensors.append(pb_utils.Tensor(field.name, _write(field.kind.write_batch, column, field)))
-        return pb_utils.InferenceResponse(tensors)
+
+def _column(field: Field, array: Optional[np.ndarray], count: int) -> Any:
+    """Return the values of a field for all rows of a request: an array if the kind stacks, otherwise a list."""
+    if array is None and field.default is MISSING:  # the server rejects it first
+        raise InputError(f'input "{field.name}" is missing')
+    if array is None:
+        return np.stack([field.kind.write(field.default)] * count) if field.kind.stacks else [field.default] * count
+    return array if field.kind.stacks else _read(field, field.kind.read_batch, array)
 
 
 def _check_count(results: Any, count: int) -> None:
@@ -266,11 +247,6 @@ class AsyncBatched(Batched):
             return [response or _failed(error) for response in responses]
 
 
-def _final() -> int:
-    flag: int = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-    return flag
-
-
 class Stream(Function):
     """Sends each value of a generator."""
 
@@ -283,16 +259,16 @@ class Stream(Function):
                 for row in self.indices(count):
                     self._send(sender, self.call(**self.arguments(arrays, row)))
             except Exception as error:
-                sender.send(_failed(error), _final())
+                sender.send(_failed(error), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
                 continue
-            sender.send(flags=_final())
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _send(self, sender: Any, values: Any) -> None:
         try:
             for value in values:
                 if sender.is_cancelled():
                     return
-                sender.send(self.respond([self.outputs(value)]))
+                sender.send(self.respond([value]))
         finally:
             getattr(values, "close", lambda: None)()
 
@@ -311,16 +287,16 @@ class AsyncStream(Function):
             for row in self.indices(count):
                 await self._send(sender, self.call(**self.arguments(arrays, row)))
         except Exception as error:
-            sender.send(_failed(error), _final())
+            sender.send(_failed(error), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             return
-        sender.send(flags=_final())
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     async def _send(self, sender: Any, values: Any) -> None:
         try:
             async for value in values:
                 if sender.is_cancelled():
                     return
-                sender.send(self.respond([self.outputs(value)]))
+                sender.send(self.respond([value]))
         finally:
             await values.aclose()
 
